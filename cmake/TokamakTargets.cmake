@@ -143,13 +143,12 @@ function(tokamak_needs_cuda test)
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
 endfunction()
 
-# tokamak_emulator_test(name COMMAND args... [SOAK | SAMPLE] [SANITIZED] [KERNELS which]): a test on
-# the emulated CUDA backend, with the label `emulator`. SOAK: too slow for commits, so only
+# tokamak_emulator_test(name COMMAND args... [SOAK | SAMPLE] [SANITIZED]): a test on the
+# emulated CUDA backend, with the label `emulator`. SOAK: too slow for commits, so only
 # `ctest -C soak` runs it. SAMPLE: a test with SOAK does all that this one does; it has the label
-# `sample`, and `make emulator-soak` leaves it out. SANITIZED: it runs under sanitizers too. KERNELS:
-# with TOKAMAK_CUDA_KERNELS set to it.
+# `sample`, and `make emulator-soak` leaves it out. SANITIZED: it runs under sanitizers too.
 function(tokamak_emulator_test name)
-  cmake_parse_arguments(ARG "SOAK;SAMPLE;SANITIZED" "KERNELS" "COMMAND" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK;SAMPLE;SANITIZED" "" "COMMAND" ${ARGN})
   if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR OR (TOKAMAK_SANITIZE AND NOT ARG_SANITIZED))
     return()
   endif()
@@ -165,9 +164,6 @@ function(tokamak_emulator_test name)
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}" TIMEOUT 3600 FAIL_REGULAR_EXPRESSION "no CUDA backend here"
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/emulated/libtokamak_cuda.so)
-  if(ARG_KERNELS)
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TOKAMAK_CUDA_KERNELS=${ARG_KERNELS})
-  endif()
 endfunction()
 
 # `tokamak_fuzzers` builds only the fuzz targets and what they need.

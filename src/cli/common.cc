@@ -42,6 +42,9 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.Add(
       "--precise", o.precise,
       "Keep activations in f32 instead of int8 or bf16, on GPUs weights too: exact, but slower");
+  flags.Add("--kernels", o.kernels,
+            "GPU kernels: verified (the newest that were tested on this kind of GPU), new (the "
+            "newest) or plain (the oldest)");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");

@@ -62,8 +62,16 @@ Result<DeviceChoice> ParseDevice(const std::string& name) {
   return InvalidArgument("--device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
 }
 
+Result<KernelChoice> ParseKernels(const std::string& name) {
+  if (name == "verified") return KernelChoice::kVerified;
+  if (name == "new") return KernelChoice::kNew;
+  if (name == "plain") return KernelChoice::kPlain;
+  return InvalidArgument("--kernels: must be verified, new or plain, got \"{}\"", name);
+}
+
 Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseDevice(o.device).status());
+  RETURN_IF_ERROR(ParseKernels(o.kernels).status());
   RETURN_IF_ERROR(MakeLoadOptions(o).status());
   RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
   RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 1, kMaxSeqs));
@@ -105,12 +113,14 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) 
 // Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
+  ASSIGN_OR_RETURN(const KernelChoice kernels, ParseKernels(options.kernels));
   // With --isa, "auto" means the CPU.
   if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
   Result<std::unique_ptr<Ops>> cuda =
       MakeCudaOps({.device = choice.index,
                    .threads = threads,
                    .precise = options.precise,
+                   .kernels = kernels,
                    .step_timeout_seconds = options.step_timeout_seconds});
   // "auto" never chooses the emulated GPU.
   if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;

@@ -14,6 +14,7 @@ constexpr uint64_t kMaxRecordBytes = uint64_t{16} << 30;
 constexpr char kModel[] = "model";
 constexpr char kDevice[] = "device";
 constexpr char kIsa[] = "isa";
+constexpr char kKernels[] = "kernels";
 constexpr char kKvCacheDtype[] = "kv_cache_dtype";
 constexpr char kMla[] = "mla";
 constexpr char kFingerprint[] = "system_fingerprint";
@@ -33,6 +34,9 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.model = replay.model.empty() ? Property(header, kModel) : replay.model;
   options.device = Property(header, kDevice);
   options.isa = Property(header, kIsa);
+  if (const std::string kernels = Property(header, kKernels); !kernels.empty()) {
+    options.kernels = kernels;
+  }
   options.steps_in_flight = header.limits.depth;
   options.kv_cache_dtype = Property(header, kKvCacheDtype);
   if (const std::string mla = Property(header, kMla); !mla.empty()) options.mla = mla;
@@ -66,6 +70,7 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
   header.properties = {{kModel, options.model},
                        {kDevice, options.device},
                        {kIsa, isa},
+                       {kKernels, options.kernels},
                        {kKvCacheDtype, options.kv_cache_dtype},
                        {kMla, options.mla},
                        {kFingerprint, system_fingerprint}};

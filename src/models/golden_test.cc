@@ -103,24 +103,28 @@ TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
   }
 }
 
-// Families that run on the CUDA backend (ops/cuda/cuda_ops.h), and whether it is precise.
-class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
+// Families that run on the CUDA backend (ops/cuda/cuda_ops.h), and its path: default with the
+// newest kernels, plain with the oldest, or precise.
+class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<Ops>> ops = MakeCudaOps({.precise = precise_});
+    Result<std::unique_ptr<Ops>> ops =
+        MakeCudaOps({.precise = precise_,
+                     .kernels = path_ == "plain" ? KernelChoice::kPlain : KernelChoice::kNew});
     if (!ops.ok()) GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
     ops_ = *std::move(ops);
     model_ = LoadOrDie(TinyModelPath(name_), *ops_);
   }
 
   const std::string name_ = std::get<0>(GetParam());
-  const bool precise_ = std::get<1>(GetParam());
+  const std::string path_ = std::get<1>(GetParam());
+  const bool precise_ = path_ == "precise";
   const DType kv_dtype_ = precise_ ? DType::kF32 : DType::kBF16;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
 };
 
-// On the default path, the result is closer than the reference's own bf16 run.
+// If not precise, the result is closer than the reference's own bf16 run.
 TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
   const auto length = static_cast<int32_t>(golden.tokens.size());
@@ -209,10 +213,9 @@ INSTANTIATE_TEST_SUITE_P(
                                          "hf/gemma3_images_odd", "hf/olmo2_odd", "hf/olmo2_128",
                                          "hf/exaone4_odd", "hf/exaone4_128", "hf/gemma2_odd",
                                          "hf/gemma2_256", "hf/mpt_odd", "hf/mpt_128"),
-                       ::testing::Bool()),
+                       ::testing::Values("default", "plain", "precise")),
     [](const auto& info) {
-      return TestName(std::get<0>(info.param)) +
-             (std::get<1>(info.param) ? "_precise" : "_default");
+      return TestName(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
     });
 INSTANTIATE_TEST_SUITE_P(Directories, DefaultPathTest, ::testing::ValuesIn(kDirectories),
                          [](const auto& info) { return TestName(info.param); });

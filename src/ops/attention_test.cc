@@ -16,6 +16,8 @@ namespace {
 
 class AttentionOps : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(All, AttentionOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+INSTANTIATE_TEST_SUITE_P(Plain, AttentionOps, ::testing::ValuesIn(PlainCudaBackend()),
+                         OpBackendName);
 
 struct Geometry {
   int num_heads = 4;

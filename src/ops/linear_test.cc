@@ -22,6 +22,7 @@ namespace {
 
 class LinearOps : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(All, LinearOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+INSTANTIATE_TEST_SUITE_P(Plain, LinearOps, ::testing::ValuesIn(PlainCudaBackend()), OpBackendName);
 
 struct LinearCase {
   std::vector<std::shared_ptr<const WeightSource>> parts;

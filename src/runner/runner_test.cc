@@ -185,7 +185,8 @@ struct InvarianceCase {
 // Null, with the reason in *why, if the GPU is not available.
 std::unique_ptr<Ops> MakeBackend(const InvarianceCase& c, int threads, std::string* why) {
   if (!c.IsCuda()) return MakeCpu(c.isa, threads);
-  Result<std::unique_ptr<Ops>> cuda = MakeCudaOps({.precise = c.isa == "cuda_precise"});
+  Result<std::unique_ptr<Ops>> cuda =
+      MakeCudaOps({.precise = c.isa == "cuda_precise", .kernels = KernelChoice::kNew});
   if (cuda.ok()) return *std::move(cuda);
   *why = cuda.status().ToString();
   return nullptr;

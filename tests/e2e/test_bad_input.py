@@ -251,8 +251,9 @@ class BadFiles(unittest.TestCase):
         for args in (['--threads', '-1'], ['--threads', '100000'], ['--max-seqs', '0'],
                      ['--max-batch-tokens', '1'], ['--block-size', '0'], ['--num-blocks', '-1'],
                      ['--max-context', '1000000'], ['--isa', 'mmx'], ['--device', 'tpu'],
-                     ['--kv-cache-dtype', 'f64'], ['--mla', 'fast'], ['--kv-cache-memory', '1'],
-                     ['--kv-cache-memory', '100T'], ['--target-itl-ms', '-1'],
+                     ['--kv-cache-dtype', 'f64'], ['--mla', 'fast'], ['--kernels', 'fast'],
+                     ['--kv-cache-memory', '1'], ['--kv-cache-memory', '100T'],
+                     ['--target-itl-ms', '-1'],
                      ['--target-itl-ms', 'nan'], ['--cuda-graphs', 'eager']):
             failed = tokamak('run', support.model_path(), '-p', 'a', *args, check=False)
             self.assertIn(failed.returncode, (1, 2), args)

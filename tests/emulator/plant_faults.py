@@ -27,11 +27,11 @@ KERNELS = 'src/ops/cuda/emulation/cuda_kernels_test'
 SEEDS = (1, 2, 3, 4, 0)
 PATIENCE = 600  # seconds: a test that hangs has found the fault too
 
-ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda', 'plain')
-SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda', 'plain')
+ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda_plain')
+SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda_plain')
 EDITED_SCORES = ('src/ops/ops_test', '*AttentionOps.EditedScores*/cuda')
 NORM = ('src/ops/ops_test', '*NormOps*/cuda')
-LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda', 'plain')
+LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda_plain')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
@@ -275,11 +275,9 @@ class Builder:
 
 def found_by(build, made, test):
     """Says with which seed a test fails first; None if it passes with all."""
-    program, cases, *kernels = test
+    program, cases = test
     for seed in SEEDS:
         env = dict(os.environ, TOKAMAK_EMULATION_SEED=str(seed))
-        if kernels:
-            env['TOKAMAK_CUDA_KERNELS'] = kernels[0]
         command = [str(made if program in (CONFORMANCE, KERNELS) else build / program)]
         if cases:
             env['TOKAMAK_CUDA_LIBRARY'] = str(made)

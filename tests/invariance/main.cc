@@ -54,6 +54,7 @@ struct Flags {
   uint64_t seed = 1;
   std::string model;
   std::string device = "cpu";
+  std::string kernels = "verified";
   std::vector<std::string> types;
   std::vector<std::string> isas;
 };
@@ -90,6 +91,8 @@ bool Parse(int argc, char** argv, Flags* flags) {
       flags->model = value;
     } else if (name == "--device" && (value == kCpu || value == kCuda)) {
       flags->device = value;
+    } else if (name == "--kernels") {
+      flags->kernels = value;
     } else if (name == "--types") {
       flags->types = Split(value);
     } else if (name == "--isas") {
@@ -146,8 +149,10 @@ bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions 
   std::string failure;
   const std::clock_t start = std::clock();
   round.device = flags.device;
+  round.kernels = flags.kernels;
   const std::string name = NameOf(round);
-  const std::string where = round.gpu() ? "--device " + name : "--isas " + name;
+  const std::string where =
+      round.gpu() ? "--device " + name + " --kernels " + flags.kernels : "--isas " + name;
   round.salt = choice + " " + name;
   round.seed = flags.seed;
   for (int32_t left = flags.requests; left > 0 && failure.empty(); left -= round.requests) {
@@ -235,7 +240,7 @@ int main(int argc, char** argv) {
   if (!tokamak::invariance::Parse(argc, argv, &flags)) {
     fmt::print(stderr,
                "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,...] "
-               "[--isas I,... | --device cuda]\n",
+               "[--isas I,... | --device cuda [--kernels verified|new|plain]]\n",
                argv[0]);
     return 2;
   }

@@ -26,6 +26,7 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   base.model = options.model;
   base.device = options.device;
   base.isa = options.isa;
+  base.kernels = options.kernels;
   base.kv_cache_dtype = kCacheTypes[(*random)() % std::size(kCacheTypes)];
   // q8_0 needs larger heads than the tiny models have, and a CPU.
   if (!options.tiny && !options.gpu() && (*random)() % 4 == 0) base.kv_cache_dtype = "q8_0";

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <string_view>
 #include <thread>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "ops/cuda/attention_plan.h"
+#include "ops/cuda/kernel_table.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/mma_attention.h"
 #include "ops/cuda/sampler.h"
@@ -24,11 +25,6 @@ constexpr int kPlainCtasPerSm = 4;
 constexpr int kMmaCtasPerSm = 2;
 constexpr int kSkinnyCtasPerSm = 2;
 constexpr int kWideCtasPerSm = 1;
-// TOKAMAK_CUDA_KERNELS=plain in the environment keeps to the kernels that run on every GPU.
-bool WantsPlainKernels() {
-  const char* kernels = std::getenv("TOKAMAK_CUDA_KERNELS");
-  return kernels != nullptr && std::string_view(kernels) == "plain";
-}
 
 template <typename T>
 T* Data(const Tensor& tensor) {
@@ -57,6 +53,7 @@ Status NoDevice(std::string_view reason) { return Unavailable("no usable NVIDIA 
 CudaOps::CudaOps(const CudaOptions& options, int threads)
     : guard_(options),
       precise_(options.precise),
+      kernels_(options.precise ? KernelChoice::kPlain : options.kernels),
       step_timeout_seconds_(options.step_timeout_seconds),
       stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
@@ -94,13 +91,10 @@ Status CudaOps::Start() {
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
-  // skinny_gemm.h, mma_attention.h and wide_attention.cu are for Hopper.
-  uses_tensor_cores_ = major == 9 && minor == 0 && !precise_ && !WantsPlainKernels();
-  if (precise_) {
-    name_ += "/precise";
-  } else if (!uses_tensor_cores_) {
-    name_ += "/plain";
-  }
+  const int capability = 10 * major + minor;
+  name_ += precise_ ? "/precise" : NameSuffix(kKernelFamilies, kernels_, capability);
+  const bool uses_skinny_gemm = UsesKernels(kSkinnyGemm, kernels_, capability);
+  uses_mma_attention_ = UsesKernels(kMmaAttention, kernels_, capability);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -109,9 +103,23 @@ Status CudaOps::Start() {
                     "no code ({}); see TOKAMAK_CUDA_ARCHITECTURES",
                     device, major, minor, cudaGetErrorString(error)));
   }
-  if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_tensor_cores_ ? kSkinnyCtasPerSm * num_sms_ : 0));
+  if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_skinny_gemm ? kSkinnyCtasPerSm * num_sms_ : 0));
+  WarnOfUnverified(capability);
   // Enough for the small uploads and the results of a few steps in flight.
   return pinned_.Reserve(16, 64 << 10);
+}
+
+void CudaOps::WarnOfUnverified(int capability) const {
+  std::string names;
+  for (const KernelFamily& family : kKernelFamilies) {
+    if (!UsesKernels(family, kernels_, capability) || family.IsVerified(capability)) continue;
+    names += (names.empty() ? "" : ", ") + std::string(family.name);
+  }
+  if (names.empty()) return;
+  LogWarning(
+      "{}: no GPU of this compute capability has passed the tests of {} yet; docs/gpu.md says how "
+      "to run them",
+      name_, names);
 }
 
 std::optional<int64_t> CudaOps::FreeDeviceMemory() {
@@ -134,7 +142,7 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   const bool by_mma =
-      uses_tensor_cores_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
+      uses_mma_attention_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
   const AttentionCtas ctas = {.narrow = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm),
                               .wide = by_mma ? num_sms_ * kWideCtasPerSm : 0};
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
@@ -421,7 +429,7 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.softcap = op.softcap;
   args.sinks = Data<const float>(op.sinks);
   args.slopes = Data<const float>(op.slopes);
-  if (!uses_tensor_cores_ || !MmaAttentionReads(op.cache) || args.EditsScores()) {
+  if (!uses_mma_attention_ || !MmaAttentionReads(op.cache) || args.EditsScores()) {
     const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
     CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
     return;

@@ -63,6 +63,8 @@ class CudaOps final : public Ops {
  private:
   CudaOps(const CudaOptions& options, int threads);
   Status Start();
+  // Logs a warning if it runs kernels that no GPU of this compute capability has passed.
+  void WarnOfUnverified(int capability) const;
   // Waits until `query` no longer finds the device busy. False after an error or the timeout.
   template <typename Query>
   bool WaitUntilDone(const char* call, const Query& query);
@@ -70,7 +72,8 @@ class CudaOps final : public Ops {
 
   CallGuard guard_;
   const bool precise_;
-  bool uses_tensor_cores_ = false;
+  const KernelChoice kernels_;
+  bool uses_mma_attention_ = false;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;

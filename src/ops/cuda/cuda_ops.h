@@ -24,8 +24,10 @@ inline constexpr Capabilities kCudaCapabilities = {
     Capability::kClampedSwiglu, Capability::kEmbeddingScale, Capability::kConvert};
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 
-// The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is
-// used only if the device was named. A precise backend's name ends in "/precise".
+// The backend's name begins with "cuda/sm_90" or the like, or with kCudaEmulated on a CPU
+// (ops/cuda/emulation), which is right and slow, for tests, and used only if the device was named.
+// It ends in "/precise" if the backend is that; else in "/plain" or "/new" if not the usual kernels
+// run (NameSuffix in ops/cuda/kernel_table.h).
 inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
 
 // Calls that a backend has made, by what they do. For tests.
@@ -35,10 +37,19 @@ struct CudaCallCounts {
   int64_t others = 0;
 };
 
+// Which kernels run where a GPU has several for the same work. ops/cuda/kernel_table.h says which
+// ones it has, and where they were verified.
+enum class KernelChoice {
+  kVerified,  // the newest that were verified on GPUs of the same kind
+  kNew,       // the newest
+  kPlain,     // those that every GPU can run
+};
+
 struct CudaOptions {
   int device = 0;   // as CUDA numbers them
   int threads = 0;  // that read and convert weights; 0: one per physical core
   bool precise = false;
+  KernelChoice kernels = KernelChoice::kVerified;
   // How long Await and Synchronize wait until the device counts as lost; 0: for ever.
   double step_timeout_seconds = 0;
   // For tests: the CUDA call with this number fails without being made; 0: none does. If this is 0,

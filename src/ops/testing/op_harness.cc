@@ -14,6 +14,27 @@
 
 namespace tokamak {
 
+namespace {
+
+OpBackend CudaBackend(std::string name, const CudaOptions& options) {
+  const DType type = CudaWeightType(options.precise);
+  OpBackend cuda = {.name = std::move(name),
+                    .make =
+                        [options](int threads) {
+                          CudaOptions with_threads = options;
+                          with_threads.threads = threads;
+                          return MakeCudaOps(with_threads);
+                        },
+                    .weights = type,
+                    .activations = {type},
+                    .inner = type};
+  const Status status = cuda.make(1).status();
+  if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
+  return cuda;
+}
+
+}  // namespace
+
 std::vector<OpBackend> OpBackends() {
   std::vector<OpBackend> backends;
   for (const std::string& isa : CpuIsaNames()) {
@@ -32,20 +53,14 @@ std::vector<OpBackend> OpBackends() {
                           return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
                         }});
   }
-  for (const bool precise : {false, true}) {
-    const DType type = CudaWeightType(precise);
-    OpBackend cuda = {
-        .name = precise ? "cuda_precise" : "cuda",
-        .make = [precise](
-                    int threads) { return MakeCudaOps({.threads = threads, .precise = precise}); },
-        .weights = type,
-        .activations = {type},
-        .inner = type};
-    const Status status = cuda.make(1).status();
-    if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
-    backends.push_back(cuda);
-  }
+  // New kernels must pass before they can be verified. They and the plain ones are all kernels.
+  backends.push_back(CudaBackend("cuda_precise", {.precise = true}));
+  backends.push_back(CudaBackend("cuda", {.kernels = KernelChoice::kNew}));
   return backends;
+}
+
+std::vector<OpBackend> PlainCudaBackend() {
+  return {CudaBackend("cuda_plain", {.kernels = KernelChoice::kPlain})};
 }
 
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info) {

@@ -36,6 +36,8 @@ struct OpBackend {
 };
 // Returns every backend and ISA that this machine can run, and CUDA's even if there is no GPU.
 std::vector<OpBackend> OpBackends();
+// CUDA with the plain kernels (ops/cuda/kernel_table.h), for the operations that have others too.
+std::vector<OpBackend> PlainCudaBackend();
 // For INSTANTIATE_TEST_SUITE_P.
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
 // A test with a backend as parameter; skipped if that cannot run. A SetUp that overrides this one

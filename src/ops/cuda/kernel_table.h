@@ -1,0 +1,69 @@
+// The families of kernels in the backend, and which GPUs have passed their tests (docs/gpu.md). By
+// default a GPU runs a kernel only if one of its kind has passed; otherwise an older kernel does
+// the same work, if there is one.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "ops/cuda/cuda_ops.h"
+
+namespace tokamak::cuda {
+
+// GPUs of one compute capability (90 stands for 9.0) are of one kind: they run the same machine
+// code.
+struct KernelProof {
+  int capability = 0;  // 0: no proof
+  std::string_view gpu = {};
+  std::string_view commit = {};  // the last one whose kernels passed; bench/results has the runs
+};
+
+struct KernelFamily {
+  std::string_view name;
+  int only_on = 0;         // the compute capability that its code needs; 0: any
+  bool has_older = false;  // other kernels can do its work
+  std::array<KernelProof, 2> proofs = {};
+
+  constexpr bool IsVerified(int capability) const {
+    for (const KernelProof& proof : proofs) {
+      if (proof.capability == capability) return true;
+    }
+    return false;
+  }
+};
+
+// All kernels that no other family names.
+inline constexpr KernelFamily kPlainKernels = {.name = "the plain kernels",
+                                               .proofs = {{{90, "H100", "41c5149"}}}};
+inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
+                                             .only_on = 90,
+                                             .has_older = true,
+                                             .proofs = {{{90, "H100", "41c5149"}}}};
+inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
+                                               .only_on = 90,
+                                               .has_older = true,
+                                               .proofs = {{{90, "H100", "41c5149"}}}};
+inline constexpr std::array kKernelFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
+
+// Returns whether a GPU of this compute capability runs the family's kernels.
+constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {
+  if (family.only_on != 0 && family.only_on != capability) return false;
+  if (!family.has_older || choice == KernelChoice::kNew) return true;
+  return choice == KernelChoice::kVerified && family.IsVerified(capability);
+}
+
+// Returns the end of the backend's name, because other kernels may have other bits: "/plain" if no
+// family runs that has older kernels, "/new" if one runs that is not verified, else "".
+constexpr std::string_view NameSuffix(std::span<const KernelFamily> families, KernelChoice choice,
+                                      int capability) {
+  std::string_view suffix = "/plain";
+  for (const KernelFamily& family : families) {
+    if (!family.has_older || !UsesKernels(family, choice, capability)) continue;
+    if (!family.IsVerified(capability)) return "/new";
+    suffix = "";
+  }
+  return suffix;
+}
+
+}  // namespace tokamak::cuda
