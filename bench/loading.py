@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Compares the speed of loading weights from the disk with the speed of the disk.
+"""Compares the speed of loading weights with the speed of the disk and of copying the files.
 
   bench/loading.py MODEL [--runs 5] [-- --device cpu ...]
 
 MODEL is a GGUF file or a Hugging Face directory of a few GB; for smaller ones, reading is not what
-takes the time. Before each load its files are dropped from the system's cache. dd reads the disk,
-past the cache and through it; loads are compared with the faster of the two. All take turns. Prints
-medians, and the least and the greatest. Arguments after -- go to `tokamak bench latency`, which
-reports its loading time.
+takes the time. Everything is done from the disk, for which the files are dropped from the system's
+cache, and from the cache. dd reads the disk, past the cache and through it. A copy reads the files
+into fresh huge pages, with a thread per core; loading cannot be faster, because weights need that
+memory too. All take turns. Prints medians, and the least and the greatest. Arguments after -- go to
+`tokamak bench latency`, which reports its loading time.
 """
 
 import argparse
+import concurrent.futures
 import json
+import mmap
 import os
 import pathlib
 import statistics
@@ -20,6 +23,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+CORES = len(os.sched_getaffinity(0))
 BINARY = os.environ.get('TOKAMAK_BINARY', str(ROOT / 'build' / 'tokamak'))
 
 
@@ -45,6 +49,35 @@ def read(files, flags):
     return time.perf_counter() - start
 
 
+def copy(files):
+    """Returns the seconds to read `files` into new anonymous memory of huge pages."""
+    piece = 4 << 20
+    sizes = [file.stat().st_size for file in files]
+    starts = [sum(-(-size // piece) * piece for size in sizes[:i]) for i in range(len(files) + 1)]
+    sizes = dict(zip(files, sizes))
+    start = time.perf_counter()
+    with mmap.mmap(-1, max(1, starts[-1] + mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory, \
+            memoryview(memory) as view, concurrent.futures.ThreadPoolExecutor(CORES) as pool:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        descriptors = {file: os.open(file, os.O_RDONLY) for file in files}
+
+        def read_piece(part):
+            file, to, offset = part
+            end = min(offset + piece, sizes[file])
+            while offset < end:
+                with view[to:to + end - offset] as target:
+                    got = os.preadv(descriptors[file], [target], offset)
+                to, offset = to + got, offset + got
+
+        parts = [(file, at + offset, offset) for file, at in zip(files, starts)
+                 for offset in range(0, sizes[file], piece)]
+        list(pool.map(read_piece, parts))
+        took = time.perf_counter() - start
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+    return took
+
+
 def load(model, options):
     run = subprocess.run([BINARY, 'bench', 'latency', str(model), '--json', '--batch', '1', '--prompt-tokens', '4',
                           '--output-tokens', '1', '--max-context', '64', *options],
@@ -68,9 +101,15 @@ def main():
         forget(files)
         return load(args.model, options)
 
+    def cold_copy():
+        forget(files)
+        return copy(files)
+
     ways = {'disk, past the cache': lambda: read(files, ['iflag=direct']),
             'disk, through the cache': lambda: read(files, []),
+            'copy from the disk': cold_copy,
             'load from the disk': cold,
+            'copy from the cache': lambda: copy(files),
             'load from the cache': lambda: load(args.model, options)}
     rates = {name: [] for name in ways}
     for _ in range(args.runs):
@@ -80,7 +119,9 @@ def main():
     for name, values in rates.items():
         print(f'{name:24} {medians[name]:6.2f} GB/s  ({min(values):.2f} to {max(values):.2f})')
     disk = max(medians['disk, past the cache'], medians['disk, through the cache'])
-    print(f'{gigabytes:.2f} GB; from the disk {medians["load from the disk"] / disk:.0%} of its speed')
+    print(f'{gigabytes:.2f} GB; from the disk {medians["load from the disk"] / disk:.0%} of its speed and '
+          f'{medians["load from the disk"] / medians["copy from the disk"]:.0%} of a copy\'s; '
+          f'from the cache {medians["load from the cache"] / medians["copy from the cache"]:.0%} of a copy\'s')
 
 
 if __name__ == '__main__':
