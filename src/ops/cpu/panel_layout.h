@@ -127,7 +127,7 @@ inline int64_t PanelBytes(DType dtype, int64_t cols) {
 }
 
 // Packs 16 rows of `cols` elements, densely packed, RowBytes(dtype, cols) each, into a panel of
-// PanelBytes. Values do not change.
+// PanelBytes. `rows` is aligned to 2 bytes. Values do not change.
 void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* panel);
 
 }  // namespace tokamak::cpu

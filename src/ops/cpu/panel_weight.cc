@@ -30,12 +30,13 @@ struct PackItem {
 Status PackPanels(const PackItem& item, int64_t cols, std::vector<std::byte>& rows) {
   const PanelSegment& segment = *item.segment;
   const auto row_bytes = static_cast<int64_t>(RowBytes(segment.dtype, cols));
-  rows.resize(static_cast<size_t>((item.end - item.begin) * kPanelRows * row_bytes));
+  const auto needed = static_cast<size_t>((item.end - item.begin) * kPanelRows * row_bytes);
+  if (rows.size() < needed) rows.resize(needed);
   const int64_t first = item.begin * kPanelRows;
   const int64_t end = std::min(item.end * kPanelRows, segment.rows);
   RETURN_IF_ERROR(item.source->ReadRows(first, end, rows.data()));
   const auto read = static_cast<size_t>((end - first) * row_bytes);
-  std::memset(rows.data() + read, 0, rows.size() - read);  // zero bits are zero weights
+  std::memset(rows.data() + read, 0, needed - read);  // zero bits are zero weights
   for (int64_t i = 0; i < item.end - item.begin; ++i) {
     PackPanel(segment.dtype, cols, rows.data() + i * kPanelRows * row_bytes,
               item.destination + i * segment.panel_bytes);
@@ -106,7 +107,7 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
     }
     destination += Bytes(*spec.parts[i]);
   }
-  std::vector<std::vector<std::byte>> rows(static_cast<size_t>(pool.num_threads()));
+  std::vector<std::vector<std::byte>>& rows = memory.Rows(pool.num_threads());
   FirstError error;
   // Workers take items in order, so that the file is read from front to back. ParallelFor alone
   // would give each worker a contiguous run.

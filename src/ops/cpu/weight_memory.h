@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "tensor/device.h"
 #include "tokamak/status.h"
@@ -14,8 +15,17 @@ class WeightMemory {
  public:
   // Returns uninitialized memory, aligned for any tensor, or kResourceExhausted with the size.
   Result<Buffer> Allocate(size_t bytes);
+  // Working memory of each worker for the rows that it packs. Kept from weight to weight, because a
+  // model of many experts has thousands of small ones.
+  std::vector<std::vector<std::byte>>& Rows(int num_workers) {
+    if (rows_.size() < static_cast<size_t>(num_workers)) {
+      rows_.resize(static_cast<size_t>(num_workers));
+    }
+    return rows_;
+  }
 
  private:
+  std::vector<std::vector<std::byte>> rows_;
   Buffer slab_;
   size_t used_ = 0;  // of the slab
 };
