@@ -1,10 +1,10 @@
 #include "weights/byte_source.h"
 
-#include <atomic>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "weights/read_ahead.h"
 
 namespace tokamak {
 namespace {
@@ -18,30 +18,15 @@ class FileBytes final : public ByteSource {
     return file_.ReadAt(offset, destination, size);
   }
   Status ReadOn(uint64_t offset, void* destination, size_t size) const override {
-    FetchAhead(offset);
+    // By itself the system prefetches little, which leaves the disk idle while weights are packed.
+    const ReadAhead::Range range = ahead_.Next(offset);
+    if (!range.empty()) file_.WillNeed(range.begin, range.end - range.begin);
     return file_.ReadAt(offset, destination, size);
   }
 
  private:
-  // Keeps the next kAhead to 2 kAhead bytes after `offset` prefetched.
-  void FetchAhead(uint64_t offset) const {
-    uint64_t asked = asked_.load(std::memory_order_relaxed);
-    // After a jump, earlier prefetches are of no use.
-    const bool elsewhere = offset > asked || offset + 3 * kAhead < asked;
-    const uint64_t begin = elsewhere ? offset : asked;
-    if (begin > offset + kAhead) return;
-    const uint64_t end = offset + 2 * kAhead;
-    // Only one of the threads that get here prefetches.
-    if (asked_.compare_exchange_strong(asked, end, std::memory_order_relaxed)) {
-      file_.WillNeed(begin, end - begin);
-    }
-  }
-
-  // By itself the system prefetches little, which leaves the disk idle while weights are packed.
-  static constexpr uint64_t kAhead = uint64_t{32} << 20;
-
   const File file_;
-  mutable std::atomic<uint64_t> asked_ = 0;  // bytes before this are prefetched
+  mutable ReadAhead ahead_;
 };
 
 class MemoryBytes final : public ByteSource {
