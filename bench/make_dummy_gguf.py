@@ -4,7 +4,8 @@ a download. Needs numpy. Blocks are random in their stored form and nothing is q
 as fast as the disk.
 
   bench/make_dummy_gguf.py bench/configs/llama3.1-8b.json llama3.1-8b.Q4_K_M.gguf
-  bench/make_dummy_gguf.py bench/configs/qwen3-30b-a3b.json --mix MXFP4_MOE qwen3-30b-a3b.gguf
+  bench/make_dummy_gguf.py bench/configs/qwen3-30b-a3b.json qwen3-30b-a3b.Q4_K_M.gguf
+  bench/make_dummy_gguf.py bench/configs/gpt-oss-20b.json gpt-oss-20b.MXFP4_MOE.gguf
 
 A mix is what `llama-quantize` makes of a model under that name: the type of most matrices, and the
 types of those that it stores with more bits. With --pure all matrices have the first type.
@@ -17,7 +18,8 @@ import struct
 import numpy as np
 
 # The name in GGUF of Hugging Face's class.
-ARCHITECTURES = {'LlamaForCausalLM': 'llama', 'Qwen3ForCausalLM': 'qwen3', 'Qwen3MoeForCausalLM': 'qwen3moe'}
+ARCHITECTURES = {'LlamaForCausalLM': 'llama', 'Qwen3ForCausalLM': 'qwen3', 'Qwen3MoeForCausalLM': 'qwen3moe',
+                 'GptOssForCausalLM': 'gpt-oss'}
 
 DEVIATION = 0.02  # of all weights, roughly
 POOL_BYTES = 8 << 20
@@ -115,7 +117,7 @@ def type_of(mix, pure, tensor, layer, layers, grouped, tied):
     """Returns the type of a matrix as llama.cpp chooses it (llama_tensor_get_type). `grouped`: at least
     four heads share a KV head."""
     _, base, output = MIXES[mix]
-    if 'gate_inp' in tensor:
+    if 'gate_inp' in tensor or 'sinks' in tensor or tensor.endswith('.bias'):
         return 'F32'
     if pure:
         return base
@@ -133,9 +135,30 @@ def type_of(mix, pure, tensor, layer, layers, grouped, tied):
     return base
 
 
+def experts_of(c):
+    """Returns the number of experts and their inner size; None without experts."""
+    count = c.get('num_experts') or c.get('num_local_experts')
+    return (count, c.get('moe_intermediate_size') or c['intermediate_size']) if count else None
+
+
+def feed_forward(c):
+    """Yields (name, shape of the weight, size of the bias) of a layer's feed-forward matrices."""
+    hidden, inner = c['hidden_size'], c['intermediate_size']
+    if not experts_of(c):
+        yield 'ffn_gate', (inner, hidden), (inner,)
+        yield 'ffn_up', (inner, hidden), (inner,)
+        yield 'ffn_down', (hidden, inner), (hidden,)
+        return
+    experts, small = experts_of(c)
+    yield 'ffn_gate_inp', (experts, hidden), (experts,)
+    yield 'ffn_gate_exps', (experts, small, hidden), (experts, small)
+    yield 'ffn_up_exps', (experts, small, hidden), (experts, small)
+    yield 'ffn_down_exps', (experts, hidden, small), (experts, hidden)
+
+
 def shapes(c, name):
     """Yields (tensor, layer, shape in numpy's order, whether it is a norm) for the whole model."""
-    hidden, inner, head = c['hidden_size'], c['intermediate_size'], c['head_dim']
+    hidden, head = c['hidden_size'], c['head_dim']
     heads, kv = c['num_attention_heads'], c['num_key_value_heads']
     yield 'token_embd.weight', 0, (c['vocab_size'], hidden), False
     yield 'output_norm.weight', 0, (hidden,), True
@@ -144,24 +167,21 @@ def shapes(c, name):
     for i in range(c['num_hidden_layers']):
         block = f'blk.{i}.'
         yield block + 'attn_norm.weight', i, (hidden,), True
-        yield block + 'attn_q.weight', i, (heads * head, hidden), False
-        yield block + 'attn_k.weight', i, (kv * head, hidden), False
-        yield block + 'attn_v.weight', i, (kv * head, hidden), False
-        yield block + 'attn_output.weight', i, (hidden, heads * head), False
-        yield block + 'ffn_norm.weight', i, (hidden,), True
-        if name != 'llama':
+        yield block + ('post_attention_norm' if name == 'gpt-oss' else 'ffn_norm') + '.weight', i, (hidden,), True
+        if name.startswith('qwen3'):
             yield block + 'attn_q_norm.weight', i, (head,), True
             yield block + 'attn_k_norm.weight', i, (head,), True
-        if name == 'qwen3moe':
-            experts, small = c['num_experts'], c['moe_intermediate_size']
-            yield block + 'ffn_gate_inp.weight', i, (experts, hidden), False
-            yield block + 'ffn_gate_exps.weight', i, (experts, small, hidden), False
-            yield block + 'ffn_up_exps.weight', i, (experts, small, hidden), False
-            yield block + 'ffn_down_exps.weight', i, (experts, hidden, small), False
-        else:
-            yield block + 'ffn_gate.weight', i, (inner, hidden), False
-            yield block + 'ffn_up.weight', i, (inner, hidden), False
-            yield block + 'ffn_down.weight', i, (hidden, inner), False
+        if name == 'gpt-oss':
+            yield block + 'attn_sinks.weight', i, (heads,), False
+        for matrix, shape, bias in (
+                ('attn_q', (heads * head, hidden), (heads * head,)),
+                ('attn_k', (kv * head, hidden), (kv * head,)),
+                ('attn_v', (kv * head, hidden), (kv * head,)),
+                ('attn_output', (hidden, heads * head), (hidden,)),
+                *feed_forward(c)):
+            yield f'{block}{matrix}.weight', i, shape, False
+            if name == 'gpt-oss':
+                yield f'{block}{matrix}.bias', i, bias, False
 
 
 class Header:
@@ -208,9 +228,17 @@ def metadata(c, name, title, file_type):
             'rope.freq_base': float(c['rope_theta'])}
     if name == 'llama':
         keys['rope.dimension_count'] = c['head_dim']
-    if name == 'qwen3moe':
-        keys.update({'expert_count': c['num_experts'], 'expert_used_count': c['num_experts_per_tok'],
-                     'expert_feed_forward_length': c['moe_intermediate_size']})
+    if experts_of(c):
+        count, small = experts_of(c)
+        keys.update({'expert_count': count, 'expert_used_count': c['num_experts_per_tok'],
+                     'expert_feed_forward_length': small})
+    if c.get('sliding_window'):
+        keys['attention.sliding_window'] = c['sliding_window']
+    if c.get('rope_scaling'):
+        scaling = c['rope_scaling']
+        header.add(f'{name}.rope.scaling.type', Header.STRING, scaling['rope_type'])
+        keys.update({'rope.scaling.factor': float(scaling['factor']),
+                     'rope.scaling.original_context_length': scaling['original_max_position_embeddings']})
     for key, value in keys.items():
         header.add(f'{name}.{key}', Header.F32 if isinstance(value, float) else Header.U32, value)
     # A byte-level vocabulary of the right size; benchmarks do not use it.

@@ -26,6 +26,9 @@ DENSE = {'architectures': ['LlamaForCausalLM'], 'vocab_size': 512, 'hidden_size'
          'num_key_value_heads': 1, 'max_position_embeddings': 512, 'rms_norm_eps': 1e-5, 'rope_theta': 1e4}
 MOE = dict(DENSE, architectures=['Qwen3MoeForCausalLM'], head_dim=64, num_experts=8,
            num_experts_per_tok=2, moe_intermediate_size=256, num_hidden_layers=2)
+GPT_OSS = dict(DENSE, architectures=['GptOssForCausalLM'], head_dim=64, num_local_experts=8, num_experts_per_tok=2,
+               num_hidden_layers=2, sliding_window=32,
+               rope_scaling={'rope_type': 'yarn', 'factor': 32, 'original_max_position_embeddings': 64})
 
 
 class DummyGguf(unittest.TestCase):
@@ -40,7 +43,8 @@ class DummyGguf(unittest.TestCase):
         return {t.name: t.tensor_type.name for t in gguf.GGUFReader(path).tensors}
 
     def test_the_binary_runs_every_mix(self):
-        for config, mix in [(DENSE, mix) for mix in maker.MIXES] + [(MOE, 'Q4_K_M'), (MOE, 'MXFP4_MOE')]:
+        for config, mix in [(DENSE, mix) for mix in maker.MIXES] + [(MOE, 'Q4_K_M'), (MOE, 'MXFP4_MOE'),
+                                                                      (GPT_OSS, 'MXFP4_MOE')]:
             with self.subTest(mix=mix, model=config['architectures']):
                 done = tokamak('run', self.make(config, mix=mix), '--token-ids', '1,2,3', '--max-tokens', '2',
                                '--ignore-eos', '--temperature', '0', '--device', 'cpu', '--threads', '1',
@@ -71,6 +75,12 @@ class DummyGguf(unittest.TestCase):
         self.assertEqual(types['blk.1.ffn_up_exps.weight'], 'MXFP4')
         self.assertEqual(types['blk.1.attn_q.weight'], 'Q8_0')
         self.assertEqual(types['blk.1.ffn_gate_inp.weight'], 'F32')
+
+        types = self.types(self.make(GPT_OSS, mix='MXFP4_MOE'))
+        self.assertEqual(types['blk.1.ffn_down_exps.weight'], 'MXFP4')
+        self.assertEqual(types['blk.1.attn_output.weight'], 'Q8_0')
+        for small in ('ffn_gate_exps.bias', 'attn_sinks.weight'):
+            self.assertEqual(types[f'blk.1.{small}'], 'F32')
 
         types = self.types(self.make(dict(DENSE, tie_word_embeddings=True), mix='IQ4_XS'))
         self.assertEqual(types['token_embd.weight'], 'Q6_K')
