@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the speed of loading weights with the speed of the disk and of copying the files.
 
-  bench/loading.py MODEL [--runs 5] [-- --device cpu ...]
+  bench/loading.py MODEL [--runs 5] [--llama-bench PATH] [-- --device cpu ...]
 
 MODEL is a GGUF file or a Hugging Face directory of a few GB; for smaller ones, reading is not what
 takes the time. Everything is done from the disk, for which the files are dropped from the system's
@@ -85,10 +85,35 @@ def load(model, options):
     return json.loads(run.stdout.splitlines()[0])['load_s']
 
 
+def first_token(command):
+    start = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start
+
+
+def compare_first_token(args, files, options):
+    """Prints medians of seconds, by program."""
+    programs = {'tokamak': [BINARY, 'run', str(args.model), '--token-ids', '1,2,3,4', '--max-tokens', '1',
+                            '--ignore-eos', '--temperature', '0', *options]}
+    for repack in (1, 0):
+        programs[f'llama.cpp, repack {repack}'] = [args.llama_bench, '-m', str(args.model), '-p', '4', '-n', '0',
+                                                   '-r', '1', '--no-warmup', '--repack', str(repack)]
+    seconds = {name: ([], []) for name in programs}
+    for _ in range(args.runs):
+        for name, command in programs.items():
+            forget(files)
+            for values in seconds[name]:  # from the disk, then from the cache
+                values.append(first_token(command))
+    for name, (disk, cache) in seconds.items():
+        print(f'{name:24} first token after {statistics.median(disk):.2f} s from the disk, '
+              f'{statistics.median(cache):.2f} s from the cache')
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('model', type=pathlib.Path)
     parser.add_argument('--runs', type=int, default=5)
+    parser.add_argument('--llama-bench', help='llama.cpp\'s program')
     own = sys.argv[1:]
     at = own.index('--') if '--' in own else len(own)
     args, options = parser.parse_args(own[:at]), own[at + 1:]
@@ -122,6 +147,8 @@ def main():
     print(f'{gigabytes:.2f} GB; from the disk {medians["load from the disk"] / disk:.0%} of its speed and '
           f'{medians["load from the disk"] / medians["copy from the disk"]:.0%} of a copy\'s; '
           f'from the cache {medians["load from the cache"] / medians["copy from the cache"]:.0%} of a copy\'s')
+    if args.llama_bench:
+        compare_first_token(args, files, options)
 
 
 if __name__ == '__main__':
