@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -241,33 +242,43 @@ struct PagedCache {
   std::vector<int32_t> query_start_loc, seq_lens, table, table_rows;
 };
 
-// All layers of SmolLM2-135M: range(0) sequences, each with range(1) queries at the end of a
-// context of range(2) positions.
-void AttentionBench(benchmark::State& state, const std::string& isa, int threads, DType dtype) {
-  constexpr int kHeads = 9, kKvHeads = 3, kHeadDim = 64, kLayers = 30;
+struct AttentionModel {
+  const char* name;
+  int heads, kv_heads, head_dim, layers;
+};
+constexpr AttentionModel kSmolLm2 = {"attention", 9, 3, 64, 30};
+constexpr AttentionModel kLlama8b = {"attention_8b", 32, 8, 128, 32};
+
+// All layers of a model, or as many as have 262,144 positions in all, more than any cache holds:
+// range(0) sequences, each with range(1) queries at the end of a context of range(2) positions.
+void AttentionBench(benchmark::State& state, const std::string& isa, int threads, DType dtype,
+                    const AttentionModel& model) {
+  const int heads = model.heads, kv_heads = model.kv_heads, head_dim = model.head_dim;
   const auto num_seqs = static_cast<int>(state.range(0));
   const auto num_queries = static_cast<int>(state.range(1));
   const int64_t length = state.range(2), num_tokens = num_seqs * num_queries;
+  const auto layers = static_cast<int>(
+      std::clamp<int64_t>((int64_t{1} << 18) / (num_seqs * length), 1, model.layers));
   const auto ops = MakeOps(isa, threads);
   const auto stream = ops->MakeStream();
-  PagedCache cache(*ops, kKvHeads, kHeadDim, dtype, length, num_queries, num_seqs, kLayers);
-  const auto plan = cache.Plan(*ops, *stream, kHeads);
+  PagedCache cache(*ops, kv_heads, head_dim, dtype, length, num_queries, num_seqs, layers);
+  const auto plan = cache.Plan(*ops, *stream, heads);
   Attention op;
-  op.q = cache.memory.Floats({num_tokens, kHeads * kHeadDim});
+  op.q = cache.memory.Floats({num_tokens, heads * head_dim});
   op.plan = plan.get();
-  op.scale = 0.125f;
-  op.out = cache.memory.Zeros(DType::kF32, {num_tokens, kHeads * kHeadDim});
+  op.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  op.out = cache.memory.Zeros(DType::kF32, {num_tokens, heads * head_dim});
   for (auto _ : state) {
-    for (int layer = 0; layer < kLayers; ++layer) {
+    for (int layer = 0; layer < layers; ++layer) {
       op.cache = cache.Layer(layer);
       ops->Run(op, *stream);
     }
   }
-  const auto bytes = static_cast<double>(RowBytes(dtype, kHeadDim));
+  const auto bytes = static_cast<double>(RowBytes(dtype, head_dim));
   state.counters["B/s"] =
-      PerSecond(2.0 * kLayers * kKvHeads * bytes * static_cast<double>(num_seqs * length));
+      PerSecond(2.0 * layers * kv_heads * bytes * static_cast<double>(num_seqs * length));
   state.counters["FLOP/s"] =
-      PerSecond(4.0 * kLayers * kHeads * kHeadDim * static_cast<double>(num_tokens) *
+      PerSecond(4.0 * layers * heads * head_dim * static_cast<double>(num_tokens) *
                 (static_cast<double>(length) - num_queries / 2.0));
 }
 
@@ -433,10 +444,17 @@ void Register(int threads, Shared& shared) {
     if (!MakeCpuOps({.threads = 1, .isa = isa}).ok()) continue;
     RegisterLinear(isa, threads, shared);
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
-      benchmark::RegisterBenchmark(
-          fmt::format("attention/{}/{}", isa, Name(dtype)).c_str(),
-          [=](benchmark::State& state) { AttentionBench(state, isa, threads, dtype); })
-          ->ArgNames({"seqs", "queries", "context"})
+      const auto attention = [&](const AttentionModel& model) {
+        return benchmark::RegisterBenchmark(
+                   fmt::format("{}/{}/{}", model.name, isa, Name(dtype)).c_str(),
+                   [=](benchmark::State& state) {
+                     AttentionBench(state, isa, threads, dtype, model);
+                   })
+            ->ArgNames({"seqs", "queries", "context"})
+            ->UseRealTime()
+            ->Unit(benchmark::kMillisecond);
+      };
+      attention(kSmolLm2)
           ->Args({1, 1, 512})
           ->Args({2, 1, 160})
           ->Args({8, 1, 160})
@@ -444,9 +462,8 @@ void Register(int threads, Shared& shared) {
           ->Args({32, 1, 600})
           ->Args({1, 1, 8192})
           ->Args({1, 512, 512})
-          ->Args({1, 512, 4096})
-          ->UseRealTime()
-          ->Unit(benchmark::kMillisecond);
+          ->Args({1, 512, 4096});
+      attention(kLlama8b)->Args({1, 1, 512})->Args({1, 1, 8192})->Args({1, 1, 32768});
       benchmark::RegisterBenchmark(
           fmt::format("rope_and_store/{}/{}", isa, Name(dtype)).c_str(),
           [=](benchmark::State& state) { RopeBench(state, isa, threads, dtype); })

@@ -122,7 +122,7 @@ struct AttentionKernel {
     for (int64_t i = 0; i < rows * padded; i += kLanes) V::Store(out.values + i, V::Zero());
 
     // Tiles stay in the nearest cache for all rows. Few rows read each key once and need none.
-    int step = stream ? kKeySplit : kKeyTile;
+    const int step = stream ? kKeySplit : kKeyTile;
     for (int first = seen.begin / step * step; first < seen.stop; first += step) {
       const Range some = seen.Within(first, first + step);
       if (in_rows) {
@@ -146,9 +146,9 @@ struct AttentionKernel {
       const int64_t group = r / V::kMaxRows * V::kMaxRows;
       Soften(r, Seen(group, rows - group < V::kMaxRows ? rows - group : V::kMaxRows));
     }
-    step = stream && values_as_stored ? kKeySplit : kKeyTile;
-    for (int first = seen.begin / step * step; first < seen.stop; first += step) {
-      const Range some = seen.Within(first, first + step);
+    // A tile's values are used for all columns before the next ones, so memory is read in order.
+    for (int first = seen.begin / kKeyTile * kKeyTile; first < seen.stop; first += kKeyTile) {
+      const Range some = seen.Within(first, first + kKeyTile);
       if (values_as_stored) {
         ForRowGroups(some, [&](int64_t row, auto num, Range range) {
           if (stream) {
