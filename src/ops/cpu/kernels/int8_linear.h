@@ -154,13 +154,13 @@ class Int8Linear {
     for (int g = 0; g < n; ++g, codes += kActivationBlock) {
       const int64_t index = first + g;
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
-      // Busy multipliers keep the hardware prefetcher from running far enough ahead: fetch the same
-      // part of the next panel, which may be the next item's or none; with few tokens, only a page
-      // ahead.
-      if (kTokens > 1 && lane == 0) {
+      // The work on a group keeps the hardware prefetcher from running far enough ahead. With few
+      // tokens, fetch what comes soon; with more, the same part of the next panel, which may be the
+      // next item's or none.
+      if (lane == 0) {
         constexpr int kBytes = kLayout.bytes / kGroups;
-        constexpr int64_t kPage = 4096;
-        Prefetch(column + index % kGroups * kBytes + (kTokens < 4 ? kPage : task.panel_bytes),
+        constexpr int64_t kSoon = 4096;
+        Prefetch(column + index % kGroups * kBytes + (kTokens < 4 ? kSoon : task.panel_bytes),
                  kBytes);
       }
       Group<kDType, kTokens, kWidth>(column, static_cast<int>(index % kGroups), codes,
