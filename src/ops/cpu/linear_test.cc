@@ -1,14 +1,19 @@
-// The order in which products read their weights.
+// The order in which products read their weights, and the kernels' ways to multiply many tokens.
 #include "ops/cpu/linear.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
+#include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "ops/cpu/cpu_ops.h"
 #include "ops/testing/memory_source.h"
+#include "ops/testing/op_harness.h"
+#include "quant/activation_row.h"
 
 namespace tokamak::cpu {
 namespace {
@@ -88,6 +93,58 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
     }
   }
   EXPECT_EQ(times.size(), expected);
+}
+
+// The outputs of tokens [begin, end) in one call of the kernel. 37 rows are three panels, the last
+// one not full.
+std::vector<float> RunKernel(const IsaKernels& isa, const PanelWeight& weight,
+                             const std::vector<std::byte>& x, int64_t begin, int64_t end) {
+  const PanelSegment& segment = weight.segments().front();
+  const auto row_bytes = static_cast<int64_t>(RowBytes(DType::kI8Blocks, weight.cols()));
+  std::vector<float> out(static_cast<size_t>((end - begin) * weight.rows()));
+  isa.int8->linear({.dtype = segment.dtype,
+                    .panels = segment.data,
+                    .panel_bytes = segment.panel_bytes,
+                    .num_panels = static_cast<int>(segment.panels),
+                    .cols = weight.cols(),
+                    .x = x.data() + begin * row_bytes,
+                    .x_stride = row_bytes,
+                    .num_tokens = end - begin,
+                    .out = out.data(),
+                    .out_stride = weight.rows(),
+                    .num_outputs = weight.rows()});
+  return out;
+}
+
+TEST(CpuLinear, TokensThatShareUnpackedWeightsGetTheirOwnBits) {
+  constexpr int64_t kTokens = 141, kRows = 37, kCols = 1280;
+  std::mt19937_64 random(1);
+  std::vector<std::byte> x;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    std::vector<std::byte> row(RowBytes(DType::kI8Blocks, kCols));
+    QuantizeActivations(RandomFloats(random, kCols).data(), kCols, row.data());
+    x.insert(x.end(), row.begin(), row.end());
+  }
+  ThreadPool pool(1);
+  WeightMemory memory;
+  for (const std::string& name : CpuIsaNames()) {
+    const Result<IsaKernels> isa = ChooseKernels(name);
+    if (!isa.ok() || isa->int8 == nullptr) continue;
+    for (const DType dtype : WeightTypes()) {
+      if (!IsBlockType(dtype)) continue;
+      const auto packed = PanelWeight::Make(
+          {.parts = {MemorySource::Random("weight", dtype, {kRows, kCols}, random())}}, *isa,
+          memory, pool);
+      ASSERT_TRUE(packed.ok());
+      const auto& weight = static_cast<const PanelWeight&>(**packed);
+      const std::vector<float> all = RunKernel(*isa, weight, x, 0, kTokens);
+      for (int64_t t = 0; t < kTokens; ++t) {
+        EXPECT_TRUE(SameBits(RunKernel(*isa, weight, x, t, t + 1),
+                             {all.begin() + t * kRows, all.begin() + (t + 1) * kRows}))
+            << name << ", " << Name(dtype) << ", token " << t;
+      }
+    }
+  }
 }
 
 }  // namespace
