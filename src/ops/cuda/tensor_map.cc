@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <iterator>
 #include <map>
 
 namespace tokamak::cuda {
@@ -33,15 +34,13 @@ CUresult MakeTensorMap(const BoxedTensor& tensor, CUtensorMap* map) {
   const size_t rank = tensor.sizes.size();
   const auto type = types.find(tensor.element_bytes);
   const auto swizzle = swizzles.find(tensor.swizzle);
-  const std::vector<uint32_t> steps(rank, 1);
-  std::vector<uint64_t> strides = tensor.strides;
-  if (type == types.end() || swizzle == swizzles.end() || tensor.box.size() != rank ||
-      tensor.strides.size() + 1 != rank) {
+  constexpr uint32_t kSteps[PerDimension<uint32_t>::kMost] = {1, 1, 1, 1, 1};
+  if (type == types.end() || swizzle == swizzles.end() || rank > std::size(kSteps) ||
+      tensor.box.size() != rank || tensor.strides.size() + 1 != rank) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  strides.push_back(0);  // never read; makes the array not empty for a tensor of one dimension
   return encode(map, type->second, static_cast<uint32_t>(rank), tensor.data, tensor.sizes.data(),
-                strides.data(), tensor.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                tensor.strides.data(), tensor.box.data(), kSteps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle->second, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
