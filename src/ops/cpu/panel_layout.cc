@@ -75,7 +75,7 @@ class RowWriter {
   void Half(int offset, uint16_t value) { std::memcpy(column_ + offset + 2 * row_, &value, 2); }
 
   void Scales(const uint8_t* bytes, int num_words) {
-    std::memcpy(At(kLayout.scale_words), bytes, static_cast<size_t>(4 * num_words));
+    std::memcpy(At(kLayout.scale_words), bytes, size_t{4} * static_cast<size_t>(num_words));
   }
   // Writes codes4 from the low or high nibbles of 32 bytes.
   void Nibbles(int group, const uint8_t* bytes, bool high) {
