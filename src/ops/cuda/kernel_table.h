@@ -35,15 +35,15 @@ struct KernelFamily {
 
 // All kernels that no other family names.
 inline constexpr KernelFamily kPlainKernels = {.name = "the plain kernels",
-                                               .proofs = {{{90, "H100", "41c5149"}}}};
+                                               .proofs = {{{90, "H100", "d100f23"}}}};
 inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
                                              .only_on = 90,
                                              .has_older = true,
-                                             .proofs = {{{90, "H100", "41c5149"}}}};
+                                             .proofs = {{{90, "H100", "d100f23"}}}};
 inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
                                                .only_on = 90,
                                                .has_older = true,
-                                               .proofs = {{{90, "H100", "41c5149"}}}};
+                                               .proofs = {{{90, "H100", "d100f23"}}}};
 inline constexpr std::array kKernelFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
