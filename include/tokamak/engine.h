@@ -33,8 +33,9 @@ struct EngineOptions {
   // The exact but slower path: activations stay f32 (the default is int8 or bf16), and so do
   // weights on a GPU.
   bool precise = false;
-  // GPU kernels, where there are several for the same work: verified (the newest that this kind of
-  // GPU has passed the tests of), new (the newest), plain (the oldest, which every GPU can run).
+  // GPU kernels, where there are several for the same work: verified (the newest that passed
+  // their tests on this kind of GPU), new (the newest), plain (the oldest, which every GPU can
+  // run).
   std::string kernels = "verified";
   // Run decode steps as CUDA graphs: on, off or auto (on where the device supports them).
   std::string cuda_graphs = "auto";

@@ -34,9 +34,9 @@ Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& o
         "--cuda-graphs on: the {} backend does not support graphs; use off or auto", ops.name());
   }
   if (cuda_graphs == "off") return runner;
-  // From 16 rows on, four sizes per doubling bound the padding, and from 128 to 256 it is at most
-  // 15 rows. From 32 on, all but the largest are multiples of 8, the rows of the smallest tile of a
-  // matrix product.
+  // From 16 rows on, four sizes per doubling bound the padding; from 128 to 256 there are eight.
+  // From 32 on, all but the largest are multiples of 8, the rows of the smallest tile of a matrix
+  // product.
   const int32_t largest = std::min(max_rows, kLargestGraph);
   for (int32_t size = 1; size < largest;) {
     runner.capture_sizes_.push_back(size);

@@ -26,8 +26,8 @@ constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DT
 
 // The backend's name begins with "cuda/sm_90" or the like, or with kCudaEmulated on a CPU
 // (ops/cuda/emulation), which is right and slow, for tests, and used only if the device was named.
-// It ends in "/precise" if the backend is that; else in "/plain" or "/new" if not the usual kernels
-// run (NameSuffix in ops/cuda/kernel_table.h).
+// It ends in "/precise" for a precise backend, in "/plain" if only the oldest kernels run, and in
+// "/new" if kernels run that are not verified (NameSuffix in ops/cuda/kernel_table.h).
 inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
 
 // Calls that a backend has made, by what they do. For tests.

@@ -25,9 +25,10 @@ constexpr int kMaxCandidates = 8;             // for each step of the ladder
 // The library's algorithms are measured for more than kFewTokens, because up to there skinny_gemm.h
 // is usually faster, and for up to kManyTokens, because beyond that the first choice is as good.
 constexpr int64_t kFewTokens = 64, kManyTokens = 256;
-// Elements of weights for which algorithms are measured. For small ones it would not pay; for large
-// ones, such as output layers, it takes long and gains little. The emulator measures small ones, so
-// that this is tested.
+static_assert(kLadder[kLadder.size() - 3] >= kManyTokens);  // Choose looks two steps ahead
+// Elements of weights for which algorithms are measured. For small ones it would not pay; for the
+// largest, the output layers of large models, it takes long and gains little. The emulator measures
+// small ones, so that this is tested.
 constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
 constexpr int64_t kMinMeasuredElements = kIsEmulated ? 1 << 12 : 1 << 20;
 constexpr int64_t kMaxMeasuredElements = kIsEmulated ? 1 << 14 : 1 << 28;
@@ -141,7 +142,7 @@ struct Gemm::Probe {
   Buffer expected;           // [max_tokens, rows], of the weight's output type
   Buffer actual;             // the same
   Buffer different;          // i32
-  // Weights of the same shape that do not fit the L2 together.
+  // Weights of the same shape, together larger than the L2 if six are enough for that.
   std::vector<const CudaWeight*> chain;
   std::vector<std::unique_ptr<CudaWeight>> copies;  // what `chain` has of its own
 };
@@ -248,13 +249,14 @@ Result<std::vector<cublasLtMatmulAlgo_t>> Gemm::Offered(const CudaWeight& weight
 }
 
 // Goes down the ladder from its top. The first algorithm that runs makes the expected rows. Each
-// step takes the fastest algorithm that gives the same rows at both ends of the step's range.
+// step takes an algorithm that gives the same rows at both ends of the step's range: the fastest if
+// the step is measured, else the first.
 Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   for (size_t step = kLadder.size(); step-- > 0;) {
     const int64_t low = std::min(step == 0 ? 1 : kLadder[step - 1] + 1, probe.max_tokens);
     const int64_t high = std::min(kLadder[step], probe.max_tokens);
-    const bool measure =
-        IsMeasured(weight) && kLadder[step] > kFewTokens && kLadder[step] <= kManyTokens;
+    const bool measure = IsMeasured(weight) && kLadder[step] > kFewTokens &&
+                         kLadder[step] <= std::min(kManyTokens, probe.max_tokens);
     ASSIGN_OR_RETURN(std::vector<cublasLtMatmulAlgo_t> algorithms, Offered(weight, *recipe, step));
     const auto add = [&algorithms](const cublasLtMatmulAlgo_t& algorithm) {
       const auto equals = [&](const cublasLtMatmulAlgo_t& a) {
@@ -267,7 +269,10 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
       // much faster than all that it offers here.
       for (size_t later = step + 1; later <= step + 2; ++later) add(recipe->algorithms[later]);
       for (const auto& [shape, other] : recipes_) {
-        if (std::get<DType>(shape) == weight.output() && other && other->fast) {
+        // What is offered depends on the operands' alignment.
+        if (std::get<DType>(shape) == weight.output() && other && other->fast &&
+            other->alignment <= recipe->alignment &&
+            other->out_alignment <= recipe->out_alignment) {
           add(other->algorithms[step]);
         }
       }

@@ -1,7 +1,7 @@
 // Linear on the device: out[M, N] = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, which are rounded
 // once if out is bf16. By cuBLASLt, or by the plain kernel for alignments that cuBLASLt lacks. On
-// Hopper, up to 128 tokens by skinny_gemm.h where that is faster. If x and w are f32, all products
-// take the plain kernel.
+// Hopper, few tokens by skinny_gemm.h: up to 128 where it is measured to be faster, up to 64 for
+// weights that are not measured. If x and w are f32, all products take the plain kernel.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) and type
 // of out a recipe is made at load: one algorithm for each step of a ladder of M, none of which
@@ -42,7 +42,7 @@ struct LinearRecipe {
   int64_t out_alignment = 0;
   std::array<cublasLtMatmulAlgo_t, kLadder.size()> algorithms{};
   // Tiles for the steps of the ladder that skinny_gemm.h multiplies instead. With `fast` these are
-  // the steps of few tokens for which it is faster; otherwise all steps.
+  // steps of few tokens; otherwise all steps.
   std::array<std::optional<SkinnyTile>, kLadder.size()> skinny;
 };
 
@@ -84,10 +84,11 @@ class Gemm {
   // The time of the fastest of a few runs; infinity if the method does not take the shape.
   Result<float> Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
                              int64_t num_tokens);
-  // Makes the weights of the probe's chain.
-  Status MakeChain(const CudaWeight& weight, Probe* probe);
-  // The same for a graph of products with each weight of the probe's chain.
+  // The time of a graph of products with each weight of the probe's chain; infinity if the method
+  // does not take the shape.
   Result<float> ChainMilliseconds(Probe& probe, const Method& method, int64_t num_tokens);
+  // Makes the weights of that chain.
+  Status MakeChain(const CudaWeight& weight, Probe* probe);
   // Calls `run`, which puts work into the stream, a few times. Returns the shortest time of that
   // work.
   Result<float> Shortest(int runs, FunctionRef<Status()> run);

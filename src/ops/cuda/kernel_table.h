@@ -1,6 +1,6 @@
 // The families of kernels in the backend, and which GPUs have passed their tests (docs/gpu.md). By
-// default a GPU runs a kernel only if one of its kind has passed; otherwise an older kernel does
-// the same work, if there is one.
+// default a GPU runs a family that has older kernels only if a GPU of its kind has passed.
+// Otherwise the older ones do its work.
 #pragma once
 
 #include <array>

@@ -24,7 +24,7 @@ class PerDimension {
     std::copy_n(values.begin(), std::min(size_, kMost), values_.begin());
   }
 
-  // More than kMost if it was given more values than it keeps.
+  // The number of values given. Only the first kMost are kept.
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   T& operator[](size_t i) { return values_[i]; }

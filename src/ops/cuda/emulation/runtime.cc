@@ -292,7 +292,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       *value = kMultiprocessors;
       break;
     case cudaDevAttrL2CacheSize:
-      *value = 0;
+      *value = 16 << 10;
       break;
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;
