@@ -17,23 +17,27 @@ class ReadAhead {
   };
 
   // Returns what to prefetch before a read at `offset`: mostly nothing, and sometimes the next
-  // kAhead bytes, so that kAhead to 2 kAhead bytes after each place are prefetched, each of them
-  // once.
+  // kAhead bytes, so that kAhead to 2 kAhead bytes after each place are prefetched, nearly
+  // always once.
   Range Next(uint64_t offset) {
-    for (std::atomic<uint64_t>& place : asked_) {
-      uint64_t asked = place.load(std::memory_order_relaxed);
-      if (asked == 0 || offset > asked || offset + 3 * kAhead < asked) continue;
-      const uint64_t end = offset + 2 * kAhead;
-      // Only one of the threads that get here prefetches.
-      if (asked > offset + kAhead ||
-          !place.compare_exchange_strong(asked, end, std::memory_order_relaxed)) {
-        return {};
+    const uint64_t end = offset + 2 * kAhead;
+    while (true) {
+      uint32_t begun = begun_.load(std::memory_order_acquire);
+      for (std::atomic<uint64_t>& place : asked_) {
+        uint64_t asked = place.load(std::memory_order_relaxed);
+        if (asked == 0 || offset > asked || offset + 3 * kAhead < asked) continue;
+        // Only one of the threads that get here prefetches.
+        if (asked > offset + kAhead ||
+            !place.compare_exchange_strong(asked, end, std::memory_order_relaxed)) {
+          return {};
+        }
+        return {asked, end};
       }
-      return {asked, end};
+      // Threads often jump to a new place together. Only one begins it; the others search again.
+      if (!begun_.compare_exchange_weak(begun, begun + 1, std::memory_order_acq_rel)) continue;
+      asked_[begun % kPlaces].store(end, std::memory_order_relaxed);
+      return {offset, end};
     }
-    const uint32_t oldest = begun_.fetch_add(1, std::memory_order_relaxed) % kPlaces;
-    asked_[oldest].store(offset + 2 * kAhead, std::memory_order_relaxed);
-    return {offset, offset + 2 * kAhead};
   }
 
   static constexpr uint64_t kAhead = uint64_t{32} << 20;
