@@ -28,7 +28,8 @@ def steps_of(kernels, most=8):
     """The last complete launches of a graph. They begin with the same node."""
     starts = [i for i, kernel in enumerate(kernels) if kernel[2] == kernels[0][2]]
     steps = [kernels[a:b] for a, b in zip(starts, starts[1:] + [len(kernels)])]
-    return [step for step in steps if len(step) == len(steps[-1])][-most:]
+    usual = statistics.mode(map(len, steps))  # the last one may be cut off
+    return [step for step in steps if len(step) == usual][-most:]
 
 
 def short(name):
@@ -48,6 +49,8 @@ def main():
     if not graphs:
         raise SystemExit(f'{args.trace}: no kernel ran in a graph')
     last = max(graphs, key=lambda graph: graphs[graph][-1][0])
+    if args.graph is not None and args.graph not in graphs:
+        raise SystemExit(f'{args.trace}: no graph {args.graph} (there are: {sorted(graphs)})')
     steps = steps_of(graphs[args.graph or last])
     whole = [max(k[0] + k[1] for k in step) - step[0][0] for step in steps]
     print(f'graph {args.graph or last}: {len(steps)} steps of {len(steps[0])} kernels, '

@@ -67,6 +67,8 @@ def copy(files):
             while offset < end:
                 with view[to:to + end - offset] as target:
                     got = os.preadv(descriptors[file], [target], offset)
+                if got == 0:
+                    raise EOFError(f'{file} became shorter')
                 to, offset = to + got, offset + got
 
         parts = [(file, at + offset, offset) for file, at in zip(files, starts)

@@ -16,7 +16,7 @@ class WeightMemory {
   // Returns uninitialized memory, aligned for any tensor, or kResourceExhausted with the size.
   Result<Buffer> Allocate(size_t bytes);
   // Working memory of each worker for the rows that it packs. Kept from weight to weight, because a
-  // model of many experts has thousands of small ones.
+  // model of many experts has thousands of small ones; a few hundred KB per worker.
   std::vector<std::vector<std::byte>>& Rows(int num_workers) {
     if (rows_.size() < static_cast<size_t>(num_workers)) {
       rows_.resize(static_cast<size_t>(num_workers));

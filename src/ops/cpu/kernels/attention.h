@@ -121,7 +121,8 @@ struct AttentionKernel {
     }
     for (int64_t i = 0; i < rows * padded; i += kLanes) V::Store(out.values + i, V::Zero());
 
-    // Tiles stay in the nearest cache for all rows. Few rows read each key once and need none.
+    // Tiles of keys stay in the nearest cache for all rows. Few rows read each key once and need no
+    // tiles.
     const int step = stream ? kKeySplit : kKeyTile;
     for (int first = seen.begin / step * step; first < seen.stop; first += step) {
       const Range some = seen.Within(first, first + step);
@@ -146,7 +147,7 @@ struct AttentionKernel {
       const int64_t group = r / V::kMaxRows * V::kMaxRows;
       Soften(r, Seen(group, rows - group < V::kMaxRows ? rows - group : V::kMaxRows));
     }
-    // A tile's values are used for all columns before the next ones, so memory is read in order.
+    // Uses a tile of values for all columns before the next tile, so that memory is read in order.
     for (int first = seen.begin / kKeyTile * kKeyTile; first < seen.stop; first += kKeyTile) {
       const Range some = seen.Within(first, first + kKeyTile);
       if (values_as_stored) {
