@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "ops/cuda/attention_plan.h"
+#include "ops/cuda/emulated.h"
 #include "ops/cuda/kernel_table.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/mma_attention.h"
@@ -19,7 +20,6 @@
 namespace tokamak::cuda {
 namespace {
 
-constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
 // CTAs per SM with which each kernel is launched.
 constexpr int kPlainCtasPerSm = 4;
 constexpr int kMmaCtasPerSm = 2;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/cuda/emulated.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/stream.h"
 
@@ -29,7 +30,6 @@ static_assert(kLadder[kLadder.size() - 3] >= kManyTokens);  // Choose looks two 
 // Elements of weights for which algorithms are measured. For small ones it would not pay; for the
 // largest, the output layers of large models, it takes long and gains little. The emulator measures
 // small ones, so that this is tested.
-constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
 constexpr int64_t kMinMeasuredElements = kIsEmulated ? 1 << 12 : 1 << 20;
 constexpr int64_t kMaxMeasuredElements = kIsEmulated ? 1 << 14 : 1 << 28;
 
@@ -269,7 +269,7 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
       // much faster than all that it offers here.
       for (size_t later = step + 1; later <= step + 2; ++later) add(recipe->algorithms[later]);
       for (const auto& [shape, other] : recipes_) {
-        // What is offered depends on the operands' alignment.
+        // The library offered them for that weight's alignment.
         if (std::get<DType>(shape) == weight.output() && other && other->fast &&
             other->alignment <= recipe->alignment &&
             other->out_alignment <= recipe->out_alignment) {
