@@ -22,6 +22,9 @@ constexpr char kProfileHelp[] =
     "gaps, and how long the host is busy. On GPUs a decode step is one CUDA graph: --cuda-graphs "
     "off shows its operations, but makes the host busier";
 
+constexpr char kTemperatureHelp[] =
+    "Temperature of the requests; 0 always takes the most likely token, which costs least";
+
 // A range of numbers of tokens that includes both ends.
 struct TokenRange {
   int32_t low = 0, high = 0;
@@ -32,6 +35,7 @@ struct ThroughputFlags {
   int32_t requests = 256;
   TokenRange input = {100, 1024};
   TokenRange output = {100, 1024};
+  float temperature = 0;
   int32_t seed = 0;
   ReportFlags report;
 };
@@ -42,6 +46,7 @@ struct LatencyFlags {
   int32_t prompt_tokens = 512;
   int32_t output_tokens = 128;
   int32_t runs = 1;
+  float temperature = 0;
   int32_t seed = 0;
   ReportFlags report;
 };
@@ -57,6 +62,7 @@ Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
   for (Load& one : load) {
     const int32_t input = random.InRange(flags.input.low, flags.input.high);
     one.output_tokens = random.InRange(flags.output.low, flags.output.high);
+    one.temperature = flags.temperature;
     one.prompt = RandomPrompt(input, engine.model().vocab_size, random);
   }
   ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
@@ -90,6 +96,7 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
   std::vector<Load> load(static_cast<size_t>(batch));
   for (Load& one : load) {
     one.output_tokens = flags.output_tokens;
+    one.temperature = flags.temperature;
     one.prompt = RandomPrompt(flags.prompt_tokens, engine.model().vocab_size, random);
   }
   ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
@@ -188,6 +195,7 @@ void AddBenchCommands(CommandLine& line) {
   t.Add("--requests", throughput->requests, "Number of requests");
   AddRange(t, "--input", throughput->input, "Prompt tokens of each request, drawn uniformly");
   AddRange(t, "--output", throughput->output, "Generated tokens of each request, drawn uniformly");
+  t.Add("--temperature", throughput->temperature, kTemperatureHelp);
   t.Add("--seed", throughput->seed, "Seed of the lengths and prompts");
   AddReportFlags(t, throughput->report, "Print one JSON object");
   AddEngineFlags(t, throughput->engine);
@@ -199,6 +207,7 @@ void AddBenchCommands(CommandLine& line) {
   l.Add("--prompt-tokens", latency->prompt_tokens, "Prompt tokens of each request");
   l.Add("--output-tokens", latency->output_tokens, "Generated tokens of each request");
   l.Add("--runs", latency->runs, "Runs of each batch size");
+  l.Add("--temperature", latency->temperature, kTemperatureHelp);
   l.Add("--seed", latency->seed, "Seed of the prompts");
   AddReportFlags(l, latency->report, "Print one JSON object per run");
   AddEngineFlags(l, latency->engine);

@@ -125,7 +125,8 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   for (size_t i = 0; i < load.size(); ++i) {
     Request request;
     request.token_ids = load[i].prompt;
-    request.sampling.temperature = 0;
+    request.sampling.temperature = load[i].temperature;
+    request.sampling.seed = static_cast<uint64_t>(i);
     request.sampling.max_tokens = load[i].output_tokens;
     request.sampling.ignore_eos = true;
     const auto id = engine.Submit(
@@ -149,6 +150,7 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   double kv_bytes = 0;
   for (size_t i = 0; i < load.size(); ++i) {
     const TokenTimes& times = progress->times[i];
+    result.temperature = load[i].temperature;
     result.input_tokens += static_cast<int64_t>(load[i].prompt.size());
     if (times.empty()) continue;
     result.output_tokens += static_cast<int64_t>(times.size());

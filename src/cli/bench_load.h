@@ -14,6 +14,7 @@ namespace tokamak::cli {
 struct Load {
   std::vector<int32_t> prompt;
   int32_t output_tokens = 0;
+  float temperature = 0;  // 0: greedy
 };
 
 // The two phases of a run whose requests start together.

@@ -112,6 +112,7 @@ std::string BenchJson(const BenchResult& r) {
                {"requests", r.requests},
                {"input_tokens", r.input_tokens},
                {"output_tokens", r.output_tokens},
+               {"temperature", r.temperature},
                {"seconds", r.seconds},
                {"prompt_tok_s", r.prompt_tok_s},
                {"output_tok_s", r.output_tok_s},

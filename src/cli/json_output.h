@@ -45,6 +45,7 @@ struct BenchResult {
   int64_t requests = 0;
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
+  float temperature = 0;
   double seconds = 0;
   double prompt_tok_s = 0;
   double output_tok_s = 0;
