@@ -176,6 +176,10 @@ std::vector<AttentionCase> AttentionCases(bool small) {
       cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
     }
   }
+  for (const int context : {45, 64, 144, 150, 192}) {  // tiles of 64 keys, some partly filled
+    cases.push_back({"Qwen3-0.6B", 16, 1, context, 1});
+    cases.push_back({"Llama-3.1-8B", 32, 256, context, 1});
+  }
   cases.push_back({"Llama-3.1-8B", 32, 250, 750, 1});
   for (const int batch : {1, 8}) {
     cases.push_back({"Llama-3.1-8B", 32, batch, 512, 512});

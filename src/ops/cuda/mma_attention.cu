@@ -216,7 +216,8 @@ class Computer {
     SyncComputers();
   }
 
-  // Adds the values of the tile that begins at key `first`.
+  // Adds the values of the tile that begins at key `first`. Steps of 16 keys that no row sees are
+  // left out: their weights are zero, and adding zero changes no sum.
   __device__ void AddValues(const Rows& rows, const Seen& seen, int first, State& sums) {
     memory_.ring.WaitUntilFilled(fill_);
     if (seen.all_from <= first && first + kKeyTile - 1 <= seen.all_to) {
@@ -227,11 +228,21 @@ class Computer {
         });
       }
     } else {
+      const int begin = max(0, seen.from - first) / kStep;
+      const int end = (min(kKeyTile, seen.to + 1 - first) + kStep - 1) / kStep;
+      const bool alike = rows.LastKey(0) == rows.LastKey();  // the rows see the same keys
       // Rolled up: in a short kernel, instructions that are not in the cache take long.
 #pragma unroll 1
-      for (int k = 0; k < kKeyTile / kStep; ++k) {
+      for (int k = begin; k < end; ++k) {
+        const int key = first + k * kStep;
+        const bool all = seen.all_from <= key && key + kStep - 1 <= seen.all_to;
         AddStep(k, sums, [&](const auto& weights, auto& values, auto& sum) {
-          AddSeen(rows, 0, rows.count, seen.from, seen.to, first + k * kStep, weights, values, sum);
+          if (!all && !alike) {
+            AddSeen(rows, 0, rows.count, seen.from, seen.to, key, weights, values, sum);
+            return;
+          }
+          if (!all) KeepSeen(key, seen.from, seen.to, values);
+          ptx::MultiplyBf16(sum, weights, values);
         });
       }
     }
@@ -309,11 +320,15 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (threadIdx.x >= kConsumers) {
       Loader<kHeadDim, Memory> loader(&keys, &values, a, memory);
       ForEachJob(a, units, num_units,
-                 [&](const AttentionUnit& unit, int kv_head) { loader.Load(unit, kv_head); });
+                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
+                   loader.Load(unit, kv_head, next);
+                 });
     } else {
       Computer<kHeadDim> computer(a, memory);
       ForEachJob(a, units, num_units,
-                 [&](const AttentionUnit& unit, int kv_head) { computer.Run(unit, kv_head); });
+                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
+                   computer.Run(unit, kv_head);
+                 });
     }
   }
 }

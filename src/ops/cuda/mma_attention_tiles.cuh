@@ -99,19 +99,31 @@ class Loader {
     }
   }
 
-  // Waits for the kernel ahead.
-  __device__ void Load(const AttentionUnit& unit, int kv_head) {
+  // Waits for the kernel ahead. Requests the next unit first, and looks up its blocks last: the
+  // lookups wait for memory three times, which takes longer than the computation of a few keys.
+  __device__ void Load(const AttentionUnit& unit, int kv_head, const AttentionUnit& next_unit) {
+    const AttentionUnit next = next_unit;
     const Rows rows(a_, unit);
-    const int32_t* table = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
     const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split)
-      LoadSplit(rows, table, split, kv_head);
+    if (table_ == nullptr) LookUp(unit);
+    LoadSplit(rows, block_, splits.begin, kv_head);
+    for (int split = splits.begin + 1; split < splits.end; ++split) {
+      LoadSplit(rows, BlockOf(rows, table_, split), split, kv_head);
+    }
+    LookUp(next);
   }
 
  private:
   enum class Boxes { kAll, kOld, kNew };  // old: with positions of earlier steps only
 
-  __device__ void LoadSplit(const Rows& rows, const int32_t* table, int split, int kv_head) {
+  // Finds the blocks of a unit's first split.
+  __device__ void LookUp(const AttentionUnit& unit) {
+    table_ = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
+    block_ = BlockOf(Rows(a_, unit), table_, Splits(unit).begin);
+  }
+
+  // `block`: what BlockOf returned for the split.
+  __device__ void LoadSplit(const Rows& rows, int32_t block, int split, int kv_head) {
     constexpr int kSlots = decltype(Memory::ring)::kCount;
     const KeyTiles tiles(rows, split);
     const Keys keys = {.begin = tiles.begin,
@@ -121,7 +133,7 @@ class Loader {
                        .num_old = rows.first_position,
                        .kv_head = kv_head,
                        .first_block = split * kSplitKeys >> block_bits_,
-                       .block = BlockOf(rows, table, split)};
+                       .block = block};
     const int fills = 2 * keys.count;
     const int early = has_waited_ ? 0 : min(kSlots, fills);
 #pragma unroll 1
@@ -189,6 +201,9 @@ class Loader {
   const int lane_, box_rows_, block_bits_;
   unsigned fill_ = 0;
   bool has_waited_ = false;
+  // The unit that Load takes next: its block table, and the lane's block of its first split.
+  const int32_t* table_ = nullptr;
+  int32_t block_ = 0;
 };
 
 // Returns where 16 bytes of a stage lie: chunk number `chunk` of a row.
@@ -196,16 +211,17 @@ __device__ inline const uint8_t* ChunkOf(const uint8_t* stage, int row, int chun
   return stage + chunk / 8 * kStripBytes + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
-// Calls run(unit, KV head) for this CTA's share of the jobs. Each of the `count` units has a job
-// for each KV head. The heads of a unit are successive jobs, so that few units still engage all
-// SMs.
+// Calls run(unit, KV head, next unit) for this CTA's share of the jobs. Each of the `count` units has
+// a job for each KV head. The heads of a unit are successive jobs, so that few units still engage
+// all SMs. After the last job the next unit is any. It is a reference to global memory.
 template <typename Run>
 __device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, int count, Run run) {
   const int heads = a.cache.num_kv_heads;
-  for (int job = static_cast<int>(blockIdx.x); job < count * heads;
-       job += static_cast<int>(gridDim.x)) {
+  const int jobs = count * heads;
+  const auto step = static_cast<int>(gridDim.x);
+  for (int job = static_cast<int>(blockIdx.x); job < jobs; job += step) {
     const AttentionUnit unit = units[job / heads];
-    run(unit, job % heads);
+    run(unit, job % heads, units[min(job + step, jobs - 1) / heads]);
   }
 }
 

@@ -489,12 +489,16 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (warp > kConsumers / kWarp) return;
       Loader<kHeadDim, Memory> loader(&keys, &values, a, memory);
       ForEachJob(a, wide, a.plan->num_wide_units,
-                 [&](const AttentionUnit& unit, int kv_head) { loader.Load(unit, kv_head); });
+                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
+                   loader.Load(unit, kv_head, next);
+                 });
     } else {
       ptx::TakeRegisters<kComputerRegisters>();
       Computer<kHeadDim> computer(a, memory, warp);
       ForEachJob(a, wide, a.plan->num_wide_units,
-                 [&](const AttentionUnit& unit, int kv_head) { computer.Run(unit, kv_head); });
+                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
+                   computer.Run(unit, kv_head);
+                 });
     }
   }
 }
