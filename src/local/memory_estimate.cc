@@ -26,7 +26,16 @@ Result<nn::MlaForm> ParseMlaForm(const std::string& name) {
   return InvalidArgument("--mla: must be standard, latent, absorbed or auto, got \"{}\"", name);
 }
 
+template <bool kPrecise>
+int64_t CudaBytes(const WeightSpec& spec) {
+  int64_t elements = 0;
+  for (const auto& part : spec.parts) elements += part->shape().elements();
+  return elements * static_cast<int64_t>(RowBytes(CudaWeightType(kPrecise, spec.use), 1));
+}
+
 }  // namespace
+
+WeightSizer CudaSizer(bool precise) { return precise ? &CudaBytes<true> : &CudaBytes<false>; }
 
 Result<LoadOptions> MakeLoadOptions(const EngineOptions& options) {
   LoadOptions load;
@@ -90,12 +99,10 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
 
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
                          int64_t free_bytes, const CountedBackend& gpu) {
-  const std::unique_ptr<CountOps> count = MakeCountOps(&StoredBytes, gpu);
+  const std::unique_ptr<CountOps> count = MakeCountOps(CudaSizer(options.precise), gpu);
   ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
-  const auto element_bytes = static_cast<int64_t>(RowBytes(CudaWeightType(options.precise), 1));
-  const int64_t weights =
-      element_bytes * count->packed_elements() + count->allocated_bytes(MemoryKind::kDevice);
+  const int64_t weights = count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
   constexpr double kGB = 1e9;
   if (weights > free_bytes) {
     return ResourceExhausted(

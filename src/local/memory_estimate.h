@@ -14,6 +14,9 @@
 
 namespace tokamak {
 
+// The bytes that the CUDA backend keeps for a weight.
+WeightSizer CudaSizer(bool precise);
+
 // Parses EngineOptions::dummy_dtype: "q4_k" or "Q4_K".
 Result<DType> ParseDummyType(std::string name);
 

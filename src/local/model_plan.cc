@@ -25,7 +25,9 @@ CountedBackend Cuda(bool precise) {
   return {.name = "cuda",
           .capabilities = kCudaCapabilities,
           .inner_type = CudaWeightType(precise),
-          .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
+          .activation = [precise](const WeightSpec& spec) {
+            return CudaWeightType(precise, spec.use);
+          }};
 }
 
 // A backend with all features that rounds activations like the one in `options`.
@@ -41,13 +43,6 @@ Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
     backend.activation = [isa](const WeightSpec& spec) { return cpu::ActivationOf(spec, isa); };
   }
   return backend;
-}
-
-template <DType kType>
-int64_t BytesAs(const WeightSpec& spec) {
-  int64_t elements = 0;
-  for (const auto& part : spec.parts) elements += part->shape().elements();
-  return elements * static_cast<int64_t>(RowBytes(kType, 1));
 }
 
 // Records the type of every tensor that a model requests.
@@ -217,7 +212,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   }
   const bool gpu = options.device != "auto" && options.device != "cpu";
   ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu));
-  const WeightSizer gpu_bytes = options.precise ? &BytesAs<DType::kF32> : &BytesAs<DType::kBF16>;
+  const WeightSizer gpu_bytes = CudaSizer(options.precise);
   const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? gpu_bytes : &CpuWeightBytes, backend);
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   const ModelSpec& spec = model->spec();

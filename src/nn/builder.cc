@@ -68,22 +68,36 @@ SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   return source;
 }
 
-WeightPtr Builder::PackWeight(std::vector<SourcePtr> parts, WeightUse use) const {
-  if (!ok()) return nullptr;
-  for (const SourcePtr& part : parts) {
-    load_->bytes_read += RowBytes(part->dtype(), part->shape().cols()) * part->shape().rows();
-  }
-  WeightSpec spec;
-  spec.parts = std::move(parts);
-  spec.use = use;
-  Result<std::unique_ptr<PackedWeight>> weight = load_->ops.PackWeight(spec);
-  if (!weight.ok()) {
-    Fail(weight.status());
+template <typename Packed>
+std::shared_ptr<const Packed> Builder::Record(std::span<const WeightSpec> read,
+                                              Result<std::unique_ptr<Packed>> packed) const {
+  if (!packed.ok()) {
+    Fail(packed.status());
     return nullptr;
   }
-  load_->weight_bytes += (*weight)->bytes();
+  for (const WeightSpec& spec : read) {
+    for (const SourcePtr& part : spec.parts) {
+      load_->bytes_read += RowBytes(part->dtype(), part->shape().cols()) * part->shape().rows();
+    }
+  }
+  load_->weight_bytes += (*packed)->bytes();
   if (load_->progress) load_->progress(load_->bytes_read);
-  return *std::move(weight);
+  return *std::move(packed);
+}
+
+WeightPtr Builder::PackWeight(std::vector<SourcePtr> parts, WeightUse use) const {
+  if (!ok()) return nullptr;
+  const WeightSpec spec = {.parts = std::move(parts), .use = use};
+  return Record({&spec, 1}, load_->ops.PackWeight(spec));
+}
+
+StackPtr Builder::PackStack(std::vector<std::vector<SourcePtr>> members, WeightUse use) const {
+  if (!ok()) return nullptr;
+  std::vector<WeightSpec> specs;
+  for (std::vector<SourcePtr>& parts : members) {
+    specs.push_back({.parts = std::move(parts), .use = use});
+  }
+  return Record(std::span<const WeightSpec>(specs), load_->ops.PackStack(specs));
 }
 
 std::vector<float> Builder::ReadValues(const std::vector<SourcePtr>& parts) const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,22 +55,8 @@ struct WeightLoad {
 };
 
 using WeightPtr = std::shared_ptr<const PackedWeight>;
+using StackPtr = std::shared_ptr<const PackedStack>;
 using SourcePtr = std::shared_ptr<const WeightSource>;
-
-// Weights of one kind, one per head or expert. The ops take arrays of pointers; this also owns the
-// weights.
-class WeightList {
- public:
-  void Add(WeightPtr weight) {
-    pointers_.push_back(weight.get());
-    owned_.push_back(std::move(weight));
-  }
-  const std::vector<const PackedWeight*>& pointers() const { return pointers_; }
-
- private:
-  std::vector<WeightPtr> owned_;
-  std::vector<const PackedWeight*> pointers_;
-};
 
 // A place in the checkpoint's tree of names. Cheap to copy; valid as long as its load.
 class Builder {
@@ -104,6 +91,8 @@ class Builder {
   SourcePtr Find(const Shape& shape, std::string_view meaning = {}) const;
   // Stacks the parts (equal cols) in the backend's layout. Null after an error.
   WeightPtr PackWeight(std::vector<SourcePtr> parts, WeightUse use) const;
+  // The same for each of several weights of one shape.
+  StackPtr PackStack(std::vector<std::vector<SourcePtr>> members, WeightUse use) const;
   bool Has() const { return load_->tensors.Has(path_); }
   // Reads the parts as f32, one after another. Empty after an error.
   std::vector<float> ReadValues(const std::vector<SourcePtr>& parts) const;
@@ -129,6 +118,11 @@ class Builder {
   }
 
  private:
+  // Counts what was read and packed; null after an error.
+  template <typename Packed>
+  std::shared_ptr<const Packed> Record(std::span<const WeightSpec> read,
+                                       Result<std::unique_ptr<Packed>> packed) const;
+
   WeightLoad* load_;
   std::string path_;
 };

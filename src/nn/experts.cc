@@ -45,34 +45,25 @@ Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
     if (shape.bias) ReadSeparateBiases(b, shape, shard);
   }
   if (!b.ok()) return;
-  int64_t parameters = 0, bytes = 0;
-  for (const WeightList* list : {&gate_up_, &down_}) {
-    for (const PackedWeight* weight : list->pointers()) {
-      parameters += weight->rows() * weight->cols();
-      bytes += weight->bytes();
-    }
+  for (const StackPtr& weights : {gate_up_, down_}) {
+    b.AddExperts(weights->size() * weights->rows() * weights->cols(), weights->bytes(), share);
   }
-  b.AddExperts(parameters, bytes, share);
-}
-
-void Experts::Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down) {
-  if (!b.ok()) return;
-  gate_up_.Add(b.PackWeight(std::move(gate_up), WeightUse::kLinear));
-  if (!b.ok()) return;
-  down_.Add(b.PackWeight({std::move(down)}, WeightUse::kLinear));
 }
 
 void Experts::ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange shard) {
   const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
+  std::vector<std::vector<SourcePtr>> gate_up, down;
   for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
     const auto rows = [&](std::string_view name) {
       SourcePtr source = (b / e / name / "weight").Find(Shape{inner, hidden});
       return source ? RowRange(std::move(source), shard) : nullptr;
     };
-    std::vector<SourcePtr> gate_up = {rows(shape.gate_proj), rows(shape.up_proj)};
-    Add(b / e, std::move(gate_up),
-        Columns(b, (b / e / shape.down_proj / "weight").Find(Shape{hidden, inner}), shard));
+    gate_up.push_back({rows(shape.gate_proj), rows(shape.up_proj)});
+    down.push_back(
+        {Columns(b, (b / e / shape.down_proj / "weight").Find(Shape{hidden, inner}), shard)});
   }
+  gate_up_ = b.PackStack(std::move(gate_up), WeightUse::kInnerLinear);
+  down_ = b.PackStack(std::move(down), WeightUse::kLinear);
 }
 
 void Experts::ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard) {
@@ -99,13 +90,17 @@ void Experts::ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange 
                                   "experts, hidden size and twice the intermediate size");
   const Fused down = FindFused(b, "down_proj", shape.num_experts, hidden, inner,
                                "experts, intermediate size and hidden size");
-  for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
+  std::vector<std::vector<SourcePtr>> gate_up_parts, down_parts;
+  for (int64_t e = 0; e < shape.num_experts; ++e) {
     const SourcePtr both = gate_up.Expert(b, e);
     SourcePtr columns = Columns(b, down.Expert(b, e), shard);
     if (!b.ok()) return;
-    Add(b, {RowRange(EveryNthRow(both, 0, 2), shard), RowRange(EveryNthRow(both, 1, 2), shard)},
-        std::move(columns));
+    gate_up_parts.push_back(
+        {RowRange(EveryNthRow(both, 0, 2), shard), RowRange(EveryNthRow(both, 1, 2), shard)});
+    down_parts.push_back({std::move(columns)});
   }
+  gate_up_ = b.PackStack(std::move(gate_up_parts), WeightUse::kInnerLinear);
+  down_ = b.PackStack(std::move(down_parts), WeightUse::kLinear);
 }
 
 void Experts::ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard) {

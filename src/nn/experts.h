@@ -39,8 +39,8 @@ class Experts {
   Experts(const Builder& b, const ExpertsShape& shape, double share);
 
   // One per expert: [2 · shard, hidden_size] with gate above up, and [hidden_size, shard].
-  const std::vector<const PackedWeight*>& gate_up() const { return gate_up_.pointers(); }
-  const std::vector<const PackedWeight*>& down() const { return down_.pointers(); }
+  const PackedStack& gate_up() const { return *gate_up_; }
+  const PackedStack& down() const { return *down_; }
   // f32 [experts, rows of the weight], or empty.
   const Tensor& gate_up_bias() const { return gate_up_bias_.tensor; }
   const Tensor& down_bias() const { return down_bias_.tensor; }
@@ -50,11 +50,9 @@ class Experts {
   void ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
   void ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange shard);
   void ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
-  // Does nothing after an error; the arguments may then be empty.
-  void Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down);
 
-  WeightList gate_up_;
-  WeightList down_;
+  StackPtr gate_up_;
+  StackPtr down_;
   OwnedTensor gate_up_bias_;
   OwnedTensor down_bias_;
 };

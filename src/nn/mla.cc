@@ -116,10 +116,7 @@ void MlaAttention::ReadHeads(const Builder& b) {
                     fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + v_head_dim {})",
                                 c.num_heads, c.nope_dim, c.value_dim));
   }
-  // All forms keep these inputs in f32: they may be sums over many positions.
-  const auto add = [&b](WeightList& list, SourcePtr part) {
-    if (b.ok()) list.Add(b.PackWeight({std::move(part)}, WeightUse::kRouter));
-  };
+  std::vector<std::vector<SourcePtr>> w_uk, w_uk_t, w_uv;
   const auto transposed = [&b](const SourcePtr& part) {
     return b.OrFail(Transposed(WithoutBlocks(part), 0, part->shape().rows()));
   };
@@ -127,11 +124,18 @@ void MlaAttention::ReadHeads(const Builder& b) {
     const int64_t begin = h * rows;
     const SourcePtr key = apart ? RowRange(all_keys, {h * rank, (h + 1) * rank})
                                 : RowRange(all, {begin, begin + c.nope_dim});
-    if (has(MlaForm::kAbsorbed)) add(w_uk_t_, apart ? key : transposed(key));
-    if (c.form != MlaForm::kAbsorbed) add(w_uk_, apart ? transposed(key) : key);
-    add(w_uv_, apart ? RowRange(all, {h * c.value_dim, (h + 1) * c.value_dim})
-                     : RowRange(all, {begin + c.nope_dim, begin + rows}));
+    if (has(MlaForm::kAbsorbed)) w_uk_t.push_back({apart ? key : transposed(key)});
+    if (c.form != MlaForm::kAbsorbed) w_uk.push_back({apart ? transposed(key) : key});
+    w_uv.push_back({apart ? RowRange(all, {h * c.value_dim, (h + 1) * c.value_dim})
+                          : RowRange(all, {begin + c.nope_dim, begin + rows})});
   }
+  // All forms keep these inputs in f32: they may be sums over many positions.
+  const auto pack = [&b](std::vector<std::vector<SourcePtr>> heads) {
+    return heads.empty() ? nullptr : b.PackStack(std::move(heads), WeightUse::kRouter);
+  };
+  w_uk_ = pack(std::move(w_uk));
+  w_uk_t_ = pack(std::move(w_uk_t));
+  w_uv_ = pack(std::move(w_uv));
 }
 
 void MlaAttention::AddCacheLayer(const Builder& b) {
@@ -211,9 +215,9 @@ void MlaAttention::AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor att
   Tensor v = pass.arena.Allocate(DType::kF32, attn_output.shape);
   pass.ops.Run(
       HeadLinear{
-          .x = latent, .weights = w_uk_.pointers(), .copied = {entry, 0, 0, c.rope_dim}, .out = k},
+          .x = latent, .weights = w_uk_.get(), .copied = {entry, 0, 0, c.rope_dim}, .out = k},
       pass.stream);
-  pass.ops.Run(HeadLinear{.x = latent, .weights = w_uv_.pointers(), .copied = {}, .out = v},
+  pass.ops.Run(HeadLinear{.x = latent, .weights = w_uv_.get(), .copied = {}, .out = v},
                pass.stream);
   pass.ops.Run(RopeAndStore{.q = q,
                             .k = k,
@@ -240,7 +244,7 @@ void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) cons
   const ArenaScope scope(pass.arena);
   Tensor queries = pass.arena.Allocate(DType::kF32, {num_tokens, heads_.size() * entry_dim()});
   pass.ops.Run(HeadLinear{.x = {q, c.rope_dim, key_dim(), c.nope_dim},
-                          .weights = w_uk_t_.pointers(),
+                          .weights = w_uk_t_.get(),
                           .copied = {q, 0, key_dim(), c.rope_dim},
                           .out = queries},
                pass.stream);
@@ -255,7 +259,7 @@ void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) cons
                                   .output_lse = {}},
                pass.stream);
   pass.ops.Run(HeadLinear{.x = {latents, 0, c.kv_lora_rank, c.kv_lora_rank},
-                          .weights = w_uv_.pointers(),
+                          .weights = w_uv_.get(),
                           .copied = {},
                           .out = attn_output},
                pass.stream);
@@ -265,8 +269,8 @@ void MlaAttention::AttendLatent(Pass& pass, Tensor q, Tensor attn_output) const 
   pass.ops.Run(LatentAttention{.q = q,
                                .cache = pass.kv_layers[static_cast<size_t>(layer_)],
                                .plan = pass.groups[static_cast<size_t>(group_)].plan,
-                               .w_uk = w_uk_.pointers(),
-                               .w_uv = w_uv_.pointers(),
+                               .w_uk = w_uk_.get(),
+                               .w_uv = w_uv_.get(),
                                .scale = config_.scale,
                                .out = attn_output},
                pass.stream);

@@ -79,9 +79,9 @@ class MlaAttention {
   Linear q_b_proj_;
   RmsNorm kv_a_norm_;
   // By head, from kv_b_proj: [nope, latent], its transpose, and [value, latent].
-  WeightList w_uk_;
-  WeightList w_uk_t_;
-  WeightList w_uv_;
+  StackPtr w_uk_;
+  StackPtr w_uk_t_;
+  StackPtr w_uv_;
   Linear output_;
 };
 

@@ -69,14 +69,14 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
                      : Tensor(pass.expert_offsets.RowData(moe_layer_), DType::kI32, ends)};
   pass.ops.Run(route, pass.stream);
 
-  const PackedWeight& gate_up = *experts_.gate_up().front();
-  const PackedWeight& down = *experts_.down().front();
+  const PackedStack& gate_up = experts_.gate_up();
+  const PackedStack& down = experts_.down();
   const Tensor typed = In(pass, gate_up.activation(), x);
   Tensor grouped = arena.Allocate(typed.dtype, {num_rows, x.cols()});
   pass.ops.Run(GatherRows{.source = typed, .rows = route.tokens, .out = grouped}, pass.stream);
-  Tensor both = arena.Allocate(DType::kF32, {num_rows, gate_up.rows()});
+  Tensor both = arena.Allocate(gate_up.output(), {num_rows, gate_up.rows()});
   pass.ops.Run(GroupedLinear{.x = grouped,
-                             .weights = experts_.gate_up(),
+                             .weights = &gate_up,
                              .offsets = route.offsets,
                              .bias = experts_.gate_up_bias(),
                              .out = both},
@@ -88,9 +88,9 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
                                .limit = shape_.swiglu_limit,
                                .alpha = shape_.swiglu_alpha},
                pass.stream);
-  Tensor results = arena.Allocate(DType::kF32, {num_rows, down.rows()});
+  Tensor results = arena.Allocate(down.output(), {num_rows, down.rows()});
   pass.ops.Run(GroupedLinear{.x = inner,
-                             .weights = experts_.down(),
+                             .weights = &down,
                              .offsets = route.offsets,
                              .bias = experts_.down_bias(),
                              .out = results},

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "ops/attention.h"
 #include "ops/packed_weight.h"
@@ -35,10 +34,9 @@ struct HeadColumns {
 // out[t, h] = [copied[t, h] | W_h · x[t, h]].
 struct HeadLinear {
   HeadColumns x;
-  // One per head, all of the same shape, packed so that activation() is f32.
-  std::span<const PackedWeight* const> weights;
-  HeadColumns copied;  // no columns: nothing is copied
-  Tensor out;          // f32 [T, heads * (copied.cols + rows of a weight)]
+  const PackedStack* weights = nullptr;  // one per head, packed so that activation() is f32
+  HeadColumns copied;                    // no columns: nothing is copied
+  Tensor out;                            // f32 [T, heads * (copied.cols + rows of a weight)]
 };
 
 // Attention for the sequences that the plan's expansion takes; decompresses their keys and values
@@ -49,8 +47,8 @@ struct LatentAttention {
   const AttentionPlan* plan = nullptr;
   // W_UK_h [nope_dim, latent] and W_UV_h [value_dim, latent] of each head, packed as for
   // HeadLinear.
-  std::span<const PackedWeight* const> w_uk;
-  std::span<const PackedWeight* const> w_uv;
+  const PackedStack* w_uk = nullptr;
+  const PackedStack* w_uv = nullptr;
   float scale = 0;
   Tensor out;  // f32 [T, heads * value_dim]
 };

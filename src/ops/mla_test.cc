@@ -176,13 +176,13 @@ class LatentRun {
     const KvLayerView cache = Store(Entries(), {}, 1, g_.entry(), g_.latent, true);
     const Tensor q = run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()});
     const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
-    const Weights keys = PackWeight(c_.keys), values = PackWeight(c_.values);
+    const auto keys = PackStack(c_.keys), values = PackStack(c_.values);
     Absorbed(q, cache, out);
     run_.Run(LatentAttention{.q = q,
                              .cache = cache,
                              .plan = plan_.get(),
-                             .w_uk = keys.pointers,
-                             .w_uv = values.pointers,
+                             .w_uk = keys.get(),
+                             .w_uv = values.get(),
                              .scale = c_.scale,
                              .out = out});
     return run_.Download(out);
@@ -195,13 +195,13 @@ class LatentRun {
                        .head_dim = g_.key(),
                        .value_dim = g_.value});
     const Tensor entries = Entries();
-    const Weights keys = PackWeight(c_.keys), values = PackWeight(c_.values);
+    const auto keys = PackStack(c_.keys), values = PackStack(c_.values);
     const Tensor k = run_.Output({entries.rows(), int64_t{g_.heads} * g_.key()});
     const Tensor v = run_.Output({entries.rows(), int64_t{g_.heads} * g_.value});
     const HeadColumns latent = {entries, g_.rotated, 0, g_.latent};
     run_.Run(HeadLinear{
-        .x = latent, .weights = keys.pointers, .copied = {entries, 0, 0, g_.rotated}, .out = k});
-    run_.Run(HeadLinear{.x = latent, .weights = values.pointers, .copied = {}, .out = v});
+        .x = latent, .weights = keys.get(), .copied = {entries, 0, 0, g_.rotated}, .out = k});
+    run_.Run(HeadLinear{.x = latent, .weights = values.get(), .copied = {}, .out = v});
     const KvLayerView cache = Store(k, v, g_.heads, g_.key(), g_.value, false);
     const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
     Attend(run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()}), cache, out);
@@ -209,19 +209,15 @@ class LatentRun {
   }
 
  private:
-  struct Weights {
-    std::vector<std::unique_ptr<PackedWeight>> owned;
-    std::vector<const PackedWeight*> pointers;
-  };
-  Weights PackWeight(const std::vector<std::shared_ptr<MemorySource>>& sources) {
-    Weights weights;
+  std::unique_ptr<PackedStack> PackStack(
+      const std::vector<std::shared_ptr<MemorySource>>& sources) {
+    std::vector<WeightSpec> members;
     for (const auto& source : sources) {
-      auto weight = run_.ops().PackWeight({.parts = {source}, .use = WeightUse::kRouter});
-      CHECK_MSG(weight.ok(), weight.status().ToString());
-      weights.pointers.push_back(weight->get());
-      weights.owned.push_back(*std::move(weight));
+      members.push_back({.parts = {source}, .use = WeightUse::kRouter});
     }
-    return weights;
+    auto stack = run_.ops().PackStack(members);
+    CHECK_MSG(stack.ok(), stack.status().ToString());
+    return *std::move(stack);
   }
 
   Tensor Entries() {
@@ -293,16 +289,16 @@ class LatentRun {
   }
 
   void Absorbed(const Tensor& q, const KvLayerView& cache, const Tensor& out) {
-    const Weights queries = PackWeight(c_.queries), values = PackWeight(c_.values);
+    const auto queries = PackStack(c_.queries), values = PackStack(c_.values);
     const Tensor absorbed = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.entry()});
     run_.Run(HeadLinear{.x = {q, g_.rotated, g_.key(), g_.nope},
-                        .weights = queries.pointers,
+                        .weights = queries.get(),
                         .copied = {q, 0, g_.key(), g_.rotated},
                         .out = absorbed});
     const Tensor latents = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.latent});
     Attend(absorbed, cache, latents);
     run_.Run(HeadLinear{.x = {latents, 0, g_.latent, g_.latent},
-                        .weights = values.pointers,
+                        .weights = values.get(),
                         .copied = {},
                         .out = out});
   }

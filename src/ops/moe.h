@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "ops/packed_weight.h"
 #include "tensor/tensor.h"
@@ -55,14 +54,14 @@ struct RouteTokens {
   Tensor offsets;  // out, i32 [num_experts + 1]: expert e has rows [offsets[e], offsets[e + 1])
 };
 
-// out[r, n] = Σ_k x[r, k] · W_e[n, k] + bias[e, n] for the rows r of each expert e.
+// out[r, n] = Σ_k x[r, k] · W_e[n, k] + bias[e, n] for the rows r of each expert e. The bias is
+// added before the sum is rounded to the type of `out`.
 struct GroupedLinear {
-  Tensor x;  // [R, cols], of the weights' activation type
-  // One per expert, all of the same shape and activation type.
-  std::span<const PackedWeight* const> weights;
-  Tensor offsets;  // i32 [experts + 1]
-  Tensor bias;     // f32 [experts, rows], or empty
-  Tensor out;      // f32 [R, rows]
+  Tensor x;                              // [R, cols], of type weights->activation()
+  const PackedStack* weights = nullptr;  // one per expert
+  Tensor offsets;                        // i32 [experts + 1]
+  Tensor bias;                           // f32 [experts, rows], or empty
+  Tensor out;                            // [R, rows], of type weights->output()
 };
 
 // out[t] = Σ_j weights[t, j] · x[rows[t, j]], in ascending j, plus shared[t], which is scaled by

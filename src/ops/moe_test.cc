@@ -27,6 +27,10 @@ class MoeOps : public OpTest {
 };
 INSTANTIATE_TEST_SUITE_P(All, MoeOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
 
+class GroupedOps : public MoeOps {};
+INSTANTIATE_TEST_SUITE_P(All, GroupedOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+INSTANTIATE_TEST_SUITE_P(Plain, GroupedOps, ::testing::ValuesIn(PlainCudaBackend()), OpBackendName);
+
 struct Route {
   std::vector<int32_t> experts, tokens, rows, offsets;
   std::vector<float> weights;
@@ -170,6 +174,41 @@ TEST_P(MoeOps, RoutesAsDefined) {
   }
 }
 
+TEST_P(MoeOps, RoutersRoundNothingAndTheBatchChangesNoBit) {
+  std::mt19937_64 random(5);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} linear, routers", ops_->name()));
+  constexpr int64_t kTokens = 70;
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 576}, {60, 31}, {70, 260}}) {
+    const WeightSpec spec = {
+        .parts = {MemorySource::Random("gate", DType::kF32, {rows, cols}, random())},
+        .use = WeightUse::kRouter};
+    const std::vector<float> x = RandomFloats(random, kTokens * cols);
+    const std::vector<float> bias = RandomFloats(random, rows);
+    const auto multiply = [&](Ops& ops, int64_t begin, int64_t end) {
+      const auto weight = ops.PackWeight(spec);
+      CHECK_MSG(weight.ok(), weight.status().ToString());
+      EXPECT_EQ((*weight)->activation(), DType::kF32);
+      OpRunner run(ops);
+      const Tensor out = run.Output({end - begin, rows});
+      run.Run(Linear{.x = run.Floats(x, {kTokens, cols}).Rows(begin, end),
+                     .weight = weight->get(),
+                     .bias = rows == 60 ? run.Floats(bias, {rows}) : Tensor(),
+                     .out = out});
+      return run.Download(out);
+    };
+    const std::vector<float> all = multiply(*ops_, 0, kTokens);
+    // Up to `cols` roundings of sums that stay below 128.
+    worst.Compare(all, multiply(*reference, 0, kTokens), static_cast<double>(cols) * 128 * kUnit,
+                  fmt::format("{}x{}", rows, cols));
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {3, 68}, {60, 66}}) {
+      EXPECT_TRUE(SameBits(multiply(*ops_, begin, end),
+                           {all.begin() + begin * rows, all.begin() + end * rows}))
+          << rows << "x" << cols << ", tokens " << begin << " to " << end;
+    }
+  }
+}
+
 TEST_P(MoeOps, EqualScoresGoToTheLowerExpertAndNanStaysInItsToken) {
   const RouterConfig router = {.num_experts = 4, .top_k = 2, .normalize = true};
   const Route route = RunRoute(*ops_, router, {1, 2, 2, 2, NAN, NAN, NAN, NAN, 5, NAN, 0, 1}, {});
@@ -189,33 +228,36 @@ TEST_P(MoeOps, GroupedLinearEqualsEachExpertsLinear) {
   const int64_t num_rows = offsets.back();
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ4_1, DType::kQ4_K, DType::kQ6_K}) {
     for (const bool with_bias : {false, true}) {
-      std::vector<std::unique_ptr<PackedWeight>> weights;
-      std::vector<const PackedWeight*> pointers;
+      std::vector<WeightSpec> members;
       for (size_t e = 0; e + 1 < offsets.size(); ++e) {
-        auto weight = ops_->PackWeight(
+        members.push_back(
             {.parts = {MemorySource::Random("a", dtype, {kRows - 20, kCols}, random()),
                        MemorySource::Random("b", dtype, {20, kCols}, random())}});
-        ASSERT_TRUE(weight.ok());
-        pointers.push_back(weight->get());
-        weights.push_back(*std::move(weight));
       }
+      const auto stack = ops_->PackStack(members);
+      ASSERT_TRUE(stack.ok());
       const std::vector<float> values = RandomFloats(random, num_rows * kCols);
-      const auto experts = static_cast<int64_t>(pointers.size());
+      const auto experts = static_cast<int64_t>(members.size());
       const std::vector<float> bias = RandomFloats(random, experts * kRows);
       OpRunner run(*ops_);
-      const Tensor x = run.Rounded(values, pointers[0]->activation(), {num_rows, kCols});
+      const Tensor x = run.Rounded(values, (*stack)->activation(), {num_rows, kCols});
       const Tensor biases = with_bias ? run.Floats(bias, {experts, kRows}) : Tensor();
       const Tensor out = run.Output({num_rows, kRows});
-      run.Run(GroupedLinear{
-          .x = x, .weights = pointers, .offsets = run.Ints(offsets), .bias = biases, .out = out});
+      run.Run(GroupedLinear{.x = x,
+                            .weights = stack->get(),
+                            .offsets = run.Ints(offsets),
+                            .bias = biases,
+                            .out = out});
       const std::vector<float> actual = run.Download(out);
       for (int64_t e = 0; e < experts; ++e) {
         const int64_t begin = offsets[static_cast<size_t>(e)];
         const int64_t end = offsets[static_cast<size_t>(e + 1)];
         if (begin == end) continue;
+        const auto weight = ops_->PackWeight(members[static_cast<size_t>(e)]);
+        ASSERT_TRUE(weight.ok());
         const Tensor alone = run.Output({end - begin, kRows});
         run.Run(Linear{.x = x.Rows(begin, end),
-                       .weight = pointers[static_cast<size_t>(e)],
+                       .weight = weight->get(),
                        .bias = with_bias ? run.Floats({bias.begin() + e * kRows,
                                                        bias.begin() + (e + 1) * kRows},
                                                       {kRows})
@@ -227,6 +269,91 @@ TEST_P(MoeOps, GroupedLinearEqualsEachExpertsLinear) {
       }
     }
   }
+}
+
+// A stack of weights, rows of x for each of them, and biases.
+struct GroupedCase {
+  std::vector<int32_t> offsets;
+  int64_t rows = 0, cols = 0;
+  std::vector<WeightSpec> members;
+  std::vector<float> x, bias;
+
+  int64_t experts() const { return static_cast<int64_t>(members.size()); }
+};
+
+GroupedCase MakeGrouped(std::mt19937_64& random, const std::vector<int32_t>& offsets, int64_t rows,
+                        int64_t cols, WeightUse use) {
+  GroupedCase c;
+  c.offsets = offsets;
+  c.rows = rows;
+  c.cols = cols;
+  for (size_t e = 0; e + 1 < offsets.size(); ++e) {
+    c.members.push_back(
+        {.parts = {MemorySource::Random("w", DType::kBF16, {rows, cols}, random())}, .use = use});
+  }
+  // So that no backend rounds them.
+  c.x = RoundTo(DType::kBF16, RandomFloats(random, offsets.back() * cols));
+  c.bias = RandomFloats(random, c.experts() * rows);
+  return c;
+}
+
+// Multiplies rows [begin, end) of x.
+std::vector<float> RunGrouped(Ops& ops, const PackedStack& stack, const GroupedCase& c,
+                              int32_t begin, int32_t end) {
+  OpRunner run(ops);
+  std::vector<int32_t> offsets;
+  for (const int32_t offset : c.offsets) offsets.push_back(std::clamp(offset, begin, end) - begin);
+  const int64_t num_rows = end - begin;
+  const Tensor out = run.Output({num_rows, c.rows}, stack.output());
+  run.Run(GroupedLinear{.x = run.Rounded({c.x.begin() + begin * c.cols, c.x.begin() + end * c.cols},
+                                         stack.activation(), {num_rows, c.cols}),
+                        .weights = &stack,
+                        .offsets = run.Ints(offsets),
+                        .bias = run.Floats(c.bias, {c.experts(), c.rows}),
+                        .out = out});
+  return run.Download(out);
+}
+
+TEST_P(GroupedOps, GroupedLinearMatchesTheReferenceAndTheCompanyChangesNoBit) {
+  std::mt19937_64 random(4);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} grouped_linear", ops_->name()));
+  // Few rows each; a group with many, which takes larger tiles.
+  const std::vector<std::vector<int32_t>> cases = {{0, 0, 1, 1, 4, 9, 9}, {0, 2, 133, 150}};
+  for (const std::vector<int32_t>& offsets : cases) {
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{75, 136}, {36, 31}}) {
+      for (const WeightUse use : {WeightUse::kLinear, WeightUse::kInnerLinear}) {
+        const GroupedCase c = MakeGrouped(random, offsets, rows, cols, use);
+        const auto stack = ops_->PackStack(c.members);
+        const auto exact = reference->PackStack(c.members);
+        ASSERT_TRUE(stack.ok() && exact.ok());
+        const std::vector<float> all = RunGrouped(*ops_, **stack, c, 0, offsets.back());
+        const std::vector<float> expected = RunGrouped(*reference, **exact, c, 0, offsets.back());
+        const bool inner = (*stack)->output() == DType::kBF16;
+        for (size_t i = 0; i < all.size(); ++i) {
+          // Up to `cols` roundings of sums that stay below 64, and of the result.
+          worst.Compare(
+              all[i], expected[i],
+              static_cast<double>(cols) * 64 * kUnit + (inner ? 0x1p-8 * std::abs(expected[i]) : 0),
+              [&] { return fmt::format("{}x{}, {}", rows, cols, i); });
+        }
+        for (const auto& [begin, end] :
+             {std::pair<int32_t, int32_t>{0, 1}, {2, 7}, {1, offsets.back() - 3}}) {
+          EXPECT_TRUE(SameBits(RunGrouped(*ops_, **stack, c, begin, end),
+                               {all.begin() + begin * rows, all.begin() + end * rows}))
+              << rows << "x" << cols << ", rows " << begin << " to " << end;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MoeOps, StacksOfDifferentShapesAreRefused) {
+  const auto stack = ops_->PackStack(std::vector<WeightSpec>{
+      {.parts = {MemorySource::Random("first", DType::kBF16, {3, 8}, 1)}},
+      {.parts = {MemorySource::Random("second", DType::kBF16, {4, 8}, 2)}}});
+  ASSERT_FALSE(stack.ok());
+  EXPECT_NE(stack.status().ToString().find("second"), std::string::npos);
 }
 
 TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {

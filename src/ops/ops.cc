@@ -1,6 +1,8 @@
 #include "ops/ops.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -12,7 +14,39 @@ void Lacks(const char* operation) {
   CHECK_MSG(false, std::string("this backend has no ") + operation);
 }
 
+bool AreAlike(const PackedWeight& a, const PackedWeight& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() && a.activation() == b.activation() &&
+         a.output() == b.output();
+}
+
 }  // namespace
+
+PackedStack::PackedStack(std::vector<std::unique_ptr<PackedWeight>> members)
+    : size_(static_cast<int64_t>(members.size())),
+      rows_(members.front()->rows()),
+      cols_(members.front()->cols()),
+      activation_(members.front()->activation()),
+      output_(members.front()->output()),
+      bytes_(0),
+      members_(std::move(members)) {
+  for (const auto& member : members_) {
+    CHECK(AreAlike(*member, *members_.front()));
+    bytes_ += member->bytes();
+  }
+}
+
+Result<std::unique_ptr<PackedStack>> Ops::PackStack(std::span<const WeightSpec> members) {
+  std::vector<std::unique_ptr<PackedWeight>> packed;
+  for (const WeightSpec& spec : members) {
+    ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight, PackWeight(spec));
+    if (!packed.empty() && !AreAlike(*weight, *packed.front())) {
+      return InvalidArgument("{}: its shape or type does not go with that of {}",
+                             spec.parts.front()->name(), members.front().parts.front()->name());
+    }
+    packed.push_back(std::move(weight));
+  }
+  return std::make_unique<PackedStack>(std::move(packed));
+}
 
 Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void()> /*run*/) {
   return Unimplemented("the {} backend does not support graphs", name());

@@ -214,6 +214,9 @@ class Ops {
   virtual Result<Buffer> Allocate(size_t bytes, MemoryKind kind) = 0;
   // Packs a weight for this backend, with all threads. Returns the source's errors.
   virtual Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) = 0;
+  // Packs weights of equal use, shape and type, at least one. The default packs one after the
+  // other.
+  virtual Result<std::unique_ptr<PackedStack>> PackStack(std::span<const WeightSpec> members);
   virtual Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) = 0;
   virtual Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) = 0;
 

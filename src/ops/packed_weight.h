@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/weight_source.h"
@@ -57,6 +58,45 @@ class PackedWeight {
   DType activation_;
   DType output_;
   int64_t bytes_;
+};
+
+// Weights of one shape and one type of activations and of outputs, such as a layer's experts or an
+// attention's heads, in a backend's own layout. Only the backend that packed it can use it.
+class PackedStack {
+ public:
+  // Of weights that were packed one by one; at least one.
+  explicit PackedStack(std::vector<std::unique_ptr<PackedWeight>> members);
+  virtual ~PackedStack() = default;
+
+  int64_t size() const { return size_; }  // number of members
+  // Of each member, as in PackedWeight.
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  DType activation() const { return activation_; }
+  DType output() const { return output_; }
+  // Bytes of device memory of all members.
+  int64_t bytes() const { return bytes_; }
+  // Empty if the backend does not pack them one by one.
+  std::span<const std::unique_ptr<PackedWeight>> members() const { return members_; }
+
+ protected:
+  PackedStack(int64_t size, int64_t rows, int64_t cols, DType activation, int64_t bytes,
+              DType output)
+      : size_(size),
+        rows_(rows),
+        cols_(cols),
+        activation_(activation),
+        output_(output),
+        bytes_(bytes) {}
+
+ private:
+  int64_t size_;
+  int64_t rows_;
+  int64_t cols_;
+  DType activation_;
+  DType output_;
+  int64_t bytes_;
+  std::vector<std::unique_ptr<PackedWeight>> members_;
 };
 
 }  // namespace tokamak

@@ -88,7 +88,6 @@ class CountOpsImpl final : public CountOps {
   const OpCounts& counts() const override { return counts_; }
   void Reset() override { counts_ = {}; }
   int64_t packed_bytes() const override { return packed_bytes_; }
-  int64_t packed_elements() const override { return packed_elements_; }
   int64_t allocated_bytes(MemoryKind kind) const override {
     return kind == MemoryKind::kDevice ? device_bytes_ : pinned_bytes_;
   }
@@ -107,7 +106,6 @@ class CountOpsImpl final : public CountOps {
     const int64_t cols = spec.parts.front()->shape().cols();
     const int64_t bytes = sizer_(spec);
     packed_bytes_ += bytes;
-    packed_elements_ += TotalRows(spec) * cols;
     const DType activation = backend_.activation ? backend_.activation(spec) : DType::kF32;
     return std::unique_ptr<PackedWeight>(std::make_unique<CountedWeight>(
         TotalRows(spec), cols, activation, bytes, LinearOutput(spec, backend_.inner_type)));
@@ -155,7 +153,6 @@ class CountOpsImpl final : public CountOps {
   const CountedBackend backend_;
   OpCounts counts_;
   int64_t packed_bytes_ = 0;
-  int64_t packed_elements_ = 0;
   int64_t device_bytes_ = 0;
   int64_t pinned_bytes_ = 0;
 };
@@ -251,15 +248,14 @@ void CountOpsImpl::Run(const RouteTokens& op, Stream&) {
 // The number of experts that a step touches is unknown. This counts as if every row chose at
 // random.
 void CountOpsImpl::Run(const GroupedLinear& op, Stream&) {
-  if (op.weights.empty()) return Add(OpKind::kGroupedLinear, {});
-  const auto experts = static_cast<double>(op.weights.size());
-  const PackedWeight& weight = *op.weights.front();
+  const PackedStack& weights = *op.weights;
+  const auto experts = static_cast<double>(weights.size());
   const double touched =
       experts * (1 - std::pow(1 - 1 / experts, static_cast<double>(op.x.rows())));
   Add(OpKind::kGroupedLinear,
-      {.weight_bytes = std::llround(touched * static_cast<double>(weight.bytes())),
+      {.weight_bytes = std::llround(touched * static_cast<double>(weights.bytes()) / experts),
        .other_bytes = Bytes(op.x) + Bytes(op.bias) + Bytes(op.offsets) + Bytes(op.out),
-       .flops = 2 * op.x.rows() * weight.rows() * weight.cols()});
+       .flops = 2 * op.x.rows() * weights.rows() * weights.cols()});
 }
 
 void CountOpsImpl::Run(const CombineExperts& op, Stream&) {
@@ -271,11 +267,9 @@ void CountOpsImpl::Run(const CombineExperts& op, Stream&) {
 void CountOpsImpl::Run(const HeadLinear& op, Stream&) {
   OpCount count;
   const int64_t num_tokens = op.out.rows();
-  const auto heads = static_cast<int64_t>(op.weights.size());
-  for (const PackedWeight* weight : op.weights) {
-    count.weight_bytes += weight->bytes();
-    count.flops += 2 * num_tokens * weight->rows() * weight->cols();
-  }
+  const int64_t heads = op.weights->size();
+  count.weight_bytes = op.weights->bytes();
+  count.flops = 2 * num_tokens * heads * op.weights->rows() * op.weights->cols();
   const int64_t read = (op.x.step == 0 ? 1 : heads) * op.x.cols + heads * op.copied.cols;
   count.other_bytes =
       num_tokens * static_cast<int64_t>(RowBytes(DType::kF32, read)) + Bytes(op.out);
@@ -292,11 +286,9 @@ void CountOpsImpl::Run(const LatentAttention& op, Stream&) {
     const int64_t key_dim = shape.head_dim - shape.ValueDim() + shape.expansion.nope_dim;
     count.cache_bytes = work.keys * CacheBytes(op.cache);
     count.flops = 2 * work.pairs * shape.num_heads * (key_dim + shape.expansion.value_dim);
-    for (const auto& weights : {op.w_uk, op.w_uv}) {
-      for (const PackedWeight* weight : weights) {
-        if (work.keys > 0) count.weight_bytes += weight->bytes();
-        count.flops += 2 * work.keys * weight->rows() * weight->cols();
-      }
+    for (const PackedStack* weights : {op.w_uk, op.w_uv}) {
+      if (work.keys > 0) count.weight_bytes += weights->bytes();
+      count.flops += 2 * work.keys * weights->size() * weights->rows() * weights->cols();
     }
   }
   Add(OpKind::kLatentAttention, count);

@@ -66,9 +66,8 @@ class CountOps : public Ops {
   // Counts since the last Reset.
   virtual const OpCounts& counts() const = 0;
   virtual void Reset() = 0;
-  // Totals of all weights packed so far.
+  // The total of all weights packed so far.
   virtual int64_t packed_bytes() const = 0;
-  virtual int64_t packed_elements() const = 0;
   // Total size of all buffers allocated so far.
   virtual int64_t allocated_bytes(MemoryKind kind) const = 0;
 };

@@ -384,7 +384,7 @@ void CpuOps::Run(const RouteTokens& op, Stream&) {
 }
 
 void CpuOps::Run(const GroupedLinear& op, Stream&) {
-  CHECK(op.weights.size() <= products_.capacity());
+  CHECK(op.weights->members().size() <= products_.capacity());
   RunGroupedLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op, products_);
 }
 
@@ -398,10 +398,10 @@ void CpuOps::Run(const CombineExperts& op, Stream&) {
 }
 
 void CpuOps::Run(const HeadLinear& op, Stream&) {
-  CHECK(op.weights.size() <= products_.capacity());
+  CHECK(op.weights->members().size() <= products_.capacity());
   RunHeadLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op, products_);
   if (op.copied.cols == 0) return;
-  const auto heads = static_cast<int64_t>(op.weights.size());
+  const int64_t heads = op.weights->size();
   const int64_t width = op.out.cols() / std::max<int64_t>(1, heads);
   ForEachRow(op.out, [&](int64_t token) {
     for (int64_t h = 0; h < heads; ++h) {

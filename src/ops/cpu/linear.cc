@@ -246,9 +246,10 @@ void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
   const float* bias = DataOf(op.bias);
   products.clear();
   int64_t items = 0;
-  for (size_t e = 0; e < op.weights.size(); ++e) {
+  const auto members = op.weights->members();
+  for (size_t e = 0; e < members.size(); ++e) {
     if (offsets[e] == offsets[e + 1]) continue;
-    const PackedWeight& weight = *op.weights[e];
+    const PackedWeight& weight = *members[e];
     products.push_back(
         MakeProduct(isa, pool.num_threads(), op.x, weight,
                     bias != nullptr ? bias + static_cast<int64_t>(e) * weight.rows() : nullptr,
@@ -264,9 +265,10 @@ void RunHeadLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const 
   const Tensor& x = op.x.tensor;
   products.clear();
   int64_t items = 0;
-  for (size_t head = 0; head < op.weights.size() && x.rows() > 0; ++head) {
+  const auto members = op.weights->members();
+  for (size_t head = 0; head < members.size() && x.rows() > 0; ++head) {
     const auto h = static_cast<int64_t>(head);
-    const PackedWeight& weight = *op.weights[head];
+    const PackedWeight& weight = *members[head];
     CHECK(weight.cols() == op.x.cols && weight.activation() == DType::kF32);
     Product product = MakeProduct(isa, pool.num_threads(), x, weight, nullptr, 0, x.rows(), items);
     product.x_first = op.x.first + h * op.x.step;

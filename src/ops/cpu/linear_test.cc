@@ -38,10 +38,8 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
       "half an expert", DType::kF32, Shape{kRows / 2, kCols},
       std::vector<std::byte>(static_cast<size_t>(kRows / 2 * kCols) * sizeof(float)));
   std::vector<std::unique_ptr<PackedWeight>> experts;
-  std::vector<const PackedWeight*> pointers;
   for (int e = 0; e < 5; ++e) {
     experts.push_back(*PanelWeight::Make({.parts = {part, part}}, isa, memory, pool));
-    pointers.push_back(experts.back().get());
   }
   // The third expert has more tokens than an item; the second and the last have none.
   std::vector<int32_t> offsets = {0, 3, 3, 303, 430, 430};
@@ -50,9 +48,10 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
   std::vector<float> out(static_cast<size_t>(num_tokens * kRows));
   std::vector<Product> products;
   products.reserve(experts.size());
+  const PackedStack stack(std::move(experts));
   RunGroupedLinear(isa, pool, tile.data(),
                    {.x = Tensor(x.data(), DType::kF32, Shape{num_tokens, kCols}),
-                    .weights = pointers,
+                    .weights = &stack,
                     .offsets = Tensor(offsets.data(), DType::kI32, Shape{6}),
                     .bias = {},
                     .out = Tensor(out.data(), DType::kF32, Shape{num_tokens, kRows})},
@@ -81,8 +80,8 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
   for (const auto& [pair, count] : times) EXPECT_EQ(count, 1);
   // Every panel of an expert meets each of its tokens, and no other.
   size_t expected = 0;
-  for (size_t e = 0; e < experts.size(); ++e) {
-    const auto& weight = static_cast<const PanelWeight&>(*experts[e]);
+  for (size_t e = 0; e < stack.members().size(); ++e) {
+    const auto& weight = static_cast<const PanelWeight&>(*stack.members()[e]);
     for (const PanelSegment& segment : weight.segments()) {
       for (int64_t panel = 0; panel < segment.panels; ++panel) {
         for (int32_t t = offsets[e]; t < offsets[e + 1]; ++t, ++expected) {

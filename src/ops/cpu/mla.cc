@@ -53,9 +53,10 @@ void ExpandSplit(const IsaKernels& isa, const LatentAttention& op, const CpuAtte
   const Tensor latents =
       PaddedRows(memory.latents, end - first, cache.head_dim).Cols(rotated, cache.head_dim);
   const Tensor entries = PaddedRows(memory.entries, end - first, plan.ExpandedDim());
-  RunLinearAlone(isa, *op.w_uk[h], latents, entries.Cols(rotated, plan.ExpandedKeyDim()), tile);
-  RunLinearAlone(isa, *op.w_uv[h], latents, entries.Cols(plan.ExpandedKeyDim(), plan.ExpandedDim()),
+  RunLinearAlone(isa, *op.w_uk->members()[h], latents, entries.Cols(rotated, plan.ExpandedKeyDim()),
                  tile);
+  RunLinearAlone(isa, *op.w_uv->members()[h], latents,
+                 entries.Cols(plan.ExpandedKeyDim(), plan.ExpandedDim()), tile);
 }
 
 void AttendBlock(const IsaKernels& isa, const LatentAttention& op, const QueryBlock& block,
@@ -105,7 +106,7 @@ void AttendBlock(const IsaKernels& isa, const LatentAttention& op, const QueryBl
 void AttendExpanded(const IsaKernels& isa, ThreadPool& pool, float* tiles,
                     const LatentAttention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
-  const auto heads = static_cast<int64_t>(op.w_uk.size());
+  const int64_t heads = op.w_uk->size();
   CHECK(op.cache.values_in_keys && op.cache.head_dim == plan.shape().head_dim);
   pool.ParallelFor(static_cast<int64_t>(plan.expanded().size()) * heads,
                    [&](int64_t item, int worker) {

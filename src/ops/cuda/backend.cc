@@ -57,7 +57,7 @@ CudaOps::CudaOps(const CudaOptions& options, int threads)
       step_timeout_seconds_(options.step_timeout_seconds),
       stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
-      loader_(guard_, threads, CudaWeightType(options.precise)),
+      loader_(guard_, threads, options.precise),
       gemm_(guard_) {}
 
 CudaOps::~CudaOps() = default;
@@ -138,6 +138,11 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
     ASSIGN_OR_RETURN(weight->recipe, gemm_.MakeRecipe(*weight));
   }
   return std::unique_ptr<PackedWeight>(std::move(weight));
+}
+
+Result<std::unique_ptr<PackedStack>> CudaOps::PackStack(std::span<const WeightSpec> members) {
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaStack> stack, loader_.LoadStack(members));
+  return std::unique_ptr<PackedStack>(std::move(stack));
 }
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {

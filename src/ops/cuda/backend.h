@@ -26,6 +26,7 @@ class CudaOps final : public Ops {
   std::optional<int64_t> FreeDeviceMemory() override;
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
+  Result<std::unique_ptr<PackedStack>> PackStack(std::span<const WeightSpec> members) override;
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override;
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override;
 

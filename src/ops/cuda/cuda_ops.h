@@ -16,13 +16,22 @@
 namespace tokamak {
 
 // The optional features that the backend has, and the types of its weights and of its products'
-// activations. Constants, because a machine without a GPU plans for this backend too.
-inline constexpr Capabilities kCudaCapabilities = {
-    Capability::kSinks,         Capability::kAlibi,          Capability::kAttentionSoftcap,
-    Capability::kLogitSoftcap,  Capability::kClamp,          Capability::kLayerNorm,
-    Capability::kAddResidual,   Capability::kActivate,       Capability::kGelu,
-    Capability::kClampedSwiglu, Capability::kEmbeddingScale, Capability::kConvert};
+// activations (those of routers are always f32). Constants, because a machine without a GPU plans
+// for this backend too.
+inline constexpr Capabilities kCudaCapabilities = {Capability::kSinks,
+                                                   Capability::kAlibi,
+                                                   Capability::kAttentionSoftcap,
+                                                   Capability::kLogitSoftcap,
+                                                   Capability::kClamp,
+                                                   Capability::kLayerNorm,
+                                                   Capability::kAddResidual,
+                                                   Capability::kActivate,
+                                                   Capability::kGelu,
+                                                   Capability::kClampedSwiglu, Capability::kEmbeddingScale, Capability::kConvert};
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
+constexpr DType CudaWeightType(bool precise, WeightUse use) {
+  return use == WeightUse::kRouter ? DType::kF32 : CudaWeightType(precise);
+}
 
 // The backend's name begins with "cuda/sm_90" or the like, or with kCudaEmulated on a CPU
 // (ops/cuda/emulation), which is right and slow, for tests, and used only if the device was named.

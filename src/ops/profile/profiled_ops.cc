@@ -281,6 +281,9 @@ class ProfiledOpsImpl final : public ProfiledOps {
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     return inner_->PackWeight(spec);
   }
+  Result<std::unique_ptr<PackedStack>> PackStack(std::span<const WeightSpec> members) override {
+    return inner_->PackStack(members);
+  }
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     Result<std::unique_ptr<AttentionPlan>> made = inner_->MakeAttentionPlan(shape);
     if (!made.ok()) return made;

@@ -34,6 +34,10 @@ const ReferenceWeight& Unwrap(const PackedWeight* weight) {
   return *static_cast<const ReferenceWeight*>(weight);
 }
 
+const ReferenceWeight& Member(const PackedStack& stack, int64_t index) {
+  return Unwrap(stack.members()[static_cast<size_t>(index)].get());
+}
+
 class ReferencePlan final : public AttentionPlan {
  public:
   explicit ReferencePlan(const AttentionShape& shape) : shape_(shape) {}
@@ -401,11 +405,10 @@ void ReferenceOps::Run(const Attention& op, Stream&) {
 void ReferenceOps::Run(const HeadLinear& op, Stream&) {
   for (int64_t t = 0; t < op.out.rows(); ++t) {
     float* out = op.out.Row<float>(t);
-    for (size_t h = 0; h < op.weights.size(); ++h) {
-      const auto head = static_cast<int64_t>(h);
+    for (int64_t head = 0; head < op.weights->size(); ++head) {
       out = std::copy_n(op.copied.cols == 0 ? nullptr : op.copied.Of(t, head), op.copied.cols, out);
-      Multiply(Unwrap(op.weights[h]), op.x.Of(t, head), out);
-      out += op.weights[h]->rows();
+      Multiply(Member(*op.weights, head), op.x.Of(t, head), out);
+      out += op.weights->rows();
     }
   }
 }
@@ -424,19 +427,18 @@ void ReferenceOps::Run(const LatentAttention& op, Stream&) {
     const int32_t end = batch.query_start_loc[static_cast<size_t>(s) + 1];
     if (length == 0 || !expansion.Takes(end - begin)) continue;
     KeyBlocks latents(cache, batch, s);
-    for (size_t h = 0; h < op.w_uk.size(); ++h) {
+    for (int64_t head = 0; head < op.w_uk->size(); ++head) {
       std::vector<float> keys, values;
       for (int32_t key = 0; key < length; ++key) {
         const std::vector<float>& entry = latents.Key(key, 0);
         keys.insert(keys.end(), entry.begin(), entry.begin() + rotated);
         keys.resize(keys.size() + static_cast<size_t>(expansion.nope_dim));
         values.resize(values.size() + static_cast<size_t>(expansion.value_dim));
-        Multiply(Unwrap(op.w_uk[h]), entry.data() + rotated,
+        Multiply(Member(*op.w_uk, head), entry.data() + rotated,
                  keys.data() + keys.size() - expansion.nope_dim);
-        Multiply(Unwrap(op.w_uv[h]), entry.data() + rotated,
+        Multiply(Member(*op.w_uv, head), entry.data() + rotated,
                  values.data() + values.size() - expansion.value_dim);
       }
-      const auto head = static_cast<int64_t>(h);
       for (int32_t t = begin; t < end; ++t) {
         Attend(op.q.Row<float>(t) + head * key_dim, key_dim, keys, values, expansion.value_dim,
                length - (end - t) + 1, op.scale, op.out.Row<float>(t) + head * expansion.value_dim);
@@ -529,9 +531,9 @@ void ReferenceOps::Run(const RouteTokens& op, Stream&) {
 
 void ReferenceOps::Run(const GroupedLinear& op, Stream& stream) {
   const auto* offsets = static_cast<const int32_t*>(op.offsets.data);
-  for (size_t e = 0; e < op.weights.size(); ++e) {
+  for (size_t e = 0; e < op.weights->members().size(); ++e) {
     Run(Linear{.x = op.x.Rows(offsets[e], offsets[e + 1]),
-               .weight = op.weights[e],
+               .weight = op.weights->members()[e].get(),
                .bias = op.bias.empty()
                            ? Tensor()
                            : op.bias.Rows(static_cast<int64_t>(e), static_cast<int64_t>(e) + 1),

@@ -167,6 +167,9 @@ class QueuedOps final : public Ops {
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     return inner_->PackWeight(spec);
   }
+  Result<std::unique_ptr<PackedStack>> PackStack(std::span<const WeightSpec> members) override {
+    return inner_->PackStack(members);
+  }
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     Result<std::unique_ptr<AttentionPlan>> plan = inner_->MakeAttentionPlan(shape);
     if (!plan.ok()) return plan.status();
