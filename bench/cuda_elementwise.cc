@@ -142,6 +142,7 @@ class ElementwiseBench {
     args.q_stride = args.k_stride = args.v_stride = qkv_width();
     args.cos_sin_stride = model_.head_dim;
     args.num_heads = model_.num_heads;
+    args.q_head_dim = model_.head_dim;
     args.cache = {.base = cache_.data(),
                   .block_stride = 2 * part_bytes(),
                   .k_offset = 0,

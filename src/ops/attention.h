@@ -28,7 +28,7 @@ struct KvLayerView {
   // is where the value of the first key begins. Keys are then rows on every backend.
   bool values_in_keys = false;
 
-  int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
+  constexpr int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 // The step's rows for one cache group. Sequence s owns the queries [query_start_loc[s],

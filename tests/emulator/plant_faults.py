@@ -37,6 +37,7 @@ DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
 SKINNY = (KERNELS, '*SkinnyGemm*')
 MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
+LATENT = (KERNELS, 'LatentAttention.*')
 WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
@@ -45,18 +46,18 @@ DEPENDENT = 'conformance/dependent_launch.cu'
 # changed one), the test.
 FAULTS = [
     ('rows of keys are read before they are there', 'attention.cu',
-     '    __syncthreads();\n    constexpr int64_t kVector', '    constexpr int64_t kVector',
-     'attention.cu', ATTENTION),
+     '    __syncthreads();\n    if constexpr (kExpands) {\n      CopyRows',
+     '    if constexpr (kExpands) {\n      CopyRows', 'attention.cu', ATTENTION),
     ('a chunk is read before it is there', 'attention.cu',
-     '      CopyChunk<1>();\n    }\n    __syncthreads();', '      CopyChunk<1>();\n    }',
-     'attention.cu', ATTENTION),
+     'layout_.padded);\n    }\n    __syncthreads();', 'layout_.padded);\n    }', 'attention.cu',
+     ATTENTION),
     ('queries are overwritten while they are read', 'attention.cu',
      "__syncthreads();  // the last unit's queries have been used", '', 'attention.cu', ATTENTION),
     ('a row does not see its own key', 'attention.cu',
-     'return key <= position && FirstKey', 'return key < position && FirstKey', 'attention.cu',
-     ATTENTION),
-    ('a window is one key too wide', 'attention.cu', 'max(0, position + 1 - a_.window)',
-     'max(0, position - a_.window)', 'attention.cu', ATTENTION),
+     'return key <= LastKey(row) && FirstKey', 'return key < LastKey(row) && FirstKey',
+     'attention.cu', ATTENTION),
+    ('a window is one key too wide', 'attention.cu', 'max(0, Position(row) + 1 - a_.window)',
+     'max(0, Position(row) - a_.window)', 'attention.cu', ATTENTION),
     ('splits are added without their weights', 'attention.cu',
      'sum = fmaf(other.sum, weight, __fmul_rn(sum, factor));', 'sum = other.sum + sum;',
      'attention.cu', ATTENTION),
@@ -199,6 +200,16 @@ FAULTS = [
     ('a box of keys begins a block too late', 'mma_attention_tiles.cuh',
      '? table[index] : 0', '? table[index + 1] : 0',
      'mma_attention.cu', MMA_ATTENTION),
+    ('weights of latents are read before they are there', 'latent_attention.cu',
+     '    SyncComputers();\n  }\n\n  // Adds the values', '  }\n\n  // Adds the values', None, LATENT),
+    ('queries for latents are read before they are in shared memory', 'latent_attention.cu',
+     'LoadQueries(rows);\n    SyncComputers();', 'LoadQueries(rows);', None, LATENT),
+    ('latents of the step are requested before they are stored', 'latent_attention.cu',
+     'rows.LastKey()) >= rows.first_position', 'rows.LastKey()) > rows.first_position', None, LATENT),
+    ('a later latent that is NaN reaches a row', 'latent_attention.cu',
+     '__any_sync(kAllLanes, non_finite)', 'false', None, LATENT),
+    ('the weight of a head is read before it is there', 'head_linear.cu',
+     'ptx::WaitForCopies<0>();', '', None, (KERNELS, 'HeadLinear.*')),
     ('values are multiplied before they are there', 'wide_attention.cu',
      'memory_.ring.WaitUntilFilled(fill_ + 1);\n        ptx::WaitForProducts<0>();',
      'ptx::WaitForProducts<0>();', None, WIDE_ATTENTION),

@@ -1,6 +1,7 @@
 // out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)], the plain kernel: any cache
 // type, head size, group, window and length, softcaps, sinks and ALiBi. q f32 or bf16 [T, heads ·
-// head_dim]; keys and values as KvLayerView says; out bf16 or f32; lse f32 [T, heads].
+// key_dim]; keys and values as KvLayerView says, or decompressed from latents as LatentAttention
+// says; out bf16 or f32 [T, heads · value_dim]; lse f32 [T, heads].
 //
 // A CTA of four warps takes a tile of 16 rows (attention_layout.h) through its keys in chunks of
 // 32, which it brings to shared memory as f32. Each warp has four rows. For the scores a lane has a
@@ -9,8 +10,9 @@
 // kWideRows / kTileRows tiles.
 //
 // Bound: for decoding the bytes of K and V, each read once per tile; for prefill the plain FP32
-// units, 4 · head_dim FLOPs per row and key. Other kernels use tensor cores; this one runs on every
-// GPU.
+// units, 4 · head_dim FLOPs per row and key. To decompress a key and its value takes 2 · latent ·
+// (nope_dim + value_dim) FLOPs, for each tile anew. Other kernels use tensor cores; this one runs
+// on every GPU.
 //
 // A row's bits depend on the row alone: sums follow absolute positions, and keys that the row does
 // not see take no part in them, not even multiplied by zero. Where the compiler might fuse
@@ -33,12 +35,24 @@ static_assert(kSplitKeys % kChunk == 0);
 
 // Shared memory, in floats. Keys have an odd stride, so that lanes meet no bank twice.
 struct Layout {
-  int head_dim;
-  int padded;  // head_dim rounded up to whole warps
-  __host__ __device__ int key_stride() const { return head_dim | 1; }
+  __host__ __device__ Layout(const AttentionArgs& a, int padded_dim)
+      : key_dim(a.key_dim()),
+        value_dim(a.value_dim()),
+        padded(padded_dim),
+        entry_dim(a.Expands() ? a.cache.head_dim : 0) {}
+  __host__ __device__ int key_stride() const { return key_dim | 1; }
   __host__ __device__ int values() const { return kChunk * key_stride(); }
   __host__ __device__ int queries() const { return values() + kChunk * padded; }
-  __host__ __device__ int floats() const { return queries() + kTileRows * head_dim; }
+  __host__ __device__ int entries() const { return queries() + kTileRows * key_dim; }
+  __host__ __device__ int entry_stride() const { return entry_dim | 1; }
+  __host__ __device__ int floats() const {
+    return entries() + (entry_dim > 0 ? kChunk * entry_stride() : 0);
+  }
+
+  int key_dim;
+  int value_dim;
+  int padded;     // value_dim rounded up to whole warps
+  int entry_dim;  // of the cache's rows, if keys and values are decompressed from them; else 0
 };
 
 // Eight elements at a 16-byte boundary.
@@ -82,36 +96,43 @@ struct Sums {
   }
 };
 
+// Where a key and its value are, in bytes from a layer's first key and value.
+struct KeyRow {
+  int64_t key;  // -1: no row of the tile sees it
+  int64_t value;
+};
+
 // One tile of one KV head, as a warp sees it: its rows are warp, warp + kWarps, ...
-template <typename Cache, int kDims>
+template <typename Cache, int kDims, bool kExpands>
 class Tile {
  public:
   using Storage = typename Cache::Storage;
 
   __device__ Tile(const AttentionArgs& a, const AttentionUnit& unit, float* shared,
-                  int64_t* key_rows)
+                  KeyRow* key_rows)
       : a_(a),
         unit_(unit),
         table_(a.block_tables + a.table_rows[unit.sequence] * a.table_stride),
         kv_head_(static_cast<int>(blockIdx.y)),
         warp_(static_cast<int>(threadIdx.x / kWarp)),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
-        layout_{a.cache.head_dim, kDims * kWarp},
+        layout_(a, kDims * kWarp),
         keys_(shared),
         values_(shared + layout_.values()),
         queries_(shared + layout_.queries()),
+        entries_(shared + layout_.entries()),
         key_rows_(key_rows) {
     const int last_row = unit.first_row + unit.num_rows - 1;
-    tile_first_ = FirstKey(Position(unit.first_row));
-    tile_last_ = Position(last_row);
+    tile_first_ = FirstKey(unit.first_row);
+    tile_last_ = LastKey(last_row);
     my_rows_ = (unit.num_rows - warp_ + kWarps - 1) / kWarps;
   }
 
   __device__ void LoadQueries() {
-    const int head_dim = layout_.head_dim;
-    for (int i = static_cast<int>(threadIdx.x); i < unit_.num_rows * head_dim; i += kThreads) {
-      const int row = unit_.first_row + i / head_dim;
-      const int64_t at = Token(row) * a_.q_stride + int64_t{Head(row)} * head_dim + i % head_dim;
+    const int key_dim = layout_.key_dim;
+    for (int i = static_cast<int>(threadIdx.x); i < unit_.num_rows * key_dim; i += kThreads) {
+      const int row = unit_.first_row + i / key_dim;
+      const int64_t at = Token(row) * a_.q_stride + int64_t{Head(row)} * key_dim + i % key_dim;
       queries_[i] = a_.q_bf16 ? BF16::Load(static_cast<const uint16_t*>(a_.q)[at])
                               : static_cast<const float*>(a_.q)[at];
     }
@@ -162,11 +183,11 @@ class Tile {
 #pragma unroll
       for (int j = 0; j < kDims; ++j) {
         const int d = lane_ + j * kWarp;
-        if (d < layout_.head_dim) partial[d] = sums[i].values[j];
+        if (d < layout_.value_dim) partial[d] = sums[i].values[j];
       }
       if (lane_ == 0) {
-        partial[layout_.head_dim] = sums[i].highest;
-        partial[layout_.head_dim + 1] = sums[i].sum;
+        partial[layout_.value_dim] = sums[i].highest;
+        partial[layout_.value_dim + 1] = sums[i].sum;
       }
     }
   }
@@ -180,12 +201,12 @@ class Tile {
         const float* partial = Partial(split, i);
         Sums<kDims> sums;
         // Other CTAs wrote these, so this one's L1 must not serve them.
-        sums.highest = __ldcg(partial + layout_.head_dim);
-        sums.sum = __ldcg(partial + layout_.head_dim + 1);
+        sums.highest = __ldcg(partial + layout_.value_dim);
+        sums.sum = __ldcg(partial + layout_.value_dim + 1);
 #pragma unroll
         for (int j = 0; j < kDims; ++j) {
           const int d = lane_ + j * kWarp;
-          sums.values[j] = d < layout_.head_dim ? __ldcg(partial + d) : 0.0f;
+          sums.values[j] = d < layout_.value_dim ? __ldcg(partial + d) : 0.0f;
         }
         TakeIn(RowOf(i), split, sums, total);
       }
@@ -199,82 +220,125 @@ class Tile {
   __device__ int64_t Token(int row) const { return unit_.first_token + row / a_.group; }
   __device__ int Head(int row) const { return kv_head_ * a_.group + row % a_.group; }
   __device__ int Position(int row) const { return unit_.first_position + row / a_.group; }
-  __device__ int FirstKey(int position) const {
-    return a_.window > 0 ? max(0, position + 1 - a_.window) : 0;
+  __device__ int FirstKey(int row) const {
+    return a_.window > 0 ? max(0, Position(row) + 1 - a_.window) : 0;
   }
+  __device__ int LastKey(int row) const { return max(Position(row), unit_.shared_last_key); }
   __device__ float* Partial(int split, int i) const {
     const int64_t index = unit_.partial + (split - unit_.begin_split);
     const int64_t row = (index * a_.cache.num_kv_heads + kv_head_) * kTileRows + warp_ + i * kWarps;
-    return a_.partials + row * (layout_.head_dim + 2);
+    return a_.partials + row * (layout_.value_dim + 2);
   }
 
   // Loads keys [first, first + kChunk), and their values. Keys that no row of the tile sees may
   // have no block; they become zeros.
   __device__ void LoadChunk(int first) {
     const KvLayerView& cache = a_.cache;
-    const int head_dim = layout_.head_dim;
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(Storage));
+    const int value_step = cache.values_in_keys ? cache.head_dim : cache.ValueDim();
     __syncthreads();  // all warps have used the chunk before
     if (threadIdx.x < kChunk) {
       const int key = first + static_cast<int>(threadIdx.x);
-      int64_t offset = -1;
+      KeyRow place = {.key = -1, .value = -1};
       if (tile_first_ <= key && key <= tile_last_) {
-        const int64_t block = table_[key / cache.block_size];
-        const int64_t row = int64_t{kv_head_} * cache.block_size + key % cache.block_size;
-        offset =
-            block * cache.block_stride + row * head_dim * static_cast<int64_t>(sizeof(Storage));
+        const int64_t block = table_[key / cache.block_size] * cache.block_stride;
+        const int64_t row =
+            int64_t{kExpands ? 0 : kv_head_} * cache.block_size + key % cache.block_size;
+        place = {.key = block + row * cache.head_dim * kBytes,
+                 .value = block + row * value_step * kBytes};
       }
-      key_rows_[threadIdx.x] = offset;
+      key_rows_[threadIdx.x] = place;
     }
     __syncthreads();
-    constexpr int64_t kVector = sizeof(uint4);
-    const bool aligned = head_dim % 8 == 0 && cache.block_stride % kVector == 0 &&
-                         (reinterpret_cast<int64_t>(cache.base) + cache.k_offset) % kVector == 0 &&
-                         (cache.v_offset - cache.k_offset) % kVector == 0;
-    if (aligned) {
-      CopyChunk<8>();
+    if constexpr (kExpands) {
+      CopyRows(cache.k_offset, &KeyRow::key, cache.head_dim, cache.head_dim, entries_,
+               layout_.entry_stride());
+      __syncthreads();
+      Expand();
     } else {
-      CopyChunk<1>();
+      CopyRows(cache.k_offset, &KeyRow::key, cache.head_dim, cache.head_dim, keys_,
+               layout_.key_stride());
+      CopyRows(cache.v_offset, &KeyRow::value, cache.ValueDim(), value_step, values_,
+               layout_.padded);
     }
     __syncthreads();
   }
 
+  // Copies the first `dim` elements of each of the chunk's rows, which have `step` elements.
+  __device__ void CopyRows(int64_t offset, int64_t KeyRow::*row, int dim, int step, float* to,
+                           int stride) {
+    constexpr int64_t kVector = sizeof(uint4);
+    const std::byte* const base = a_.cache.base + offset;
+    const bool aligned = dim % 8 == 0 && step % 8 == 0 && a_.cache.block_stride % kVector == 0 &&
+                         reinterpret_cast<int64_t>(base) % kVector == 0;
+    if (aligned) {
+      CopyRows<8>(base, row, dim, to, stride);
+    } else {
+      CopyRows<1>(base, row, dim, to, stride);
+    }
+  }
   // kStep elements at a time.
   template <int kStep>
-  __device__ void CopyChunk() {
-    const int steps = layout_.head_dim / kStep;
+  __device__ void CopyRows(const std::byte* base, int64_t KeyRow::*row, int dim, float* to,
+                           int stride) {
+    const int steps = dim / kStep;
     for (int i = static_cast<int>(threadIdx.x); i < kChunk * steps; i += kThreads) {
       const int key = i / steps;
       const int d = i % steps * kStep;
-      float k[kStep] = {};
-      float v[kStep] = {};
-      if (const int64_t offset = key_rows_[key]; offset >= 0) {
-        const std::byte* base = a_.cache.base + offset;
-        const auto* k_row = reinterpret_cast<const Storage*>(base + a_.cache.k_offset) + d;
-        const auto* v_row = reinterpret_cast<const Storage*>(base + a_.cache.v_offset) + d;
+      float values[kStep] = {};
+      if (const int64_t bytes = key_rows_[key].*row; bytes >= 0) {
+        const auto* from = reinterpret_cast<const Storage*>(base + bytes) + d;
         if constexpr (kStep == 8) {
-          LoadEight<Cache>(k_row, k);
-          LoadEight<Cache>(v_row, v);
+          LoadEight<Cache>(from, values);
         } else {
-          k[0] = Cache::Load(*k_row);
-          v[0] = Cache::Load(*v_row);
+          values[0] = Cache::Load(*from);
         }
       }
 #pragma unroll
-      for (int j = 0; j < kStep; ++j) {
-        keys_[key * layout_.key_stride() + d + j] = k[j];
-        values_[key * layout_.padded + d + j] = v[j];
+      for (int j = 0; j < kStep; ++j) to[key * stride + d + j] = values[j];
+    }
+  }
+
+  // Decompresses the chunk's keys and values of the CTA's head. The lanes of a warp have different
+  // keys and the same row of a weight.
+  __device__ void Expand() {
+    const int latent = a_.cache.ValueDim();
+    const int rotated = a_.cache.head_dim - latent;
+    const int nope = layout_.key_dim - rotated;
+    for (int i = static_cast<int>(threadIdx.x); i < kChunk * (layout_.key_dim + layout_.value_dim);
+         i += kThreads) {
+      const int key = i % kChunk;
+      const int d = i / kChunk;  // of the key, then of the value
+      const float* entry = entries_ + key * layout_.entry_stride();
+      if (d < rotated) {
+        keys_[key * layout_.key_stride() + d] = entry[d];
+      } else if (d < layout_.key_dim) {
+        keys_[key * layout_.key_stride() + d] =
+            TimesRow(a_.w_uk, int64_t{kv_head_} * nope + d - rotated, entry + rotated, latent);
+      } else {
+        const int v = d - layout_.key_dim;
+        values_[key * layout_.padded + v] =
+            TimesRow(a_.w_uv, int64_t{kv_head_} * layout_.value_dim + v, entry + rotated, latent);
       }
     }
+  }
+  __device__ float TimesRow(const void* weights, int64_t row, const float* x, int cols) const {
+    float sum = 0;
+    for (int k = 0; k < cols; ++k) {
+      const int64_t at = row * cols + k;
+      const float weight = a_.weights_bf16 ? BF16::Load(static_cast<const uint16_t*>(weights)[at])
+                                           : static_cast<const float*>(weights)[at];
+      sum = fmaf(weight, x[k], sum);
+    }
+    return sum;
   }
 
   // Whether the row sees any, or a given one, of the keys of a chunk.
   __device__ bool SeesChunk(int row, int first) const {
-    const int position = Position(row);
-    return first <= position && FirstKey(position) < first + kChunk;
+    return first <= LastKey(row) && FirstKey(row) < first + kChunk;
   }
   __device__ bool Sees(int row, int key) const {
-    const int position = Position(row);
-    return key <= position && FirstKey(position) <= key;
+    return key <= LastKey(row) && FirstKey(row) <= key;
   }
 
   // Softcap and ALiBi.
@@ -288,16 +352,16 @@ class Tile {
 
   // scores[i]: of the warp's row i and this lane's key.
   __device__ void Score(int first, float (&scores)[kRowsPerWarp]) {
-    const int head_dim = layout_.head_dim;
+    const int key_dim = layout_.key_dim;
     const float* key = keys_ + lane_ * layout_.key_stride();
-    const float* query = queries_ + warp_ * head_dim;
+    const float* query = queries_ + warp_ * key_dim;
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) scores[i] = 0;
-    for (int d = 0; d < head_dim; ++d) {
+    for (int d = 0; d < key_dim; ++d) {
       const float k = key[d];
 #pragma unroll
       for (int i = 0; i < kRowsPerWarp; ++i) {
-        if (i < my_rows_) scores[i] = fmaf(query[i * kWarps * head_dim + d], k, scores[i]);
+        if (i < my_rows_) scores[i] = fmaf(query[i * kWarps * key_dim + d], k, scores[i]);
       }
     }
 #pragma unroll
@@ -345,9 +409,8 @@ class Tile {
 
   // Merges a split into the row's total, if the row sees any of it.
   __device__ void TakeIn(int row, int split, const Sums<kDims>& sums, Sums<kDims>& total) const {
-    const int position = Position(row);
-    const int first = FirstKey(position) / kSplitKeys;
-    if (split < first || split > position / kSplitKeys) return;
+    const int first = FirstKey(row) / kSplitKeys;
+    if (split < first || split > LastKey(row) / kSplitKeys) return;
     if (split == first) {
       total = sums;
     } else {
@@ -360,11 +423,11 @@ class Tile {
   __device__ void Write(int row, Sums<kDims>& total) const {
     // The sink is a score without a value.
     if (a_.sinks != nullptr) total.Merge({.highest = a_.sinks[Head(row)], .sum = 1, .values = {}});
-    const int64_t at = Token(row) * a_.out_stride + int64_t{Head(row)} * layout_.head_dim;
+    const int64_t at = Token(row) * a_.out_stride + int64_t{Head(row)} * layout_.value_dim;
 #pragma unroll
     for (int j = 0; j < kDims; ++j) {
       const int d = lane_ + j * kWarp;
-      if (d >= layout_.head_dim) continue;
+      if (d >= layout_.value_dim) continue;
       const float value = __fadd_rn(__fdiv_rn(total.values[j], total.sum), 0.0f);
       if (a_.out_bf16) {
         static_cast<uint16_t*>(a_.out)[at + d] = BF16::Store(value);
@@ -382,11 +445,11 @@ class Tile {
   const int32_t* table_;  // the sequence's blocks
   const int kv_head_, warp_, lane_;
   const Layout layout_;
-  float* keys_;     // [kChunk, head_dim], stride key_stride()
-  float* values_;   // [kChunk, padded]
-  float* queries_;  // [num_rows, head_dim]
-  int64_t*
-      key_rows_;  // [kChunk]: byte offset of the key's row, k_offset not added; -1: row not seen
+  float* keys_;                 // [kChunk, key_dim], stride key_stride()
+  float* values_;               // [kChunk, padded]
+  float* queries_;              // [num_rows, key_dim]
+  float* entries_;              // [kChunk, entry_dim], stride entry_stride(), if kExpands
+  KeyRow* key_rows_;            // [kChunk]
   int tile_first_, tile_last_;  // keys that any row of the tile sees
   int my_rows_;                 // of this warp
 };
@@ -407,22 +470,38 @@ __device__ AttentionUnit UnitAt(const AttentionHeader& plan, int i) {
   return unit;
 }
 
-template <typename Cache, int kDims>
+// The units that the kernel computes: the plan's narrow and wide ones, or those of sequences whose
+// keys and values are decompressed.
+template <bool kExpands>
+__device__ int NumUnits(const AttentionHeader& plan) {
+  return kExpands ? plan.num_expanded_units : plan.num_units + plan.num_wide_units * kTilesOfWide;
+}
+template <bool kExpands>
+__device__ AttentionUnit UnitOf(const AttentionHeader& plan, int i) {
+  if constexpr (kExpands) {
+    const auto* units = reinterpret_cast<const AttentionUnit*>(&plan + 1);
+    return units[plan.num_units + plan.num_wide_units + i];
+  } else {
+    return UnitAt(plan, i);
+  }
+}
+
+template <typename Cache, int kDims, bool kExpands>
 __global__ void __launch_bounds__(kThreads)
     AttentionKernel(const __grid_constant__ AttentionArgs a) {
   DYNAMIC_SHARED(shared, float);
-  SHARED(key_rows, int64_t[kChunk]);
+  SHARED(key_rows, KeyRow[kChunk]);
   SHARED(is_last, bool);
-  // Elements of values beyond head_dim are never written again; they must not be NaN by chance.
-  const Layout layout{a.cache.head_dim, kDims * kWarp};
+  // Elements of values beyond value_dim are never written again; they must not be NaN by chance.
+  const Layout layout(a, kDims * kWarp);
   for (int i = static_cast<int>(threadIdx.x); i < kChunk * layout.padded; i += kThreads) {
     shared[layout.values() + i] = 0;
   }
-  const int num_units = a.plan->num_units + a.plan->num_wide_units * kTilesOfWide;
+  const int num_units = NumUnits<kExpands>(*a.plan);
   for (int u = static_cast<int>(blockIdx.x); u < num_units; u += static_cast<int>(gridDim.x)) {
-    const AttentionUnit unit = UnitAt(*a.plan, u);
+    const AttentionUnit unit = UnitOf<kExpands>(*a.plan, u);
     if (unit.num_rows == 0) continue;
-    Tile<Cache, kDims> tile(a, unit, shared, key_rows);
+    Tile<Cache, kDims, kExpands> tile(a, unit, shared, key_rows);
     __syncthreads();  // the last unit's queries have been used
     tile.LoadQueries();
     if (unit.split < 0) {
@@ -435,23 +514,28 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename Cache, int kDims>
+template <typename Cache, int kDims, bool kExpands = false>
 cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  const Layout layout{args.cache.head_dim, kDims * kWarp};
+  const Layout layout(args, kDims * kWarp);
   const size_t bytes = static_cast<size_t>(layout.floats()) * sizeof(float);
-  const auto kernel = &AttentionKernel<Cache, kDims>;
+  const auto kernel = &AttentionKernel<Cache, kDims, kExpands>;
   const cudaError_t error = AllowSharedMemory(kernel, bytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(args.cache.num_kv_heads));
+  const int heads = kExpands ? args.num_heads : args.cache.num_kv_heads;
+  const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(heads));
   return LaunchKernel(kernel, grid, kThreads, bytes, stream, args);
 }
 
 template <typename Cache>
 cudaError_t LaunchFor(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  const int head_dim = args.cache.head_dim;
-  if (head_dim <= 64) return Launch<Cache, 2>(args, ctas, stream);
-  if (head_dim <= 128) return Launch<Cache, 4>(args, ctas, stream);
-  if (head_dim <= 256) return Launch<Cache, 8>(args, ctas, stream);
+  const int dim = args.value_dim();
+  if (args.Expands()) {
+    return dim <= 128 ? Launch<Cache, 4, true>(args, ctas, stream)
+                      : Launch<Cache, kMaxExpandedDim / kWarp, true>(args, ctas, stream);
+  }
+  if (dim <= 64) return Launch<Cache, 2>(args, ctas, stream);
+  if (dim <= 128) return Launch<Cache, 4>(args, ctas, stream);
+  if (dim <= 256) return Launch<Cache, 8>(args, ctas, stream);
   return Launch<Cache, kMaxHeadDim / kWarp>(args, ctas, stream);
 }
 

@@ -19,12 +19,17 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kWideRows = 128;
 inline constexpr int kSplitKeys = 256;
 inline constexpr int kMaxHeadDim = 576;  // the most that registers and shared memory hold
+// The same for keys and values that are decompressed from latents.
+inline constexpr int kMaxExpandedDim = 256;
 
 // One CTA's work, for each KV head.
 struct AttentionUnit {
   int32_t first_token;     // the sequence's first token in the batch
   int32_t first_position;  // position of that token in the sequence
-  int32_t first_row;       // the tile's first row; the sequence's first row is 0
+  // Every row sees the keys up to this one, wherever it is itself: the sequence's last if attention
+  // is not causal, else 0.
+  int32_t shared_last_key;
+  int32_t first_row;  // the tile's first row; the sequence's first row is 0
   int32_t num_rows;
   int32_t sequence;
   int32_t begin_split;  // [begin_split, end_split): splits that at least one row of the tile sees
@@ -34,11 +39,14 @@ struct AttentionUnit {
                     // split of a wide tile takes kWideRows / kTileRows partials
 };
 
-// The start of a plan's device memory; the units follow it, those of wide tiles last.
+// The start of a plan's device memory; the units follow it in this order.
 struct AttentionHeader {
   int32_t num_units;       // of tiles up to kTileRows
   int32_t num_wide_units;  // of tiles up to kWideRows
-  int32_t unused[2];
+  // Of sequences that LatentAttention serves: tiles up to kTileRows of one head, never cut into
+  // splits. Each head computes all of them.
+  int32_t num_expanded_units;
+  int32_t unused;
 };
 
 struct AttentionArgs {
@@ -55,17 +63,28 @@ struct AttentionArgs {
   const int32_t* table_rows;    // [sequences]: rows of block_tables
   const int32_t* block_tables;  // [rows, table_stride]: blocks
   int64_t table_stride;
-  float* partials;    // [partial, num_kv_heads, kTileRows, head_dim + 2]: values, highest, sum
+  float* partials;    // [partial, num_kv_heads, kTileRows, value_dim + 2]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches
   // The same as in Attention. Only the plain kernel reads these.
   float softcap;        // or 0
   const float* sinks;   // [heads], or null
   const float* slopes;  // [heads], or null
+  // The same as in LatentAttention; the group is 1 then.
+  const void* w_uk;   // [num_heads, nope_dim, latent], or null
+  const void* w_uv;   // [num_heads, expanded_value_dim, latent]
+  bool weights_bf16;  // else f32
+  int32_t num_heads, nope_dim, expanded_value_dim;
 
+  // Whether keys and values are decompressed from latents.
+  constexpr bool Expands() const { return w_uk != nullptr; }
+  constexpr int32_t key_dim() const {
+    return Expands() ? cache.head_dim - cache.ValueDim() + nope_dim : cache.head_dim;
+  }
+  constexpr int32_t value_dim() const { return Expands() ? expanded_value_dim : cache.ValueDim(); }
   bool EditsScores() const { return softcap > 0 || sinks != nullptr || slopes != nullptr; }
 };
 // Launches `ctas` CTAs of the plain kernel for each KV head, which share all of the plan's units,
-// wide ones too.
+// wide ones too. If it decompresses: for each head, and the expanded units.
 cudaError_t LaunchAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

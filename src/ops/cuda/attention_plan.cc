@@ -49,11 +49,19 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
     return Unimplemented("CUDA: attention with heads of {}; up to {} are supported", shape.head_dim,
                          kMaxHeadDim);
   }
-  if (!shape.causal) return Unimplemented("CUDA: attention that is not causal");
+  const int32_t rotated = shape.head_dim - shape.ValueDim();
+  if (const LatentExpansion& e = shape.expansion;
+      e.min_queries > 0 && std::max(rotated + e.nope_dim, e.value_dim) > kMaxExpandedDim) {
+    return Unimplemented(
+        "CUDA: latents that are decompressed to heads of {} and values of {}; up to {} are "
+        "supported",
+        rotated + e.nope_dim, e.value_dim, kMaxExpandedDim);
+  }
   if (!HoldsKeys(shape.kv_dtype)) {
     return Unimplemented("CUDA: a KV cache of {}", Name(shape.kv_dtype));
   }
   CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
+  CHECK(shape.causal || shape.window == 0);
   std::unique_ptr<CudaAttentionPlan> plan(new CudaAttentionPlan(shape, num_ctas, guard, pinned));
   RETURN_IF_ERROR(plan->AllocateMemory());
   return plan;
@@ -64,7 +72,7 @@ int64_t CudaAttentionPlan::MaxUnits() const {
 }
 
 Status CudaAttentionPlan::AllocateMemory() {
-  const int64_t partial_bytes = int64_t{shape_.num_kv_heads} * kTileRows * (shape_.head_dim + 2) *
+  const int64_t partial_bytes = int64_t{shape_.num_kv_heads} * kTileRows * (shape_.ValueDim() + 2) *
                                 static_cast<int64_t>(sizeof(float));
   max_partials_ =
       static_cast<int>(std::min<int64_t>(kMaxPartials, kMaxPartialBytes / partial_bytes));
@@ -89,30 +97,34 @@ int CudaAttentionPlan::wide_ctas() const {
   return static_cast<int>(std::min<int64_t>(max_wide_ctas_, num_wide_units_ * shape_.num_kv_heads));
 }
 
-bool CudaAttentionPlan::IsWide(const AttentionBatch& batch, int32_t s) const {
+CudaAttentionPlan::Tiles CudaAttentionPlan::TilesOf(const AttentionBatch& batch, int32_t s) const {
   const auto seq = static_cast<size_t>(s);
   const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
-  return max_wide_ctas_ > 0 && queries >= kMinWideTokens && queries * group_ >= kMinWideRows;
+  if (shape_.expansion.Takes(queries)) return Tiles::kExpanded;
+  const bool is_wide =
+      max_wide_ctas_ > 0 && queries >= kMinWideTokens && queries * group_ >= kMinWideRows;
+  return is_wide ? Tiles::kWide : Tiles::kNarrow;
 }
 
 void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut) {
   const auto seq = static_cast<size_t>(s);
   if (batch.seq_lens[seq] == 0) return;  // padding
   const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
-  const int32_t rows = queries * group_;
+  const int32_t rows = queries * cut.group;
   for (int32_t row = 0; row < rows; row += cut.tile_rows) {
     AttentionUnit unit;
     unit.first_token = batch.query_start_loc[seq];
     unit.first_position = batch.seq_lens[seq] - queries;
+    unit.shared_last_key = shape_.causal ? 0 : batch.seq_lens[seq] - 1;
     unit.first_row = row;
     unit.num_rows = std::min(cut.tile_rows, rows - row);
     unit.sequence = s;
-    const int32_t first_position = unit.first_position + row / group_;
-    const int32_t last_position = unit.first_position + (row + unit.num_rows - 1) / group_;
+    const int32_t first_position = unit.first_position + row / cut.group;
+    const int32_t last_position = unit.first_position + (row + unit.num_rows - 1) / cut.group;
     const int32_t first_key =
         shape_.window > 0 ? std::max(0, first_position + 1 - shape_.window) : 0;
     unit.begin_split = first_key / kSplitKeys;
-    unit.end_split = last_position / kSplitKeys + 1;
+    unit.end_split = std::max(last_position, unit.shared_last_key) / kSplitKeys + 1;
     unit.split = -1;
     unit.partial = 0;
     const int splits = unit.end_split - unit.begin_split;
@@ -135,17 +147,30 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
 // partial sums. A wide tile does so only with more than twice the share, because writing and
 // merging its splits takes about as long as computing them. That changes no result, only which CTA
 // computes it. CTAs take units in turn, so the units with the most splits come first.
-int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, bool wide, AttentionUnit* units) {
-  Cut cut = {.tile_rows = wide ? kWideRows : kTileRows, .long_splits = 0, .units = nullptr};
+int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, Tiles tiles,
+                                    AttentionUnit* units) {
+  Cut cut = {.tile_rows = tiles == Tiles::kWide ? kWideRows : kTileRows,
+             .group = tiles == Tiles::kExpanded ? 1 : group_,
+             .long_splits = 0,
+             .units = nullptr};
   const auto add_all = [&] {
     for (int32_t s = 0; s < batch.num_seqs(); ++s) {
-      if (IsWide(batch, s) == wide) AddTiles(batch, s, cut);
+      if (TilesOf(batch, s) == tiles) AddTiles(batch, s, cut);
     }
   };
   add_all();
-  cut.long_splits =
-      wide ? CeilDiv(2 * cut.total_splits * shape_.num_kv_heads, std::max(1, max_wide_ctas_))
-           : CeilDiv(cut.total_splits, ctas_);
+  switch (tiles) {
+    case Tiles::kNarrow:
+      cut.long_splits = CeilDiv(cut.total_splits, ctas_);
+      break;
+    case Tiles::kWide:
+      cut.long_splits =
+          CeilDiv(2 * cut.total_splits * shape_.num_kv_heads, std::max(1, max_wide_ctas_));
+      break;
+    case Tiles::kExpanded:
+      cut.long_splits = cut.total_splits;  // none is divided
+      break;
+  }
   cut.units = units;
   add_all();
   std::sort(units, units + cut.num_units, [](const AttentionUnit& a, const AttentionUnit& b) {
@@ -174,14 +199,17 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
   if (staging.data == nullptr) return;
   num_partials_ = 0;
   auto* units = reinterpret_cast<AttentionUnit*>(staging.data + sizeof(AttentionHeader));
-  num_units_ = AddUnits(batch, /*wide=*/false, units);
-  num_wide_units_ = AddUnits(batch, /*wide=*/true, units + num_units_);
-  const int64_t all_units = num_units_ + num_wide_units_;
+  num_units_ = AddUnits(batch, Tiles::kNarrow, units);
+  num_wide_units_ = AddUnits(batch, Tiles::kWide, units + num_units_);
+  const int64_t num_expanded =
+      AddUnits(batch, Tiles::kExpanded, units + num_units_ + num_wide_units_);
+  const int64_t all_units = num_units_ + num_wide_units_ + num_expanded;
   CHECK(all_units <= std::min(tiles + max_partials_, MaxUnits()));
   *reinterpret_cast<AttentionHeader*>(staging.data) = {
       .num_units = static_cast<int32_t>(num_units_),
       .num_wide_units = static_cast<int32_t>(num_wide_units_),
-      .unused = {}};
+      .num_expanded_units = static_cast<int32_t>(num_expanded),
+      .unused = 0};
   const size_t bytes =
       sizeof(AttentionHeader) + static_cast<size_t>(all_units) * sizeof(AttentionUnit);
   CUDA_RUN(guard_, cudaMemcpyAsync(device_.data(), staging.data, bytes, cudaMemcpyHostToDevice,

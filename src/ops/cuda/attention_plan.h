@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "base/ceil_div.h"
 #include "ops/cuda/attention_layout.h"
 #include "ops/cuda/calls.h"
 #include "ops/cuda/memory.h"
@@ -45,11 +46,16 @@ class CudaAttentionPlan final : public AttentionPlan {
   int ctas() const { return num_units_ > 0 || num_wide_units_ == 0 ? ctas_ : 0; }
   // CTAs to launch for the wide tiles of the last Fill.
   int wide_ctas() const;
+  // CTAs to launch for each head of LatentAttention. It is called in every step, or never.
+  int expanded_ctas() const {
+    return static_cast<int>(CeilDiv(int64_t{ctas_} * shape_.num_kv_heads, shape_.num_heads));
+  }
 
  private:
   // How sequences are cut into tiles.
   struct Cut {
     int32_t tile_rows;
+    int32_t group;  // rows per token
     // A tile with more splits than this is divided into units of one split each.
     int64_t long_splits;
     AttentionUnit* units;  // null: only adds up the splits
@@ -61,10 +67,11 @@ class CudaAttentionPlan final : public AttentionPlan {
                     BlockPool& pinned);
   Status AllocateMemory();
   int64_t MaxUnits() const;
-  bool IsWide(const AttentionBatch& batch, int32_t s) const;
+  enum class Tiles { kNarrow, kWide, kExpanded };  // as in AttentionHeader
+  Tiles TilesOf(const AttentionBatch& batch, int32_t s) const;
   void AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut);
-  // Cuts the wide sequences, or without `wide` the others, into units. Returns how many there are.
-  int64_t AddUnits(const AttentionBatch& batch, bool wide, AttentionUnit* units);
+  // Cuts the sequences with such tiles into units. Returns how many there are.
+  int64_t AddUnits(const AttentionBatch& batch, Tiles tiles, AttentionUnit* units);
 
   const AttentionShape shape_;
   CallGuard& guard_;

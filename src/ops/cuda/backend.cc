@@ -381,10 +381,11 @@ void CudaOps::Run(const GatedActivation& op, Stream& stream) {
 
 void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
   RopeArgs args = {};
-  CHECK(op.q.dtype == op.k.dtype && op.q.dtype == op.v.dtype);
+  const bool has_values = !op.cache.values_in_keys;
+  CHECK(op.q.dtype == op.k.dtype && (!has_values || op.q.dtype == op.v.dtype));
   args.q = op.q.data;
   args.k = op.k.data;
-  args.v = op.v.data;
+  args.v = has_values ? op.v.data : nullptr;
   args.bf16 = op.q.dtype == DType::kBF16;
   args.positions = Data<const int32_t>(op.positions);
   args.slot_mapping = Data<const int64_t>(op.slot_mapping);
@@ -400,8 +401,9 @@ void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
   args.num_tokens = op.q.rows();
   args.q_stride = ElementStride(op.q);
   args.k_stride = ElementStride(op.k);
-  args.v_stride = ElementStride(op.v);
-  args.num_heads = static_cast<int32_t>(op.q.cols() / op.cache.head_dim);
+  args.v_stride = has_values ? ElementStride(op.v) : 0;
+  args.num_heads = static_cast<int32_t>(op.q.cols() / op.QueryDim());
+  args.q_head_dim = op.QueryDim();
   args.cache = op.cache;
   CUDA_RUN(guard_, LaunchRopeAndStore(args, Handle(stream)));
 }

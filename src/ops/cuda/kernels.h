@@ -104,8 +104,8 @@ cudaError_t LaunchConvert(const PointwiseArgs& args, cudaStream_t stream);  // x
 struct RopeArgs {
   void* q;
   const void* k;
-  const void* v;
-  bool bf16;  // q, k and v; else f32
+  const void* v;  // null if values lie in the keys
+  bool bf16;      // q, k and v; else f32
   const int32_t* positions;
   const int64_t* slot_mapping;
   const float* q_norm;  // or null
@@ -116,6 +116,7 @@ struct RopeArgs {
   bool half_split;  // else interleaved
   int64_t num_tokens, q_stride, k_stride, v_stride, cos_sin_stride;
   int32_t num_heads;
+  int32_t q_head_dim;
   KvLayerView cache;
 };
 cudaError_t LaunchRopeAndStore(const RopeArgs& args, cudaStream_t stream);
@@ -159,6 +160,35 @@ struct PlainLinearArgs {
   bool out_bf16;  // else f32; only with `bf16`
 };
 cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream);
+
+// See HeadLinear: out[t, h] = [copied[t, h] | W_h · x[t, h]].
+struct HeadLinearArgs {
+  // Columns of each head, as in HeadColumns; `step` is 0 or the distance between heads.
+  struct Columns {
+    const void* data;
+    bool bf16;  // else f32
+    int64_t stride, first, step, cols;
+  };
+  Columns x;
+  Columns copied;       // cols 0: none
+  const void* weights;  // [num_heads, rows, x.cols], dense
+  void* out;            // [num_tokens, num_heads · (copied.cols + rows)]
+  bool weights_bf16;    // else f32
+  bool out_bf16;        // else f32
+  int64_t num_tokens, num_heads, rows, out_stride;
+
+  constexpr int64_t out_cols() const { return copied.cols + rows; }  // of a head
+};
+// Any shape and alignment, each output one chain of fused multiply-adds over ascending columns.
+// With weights in f32, x and out are too.
+cudaError_t LaunchPlainHeadLinear(const HeadLinearArgs& args, cudaStream_t stream);
+// Whether LaunchMmaHeadLinear takes such weights and inputs. It depends on the shape of a weight
+// and on the alignment of rows alone.
+bool HasMmaHeadLinear(const HeadLinearArgs& args);
+// On tensor cores, for weights in bf16: x is rounded to bf16, and each output is one chain of
+// mma.sync over ascending columns, 16 at a time. As a dependent: the kernel ahead must not write
+// `weights`.
+cudaError_t LaunchMmaHeadLinear(const HeadLinearArgs& args, cudaStream_t stream);
 
 // out[m, n] += bias[n].
 struct BiasArgs {

@@ -162,10 +162,10 @@ struct Place {
       sums.values[j][2 * i + 1] = pair.y;
     }
   }
-  // Requests several splits at once. Read one after the other, the splits of a long sequence would
-  // take longer here than their computation.
+  // Requests several splits at once, as registers allow. Read one after the other, the splits of a
+  // long sequence would take longer here than their computation.
   __device__ void MergePartials(const AttentionUnit& unit, const Rows& rows, State& total) const {
-    constexpr int kAtOnce = 6;
+    constexpr int kAtOnce = kGroups <= 4 ? 6 : 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (RowOf(i) >= rows.count) continue;

@@ -47,6 +47,16 @@ TEST(MmaAttention, BlocksLargerThanATile) {
               {{200, 3}});
 }
 
+TEST(MmaAttention, RowsThatSeeTheirWholeSequence) {
+  CheckRecipe({.num_heads = 2,
+               .num_kv_heads = 1,
+               .head_dim = 64,
+               .block_size = 16,
+               .window = 0,
+               .causal = false},
+              {{20, 20}, {1, 1}, {270, 12}, {64, 64}});
+}
+
 // A shape that a random number chooses.
 Problem RandomProblem(std::mt19937& random) {
   const auto draw = [&random](int low, int high) {

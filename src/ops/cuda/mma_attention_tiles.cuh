@@ -34,6 +34,7 @@ struct Rows {
   __device__ Rows(const AttentionArgs& a, const AttentionUnit& unit)
       : first_token(unit.first_token),
         first_position(unit.first_position),
+        shared_last_key(unit.shared_last_key),
         first_row(unit.first_row),
         count(unit.num_rows),
         group(a.group),
@@ -41,15 +42,16 @@ struct Rows {
 
   __device__ int64_t Token(int row) const { return first_token + (first_row + row) / group; }
   __device__ int HeadInGroup(int row) const { return (first_row + row) % group; }
-  __device__ int LastKey(int row) const { return first_position + (first_row + row) / group; }
+  __device__ int Position(int row) const { return first_position + (first_row + row) / group; }
+  __device__ int LastKey(int row) const { return max(Position(row), shared_last_key); }
   __device__ int FirstKey(int row) const {
-    return window > 0 ? max(0, LastKey(row) + 1 - window) : 0;
+    return window > 0 ? max(0, Position(row) + 1 - window) : 0;
   }
   // The first key that any of the rows sees.
   __device__ int FirstKey() const { return FirstKey(0); }
   __device__ int LastKey() const { return LastKey(count - 1); }
 
-  const int first_token, first_position, first_row, count, group, window;
+  const int first_token, first_position, shared_last_key, first_row, count, group, window;
 };
 
 // The tiles of a split that at least one of the rows sees. Their first keys are begin, begin +
@@ -72,6 +74,17 @@ struct Splits {
 
 // log2 of a power of two.
 __device__ inline int LogOf(int power) { return __popc(static_cast<unsigned>(power) - 1); }
+
+// Each lane looks up a block of a split, so that all are there after one wait. Blocks whose keys no
+// row sees may be missing.
+__device__ inline int32_t LaneBlock(const Rows& rows, const int32_t* table, int split,
+                                    int block_bits) {
+  const int first_key = split * kSplitKeys;
+  const int index = (first_key >> block_bits) + static_cast<int>(threadIdx.x % kWarp);
+  const int first = max(rows.FirstKey(), first_key) >> block_bits;
+  const int last = min(rows.LastKey(), first_key + kSplitKeys - 1) >> block_bits;
+  return first <= index && index <= last ? table[index] : 0;
+}
 
 // The loading warp's work: requests the keys and then the values of every tile of every unit.
 // Memory has the `stages` and their `ring`.
@@ -108,7 +121,7 @@ class Loader {
     if (table_ == nullptr) LookUp(unit);
     LoadSplit(rows, block_, splits.begin, kv_head);
     for (int split = splits.begin + 1; split < splits.end; ++split) {
-      LoadSplit(rows, BlockOf(rows, table_, split), split, kv_head);
+      LoadSplit(rows, LaneBlock(rows, table_, split, block_bits_), split, kv_head);
     }
     LookUp(next);
   }
@@ -119,10 +132,10 @@ class Loader {
   // Finds the blocks of a unit's first split.
   __device__ void LookUp(const AttentionUnit& unit) {
     table_ = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
-    block_ = BlockOf(Rows(a_, unit), table_, Splits(unit).begin);
+    block_ = LaneBlock(Rows(a_, unit), table_, Splits(unit).begin, block_bits_);
   }
 
-  // `block`: what BlockOf returned for the split.
+  // `block`: what LaneBlock returned for the split.
   __device__ void LoadSplit(const Rows& rows, int32_t block, int split, int kv_head) {
     constexpr int kSlots = decltype(Memory::ring)::kCount;
     const KeyTiles tiles(rows, split);
@@ -155,16 +168,6 @@ class Loader {
     int first_block;  // of the split, in the sequence
     int32_t block;    // in the cache: the lane's of the split
   };
-
-  // Each lane looks up a block of the split, so that all are there after one wait. Blocks whose
-  // keys no row sees may be missing.
-  __device__ int32_t BlockOf(const Rows& rows, const int32_t* table, int split) const {
-    const int first_key = split * kSplitKeys;
-    const int index = (first_key >> block_bits_) + lane_;
-    const int first = max(rows.FirstKey(), first_key) >> block_bits_;
-    const int last = min(rows.LastKey(), first_key + kSplitKeys - 1) >> block_bits_;
-    return first <= index && index <= last ? table[index] : 0;
-  }
 
   // Loads only boxes with keys that some row sees: others may have no block.
   __device__ void LoadTile(const Keys& keys, int i, Boxes which) {
@@ -211,9 +214,9 @@ __device__ inline const uint8_t* ChunkOf(const uint8_t* stage, int row, int chun
   return stage + chunk / 8 * kStripBytes + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
-// Calls run(unit, KV head, next unit) for this CTA's share of the jobs. Each of the `count` units has
-// a job for each KV head. The heads of a unit are successive jobs, so that few units still engage
-// all SMs. After the last job the next unit is any. It is a reference to global memory.
+// Calls run(unit, KV head, next unit) for this CTA's share of the jobs. Each of the `count` units
+// has a job for each KV head. The heads of a unit are successive jobs, so that few units still
+// engage all SMs. After the last job the next unit is any. It is a reference to global memory.
 template <typename Run>
 __device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, int count, Run run) {
   const int heads = a.cache.num_kv_heads;

@@ -1,8 +1,9 @@
 // RopeAndStore: y = rotate(x / rms(x) · norm) per head of q and k; q stays in place, k and v go to
-// the paged cache. q [T, num_heads · head_dim], k and v [T, num_kv_heads · head_dim], all f32 or
-// all bf16, cache as KvLayerView says. Bound by memory: reads q, k, v, writes q and the cache's
-// rows, each once (a normalized head of more than 256 dimensions is read twice, the second time
-// from the cache).
+// the paged cache. q [T, num_heads · q_head_dim], k [T, num_kv_heads · head_dim], v [T,
+// num_kv_heads · value_dim] (or none, if values lie in the keys), all f32 or all bf16, cache as
+// KvLayerView says. Bound by memory: reads q, k, v, writes q and the cache's rows, each once (a
+// normalized head of more than 256 dimensions is read twice, the second time from the cache).
+// Dimensions of q that are neither normalized nor rotated stay untouched.
 //
 // A head is cut into parts of two groups of four elements. A part holds whole pairs, so q can be
 // rotated in place. 8, 16 or 32 lanes share a head of q, k or v, each with one part, so a warp has
@@ -28,9 +29,9 @@ struct Part {
   float values[2][4];
 };
 
-// Returns part `i` without its values. The elements of a half-split pair lie in different groups,
-// those of an interleaved pair are neighbours.
-__device__ Part PartOf(const RopeArgs& a, int rotary_dim, int i) {
+// Returns part `i` of a head without its values. The elements of a half-split pair lie in different
+// groups, those of an interleaved pair are neighbours.
+__device__ Part PartOf(const RopeArgs& a, int head_dim, int rotary_dim, int i) {
   const int half = rotary_dim / 2;
   const int rotary_parts = CeilDiv(rotary_dim, kPart);
   Part part;
@@ -41,7 +42,7 @@ __device__ Part PartOf(const RopeArgs& a, int rotary_dim, int i) {
     return part;
   }
   const bool rotates = i < rotary_parts;
-  const int end = rotates ? rotary_dim : a.cache.head_dim;
+  const int end = rotates ? rotary_dim : head_dim;
 #pragma unroll
   for (int g = 0; g < 2; ++g) {
     part.begin[g] = rotates ? i * kPart + g * 4 : rotary_dim + (i - rotary_parts) * kPart + g * 4;
@@ -83,16 +84,17 @@ class Head {
   using Storage = typename In::Storage;
 
   // `from`, `norm` and `cosines` may be null: nothing is read, normalized or rotated then.
-  __device__ Head(const RopeArgs& args, const Storage* from, const float* norm,
+  __device__ Head(const RopeArgs& args, int head_dim, const Storage* from, const float* norm,
                   const float* cosines)
       : a_(args),
+        head_dim_(head_dim),
         from_(from),
         norm_(norm),
         cosines_(cosines),
         rotary_dim_(cosines != nullptr ? args.rotary_dim : 0),
-        num_parts_(from == nullptr ? 0
-                                   : CeilDiv(rotary_dim_, kPart) +
-                                         CeilDiv(args.cache.head_dim - rotary_dim_, kPart)),
+        num_parts_(from == nullptr
+                       ? 0
+                       : CeilDiv(rotary_dim_, kPart) + CeilDiv(head_dim - rotary_dim_, kPart)),
         lane_(static_cast<int>(threadIdx.x) % kLanes) {
     if (lane_ < num_parts_) first_ = Load(lane_);
   }
@@ -101,8 +103,7 @@ class Head {
   __device__ float InverseRms() const {
     float squares = lane_ < num_parts_ ? SumOfSquares(first_) : 0.0f;
     for (int i = lane_ + kLanes; i < num_parts_; i += kLanes) squares += SumOfSquares(Load(i));
-    return 1.0f /
-           sqrtf(WarpSum<kLanes>(squares) / static_cast<float>(a_.cache.head_dim) + a_.norm_eps);
+    return 1.0f / sqrtf(WarpSum<kLanes>(squares) / static_cast<float>(head_dim_) + a_.norm_eps);
   }
 
   // Writes the head, multiplied by `scale` if it is normalized, to `to`, which may be `from`.
@@ -121,7 +122,7 @@ class Head {
 
  private:
   __device__ Part Load(int i) const {
-    Part part = PartOf(a_, rotary_dim_, i);
+    Part part = PartOf(a_, head_dim_, rotary_dim_, i);
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       LoadFour<In, kVectors>(from_ + part.begin[g], part.count[g], part.values[g]);
@@ -147,6 +148,7 @@ class Head {
   }
 
   const RopeArgs& a_;
+  const int head_dim_;
   const Storage* const from_;
   const float* const norm_;
   const float* const cosines_;
@@ -155,6 +157,12 @@ class Head {
   const int lane_;
   Part first_ = {};  // this lane's first part
 };
+
+// The dimensions of a head of q that change.
+constexpr int ChangedDims(const RopeArgs& a) {
+  if (a.q_norm != nullptr) return a.q_head_dim;
+  return a.cos_sin != nullptr ? a.rotary_dim : 0;
+}
 
 // Heads of a token: those of q, then of k, then of v.
 template <typename In, typename Cache, int kLanes, bool kVectors>
@@ -166,28 +174,30 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
   const int h = static_cast<int>((blockIdx.y * kThreads + threadIdx.x) / kLanes);
   const bool is_query = h < a.num_heads;
   const bool is_value = h >= a.num_heads + cache.num_kv_heads;
+  const int value_heads = a.v != nullptr ? cache.num_kv_heads : 0;
   const int64_t kv_head = (h - a.num_heads) % cache.num_kv_heads;
   const int64_t slot = a.slot_mapping[t];
   using Storage = typename In::Storage;
-  Storage* const query = static_cast<Storage*>(a.q) + t * a.q_stride + int64_t{h} * cache.head_dim;
+  Storage* const query = static_cast<Storage*>(a.q) + t * a.q_stride + int64_t{h} * a.q_head_dim;
+  const int head_dim = is_query ? ChangedDims(a) : is_value ? cache.ValueDim() : cache.head_dim;
   const Storage* from = nullptr;
   if (is_query) {
     from = query;
-  } else if (h < a.num_heads + 2 * cache.num_kv_heads && slot >= 0) {
+  } else if (h < a.num_heads + cache.num_kv_heads + value_heads && slot >= 0) {
     from = static_cast<const Storage*>(is_value ? a.v : a.k) +
-           t * (is_value ? a.v_stride : a.k_stride) + kv_head * cache.head_dim;
+           t * (is_value ? a.v_stride : a.k_stride) + kv_head * head_dim;
   }
   const float* norm = is_query ? a.q_norm : is_value ? nullptr : a.k_norm;
   const bool rotates = a.cos_sin != nullptr && !is_value;
   const Head<In, kLanes, kVectors> head(
-      a, from, norm, rotates ? a.cos_sin + a.positions[t] * a.cos_sin_stride : nullptr);
+      a, head_dim, from, norm, rotates ? a.cos_sin + a.positions[t] * a.cos_sin_stride : nullptr);
   const float scale = a.q_norm != nullptr || a.k_norm != nullptr ? head.InverseRms() : 1.0f;
   if (from == nullptr) return;
   if (is_query) {
     head.template Write<In>(scale, query);
     return;
   }
-  const int64_t row = (kv_head * cache.block_size + slot % cache.block_size) * cache.head_dim;
+  const int64_t row = (kv_head * cache.block_size + slot % cache.block_size) * head_dim;
   std::byte* block = cache.base + slot / cache.block_size * cache.block_stride;
   std::byte* heads = block + (is_value ? cache.v_offset : cache.k_offset);
   head.template Write<Cache>(scale, reinterpret_cast<typename Cache::Storage*>(heads) + row);
@@ -207,15 +217,18 @@ bool FitsVectors(const RopeArgs& a) {
                      static_cast<size_t>(element)) &&
            cache.block_stride % element == 0;
   };
-  return cache.head_dim % kPart == 0 && (a.cos_sin == nullptr || a.rotary_dim % kPart == 0) &&
-         given(a.q, a.q_stride) && given(a.k, a.k_stride) && given(a.v, a.v_stride) &&
-         floats(a.q_norm, 0) && floats(a.k_norm, 0) && floats(a.cos_sin, a.cos_sin_stride) &&
-         in_cache(cache.k_offset) && in_cache(cache.v_offset);
+  return cache.head_dim % kPart == 0 && a.q_head_dim % kPart == 0 &&
+         (a.v == nullptr || cache.ValueDim() % kPart == 0) &&
+         (a.cos_sin == nullptr || a.rotary_dim % kPart == 0) && given(a.q, a.q_stride) &&
+         given(a.k, a.k_stride) && given(a.v, a.v_stride) && floats(a.q_norm, 0) &&
+         floats(a.k_norm, 0) && floats(a.cos_sin, a.cos_sin_stride) && in_cache(cache.k_offset) &&
+         (a.v == nullptr || in_cache(cache.v_offset));
 }
 
 template <typename Cache, int kLanes>
 cudaError_t LaunchLanes(const RopeArgs& args, cudaStream_t stream) {
-  const int64_t heads = args.num_heads + 2 * int64_t{args.cache.num_kv_heads};
+  const int64_t heads =
+      args.num_heads + (args.v != nullptr ? 2 : 1) * int64_t{args.cache.num_kv_heads};
   const dim3 grid(Grid(args.num_tokens, 1), Grid(heads * kLanes, kThreads));
   const bool vectors = FitsVectors(args);
   const auto launch = [&]<typename In>() {
@@ -226,11 +239,14 @@ cudaError_t LaunchLanes(const RopeArgs& args, cudaStream_t stream) {
   return args.bf16 ? launch.template operator()<BF16>() : launch.template operator()<F32>();
 }
 
-// Gives each lane one part if 32 lanes are enough.
+// Gives each lane one part if 32 lanes are enough. A latent is longer, but the parts of a query
+// that are rotated beside it are few.
 template <typename Cache>
 cudaError_t Launch(const RopeArgs& args, cudaStream_t stream) {
   if (args.cache.head_dim <= 8 * kPart) return LaunchLanes<Cache, 8>(args, stream);
-  if (args.cache.head_dim <= 16 * kPart) return LaunchLanes<Cache, 16>(args, stream);
+  if (args.cache.head_dim <= 16 * kPart || args.v == nullptr) {
+    return LaunchLanes<Cache, 16>(args, stream);
+  }
   return LaunchLanes<Cache, 32>(args, stream);
 }
 

@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "ops/cuda/latent_attention.h"
 #include "ops/cuda/mma_attention.h"
 #include "ops/cuda/testing/device_array.h"
 #include "ops/cuda/testing/device_math.h"
@@ -29,7 +30,10 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Geometry {
   int num_heads, num_kv_heads, head_dim, block_size, window;
+  bool causal = true;
+  int latent_dim = 0;  // if values are the last elements of the keys
   int group() const { return num_heads / num_kv_heads; }
+  int value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
 struct Sequence {
   int length, num_queries;
@@ -52,6 +56,7 @@ struct Problem {
     const int32_t block = tables[s * static_cast<size_t>(table_stride) +
                                  static_cast<size_t>(position / g.block_size)];
     const int64_t row = int64_t{kv_head} * g.block_size + position % g.block_size;
+    // With latents, v_offset is where the value of the first key begins.
     return cache.data() + (block * block_stride + (value ? v_offset : k_offset)) / 2 +
            row * g.head_dim;
   }
@@ -71,8 +76,8 @@ inline Problem MakeProblem(const Geometry& g, const std::vector<Sequence>& seque
   }
   const int64_t bytes = int64_t{g.num_kv_heads} * g.block_size * g.head_dim * 2;
   p.k_offset = 64;
-  p.v_offset = p.k_offset + bytes + 32;
-  p.block_stride = p.v_offset + bytes + 96;
+  p.v_offset = p.k_offset + (g.latent_dim > 0 ? (g.head_dim - g.latent_dim) * 2 : bytes + 32);
+  p.block_stride = p.k_offset + 2 * bytes + 128;
   p.cache.assign(static_cast<size_t>(num_blocks * p.block_stride / 2), kNan);
   p.tables.assign(sequences.size() * static_cast<size_t>(p.table_stride), -1);
   std::mt19937 random(static_cast<unsigned>(g.head_dim + p.first_token.back()));
@@ -92,6 +97,7 @@ inline Problem MakeProblem(const Geometry& g, const std::vector<Sequence>& seque
       }
       for (int h = 0; h < g.num_kv_heads; ++h) {
         for (const bool value : {false, true}) {
+          if (value && g.latent_dim > 0) continue;
           uint16_t* row = p.At(s, position, h, value);
           for (int d = 0; d < g.head_dim; ++d) row[d] = FloatToBFloat16(normal(random));
         }
@@ -127,6 +133,7 @@ inline std::vector<AttentionUnit> CutUnits(const Problem& p, const Cut& cut, int
     for (int row = 0; row < rows; row += cut.tile_rows) {
       AttentionUnit unit = {.first_token = p.first_token[s],
                             .first_position = sequence.length - sequence.num_queries,
+                            .shared_last_key = p.g.causal ? 0 : sequence.length - 1,
                             .first_row = row,
                             .num_rows = std::min(cut.tile_rows, rows - row),
                             .sequence = static_cast<int32_t>(s),
@@ -137,7 +144,7 @@ inline std::vector<AttentionUnit> CutUnits(const Problem& p, const Cut& cut, int
       const int first = unit.first_position + row / p.g.group();
       const int last = unit.first_position + (row + unit.num_rows - 1) / p.g.group();
       unit.begin_split = (p.g.window > 0 ? std::max(0, first + 1 - p.g.window) : 0) / kSplitKeys;
-      unit.end_split = last / kSplitKeys + 1;
+      unit.end_split = std::max(last, unit.shared_last_key) / kSplitKeys + 1;
       if (!cut.spread) {
         units.push_back(unit);
         continue;
@@ -181,6 +188,7 @@ inline LateWords TakeNewKeysAndValues(Problem& p) {
     for (int at = sequence.length - sequence.num_queries; at < sequence.length; ++at) {
       for (int h = 0; h < p.g.num_kv_heads; ++h) {
         for (const bool value : {false, true}) {
+          if (value && p.g.latent_dim > 0) continue;
           late.Take(p.cache.data(), p.At(s, at, h, value), static_cast<size_t>(p.g.head_dim) * 2);
         }
       }
@@ -197,7 +205,8 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
   const auto num_units = static_cast<int32_t>(units.size());
   const AttentionHeader header = {.num_units = cut.wide ? 0 : num_units,
                                   .num_wide_units = cut.wide ? num_units : 0,
-                                  .unused = {}};
+                                  .num_expanded_units = 0,
+                                  .unused = 0};
   std::copy_n(reinterpret_cast<const std::byte*>(&header), sizeof(header), plan.begin());
   std::copy_n(reinterpret_cast<const std::byte*>(units.data()),
               units.size() * sizeof(AttentionUnit), plan.begin() + sizeof(header));
@@ -216,16 +225,17 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
   const DeviceArray<uint16_t> cache(p.cache);
   const DeviceArray<float> q(p.q);
   const auto places = static_cast<size_t>(std::max(1, num_partials) * g.num_kv_heads);
-  DeviceArray<float> partials(places * kTileRows * static_cast<size_t>(g.head_dim + 2));
+  DeviceArray<float> partials(places * kTileRows * static_cast<size_t>(g.value_dim() + 2));
   DeviceArray<int32_t> counters(std::vector<int32_t>(places, 0));
   const auto num_rows =
       static_cast<size_t>(p.first_token.back()) * static_cast<size_t>(g.num_heads);
-  DeviceArray<float> out(num_rows * static_cast<size_t>(g.head_dim)), lse(num_rows);
+  DeviceArray<float> out(num_rows * static_cast<size_t>(g.value_dim())), lse(num_rows);
   AttentionArgs args = {};
   args.q = q.data();
   args.out = out.data();
   args.lse = lse.data();
-  args.q_stride = args.out_stride = int64_t{g.num_heads} * g.head_dim;
+  args.q_stride = int64_t{g.num_heads} * g.head_dim;
+  args.out_stride = int64_t{g.num_heads} * g.value_dim();
   args.lse_stride = g.num_heads;
   args.scale = p.scale;
   args.group = g.group();
@@ -237,7 +247,9 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
                 .dtype = DType::kBF16,
                 .block_size = g.block_size,
                 .num_kv_heads = g.num_kv_heads,
-                .head_dim = g.head_dim};
+                .head_dim = g.head_dim,
+                .value_dim = g.latent_dim,
+                .values_in_keys = g.latent_dim > 0};
   args.plan = reinterpret_cast<const AttentionHeader*>(device_plan.data());
   args.table_rows = rows.data();
   args.block_tables = tables.data();
@@ -253,10 +265,10 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
     StoreLate(late_cache_at, late_cache_words, reinterpret_cast<uint32_t*>(cache.data()), stream);
     if (!cut.keys_last) store_queries();
   }
-  EXPECT_TRUE(MmaAttentionReads(args.cache));
-  EXPECT_EQ(cut.wide ? LaunchWideAttention(args, cut.ctas, stream.get())
-                     : LaunchMmaAttention(args, cut.ctas, stream.get()),
-            cudaSuccess);
+  const auto launch = g.latent_dim > 0 ? LaunchLatentAttention
+                      : cut.wide       ? LaunchWideAttention
+                                       : LaunchMmaAttention;
+  EXPECT_EQ(launch(args, cut.ctas, stream.get()), cudaSuccess);
   return {Bits(out.Download(stream)), Bits(lse.Download(stream))};
 }
 
@@ -267,7 +279,8 @@ class PlainRow {
       : p_(p),
         s_(s),
         kv_head_(head / p.g.group()),
-        last_(p.sequences[s].length - p.sequences[s].num_queries + query),
+        last_(p.g.causal ? p.sequences[s].length - p.sequences[s].num_queries + query
+                         : p.sequences[s].length - 1),
         first_(p.g.window > 0 ? std::max(0, last_ + 1 - p.g.window) : 0) {
     const size_t row =
         static_cast<size_t>(int64_t{p.first_token[s] + query} * p.g.num_heads + head);
@@ -308,10 +321,10 @@ class PlainRow {
 
   // Rows of a tile, zero where the row does not see them.
   std::vector<uint16_t> Tile(int first, bool values) const {
-    std::vector<uint16_t> tile(static_cast<size_t>(kKeyTile * p_.g.head_dim));
+    const int dim = values ? p_.g.value_dim() : p_.g.head_dim;
+    std::vector<uint16_t> tile(static_cast<size_t>(kKeyTile * dim));
     for (int key = std::max(first, first_); key <= std::min(first + kKeyTile - 1, last_); ++key) {
-      std::copy_n(p_.At(s_, key, kv_head_, values), p_.g.head_dim,
-                  tile.begin() + (key - first) * p_.g.head_dim);
+      std::copy_n(p_.At(s_, key, kv_head_, values), dim, tile.begin() + (key - first) * dim);
     }
     return tile;
   }
@@ -338,7 +351,8 @@ class PlainRow {
   State RunSplit(int split) const {
     const float scale = p_.scale * 1.4426950408889634f;
     State state;
-    state.values.assign(static_cast<size_t>(p_.g.head_dim), 0);
+    const int dim = p_.g.value_dim();
+    state.values.assign(static_cast<size_t>(dim), 0);
     std::array<std::array<float, 4>, 4> sums = {};
     const int end = std::min((split + 1) * kSplitKeys, last_ + 1);
     for (int first = std::max(split * kSplitKeys, first_ / kKeyTile * kKeyTile); first < end;
@@ -363,15 +377,14 @@ class PlainRow {
       for (float& value : state.values) value *= factor;
       const std::vector<uint16_t> values = Tile(first, true);
       for (int k = 0; k < kKeyTile; k += 16) {
-        emulation::MultiplyAccumulate(
-            emulation::Instruction::kMma, TensorCoreSums(), {1, p_.g.head_dim, 16},
-            {.elements = &rounded[static_cast<size_t>(k)],
-             .type = ElementType::kBf16,
-             .row_stride = 16},
-            {.elements = &values[static_cast<size_t>(int64_t{k} * p_.g.head_dim)],
-             .type = ElementType::kBf16,
-             .row_stride = p_.g.head_dim},
-            state.values.data());
+        emulation::MultiplyAccumulate(emulation::Instruction::kMma, TensorCoreSums(), {1, dim, 16},
+                                      {.elements = &rounded[static_cast<size_t>(k)],
+                                       .type = ElementType::kBf16,
+                                       .row_stride = 16},
+                                      {.elements = &values[static_cast<size_t>(int64_t{k} * dim)],
+                                       .type = ElementType::kBf16,
+                                       .row_stride = dim},
+                                      state.values.data());
       }
     }
     const auto group = [&](size_t g) {

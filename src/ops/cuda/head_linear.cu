@@ -1,0 +1,252 @@
+// HeadLinear: out[t, h] = [copied[t, h] | W_h · x[t, h]]. x and copied f32 or bf16, columns of
+// [T, ...] as HeadLinearArgs says; W [heads, rows, cols] bf16 or f32; out f32 or bf16
+// [T, heads · (copied.cols + rows)].
+//
+// The plain kernel is that of linear.cu, for a head at a time: any shape, one chain of fused
+// multiply-adds per output.
+//
+// The kernel on tensor cores: a CTA has 64 rows of a head's weight and up to 16 or 64 tokens, all
+// with all columns in shared memory. It requests the weight before it waits for the kernel ahead.
+// Each of its four warps multiplies 16 rows of the weight with all of its tokens by mma.sync, with
+// tokens as rows, so that a token's sums do not depend on how many there are. Bound: the bytes of
+// the weight for few tokens (16.8 MB for 128 heads of DeepSeek-V3), those of x and out for many.
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/launch_as.cuh"
+#include "ops/cuda/ptx.h"
+
+namespace tokamak::cuda {
+namespace {
+
+using Columns = HeadLinearArgs::Columns;
+
+// Two neighbouring elements in memory, moved by one instruction.
+template <typename Storage>
+struct alignas(2 * sizeof(Storage)) Two {
+  Storage low, high;
+};
+
+template <typename Element>
+__device__ const typename Element::Storage* HeadOf(const Columns& x, int64_t token, int64_t head) {
+  return static_cast<const typename Element::Storage*>(x.data) + token * x.stride + x.first +
+         head * x.step;
+}
+template <typename Out>
+__device__ typename Out::Storage* OutputOf(const HeadLinearArgs& a, int64_t token, int64_t head) {
+  return static_cast<typename Out::Storage*>(a.out) + token * a.out_stride + head * a.out_cols();
+}
+
+// Copies tokens [first, end) by the CTA's kThreads threads.
+template <typename Out, int kThreads>
+__device__ void CopyColumns(const HeadLinearArgs& a, int64_t head, int64_t first, int64_t end) {
+  const int64_t cols = a.copied.cols;
+  for (int64_t i = threadIdx.x; i < (end - first) * cols; i += kThreads) {
+    const int64_t token = first + i / cols, d = i % cols;
+    const float value = a.copied.bf16 ? BF16::Load(HeadOf<BF16>(a.copied, token, head)[d])
+                                      : HeadOf<F32>(a.copied, token, head)[d];
+    OutputOf<Out>(a, token, head)[d] = Out::Store(value);
+  }
+}
+
+constexpr int kPlainTile = 32;
+constexpr int kPlainThreads = 256;
+constexpr int kPlainOutputs = kPlainTile * kPlainTile / kPlainThreads;  // of a thread
+
+template <typename X, typename Weight, typename Out>
+__global__ void __launch_bounds__(kPlainThreads)
+    PlainHeadLinearKernel(const __grid_constant__ HeadLinearArgs a) {
+  SHARED(x, float[kPlainTile][kPlainTile + 1]);
+  SHARED(w, float[kPlainTile][kPlainTile + 1]);
+  const int64_t first_row = blockIdx.x * int64_t{kPlainTile};  // of w
+  const int64_t first_token = blockIdx.y * int64_t{kPlainTile};
+  const int64_t head = blockIdx.z, cols = a.x.cols;
+  const int64_t end_token = min(a.num_tokens, first_token + kPlainTile);
+  const auto* weight =
+      static_cast<const typename Weight::Storage*>(a.weights) + head * a.rows * cols;
+  const int column = static_cast<int>(threadIdx.x % kPlainTile);
+  const int line = static_cast<int>(threadIdx.x / kPlainTile);
+  if (blockIdx.x == 0) CopyColumns<Out, kPlainThreads>(a, head, first_token, end_token);
+  float sums[kPlainOutputs] = {};
+  for (int64_t k = 0; k < cols; k += kPlainTile) {
+    for (int i = static_cast<int>(threadIdx.x); i < kPlainTile * kPlainTile; i += kPlainThreads) {
+      const int64_t token = first_token + i / kPlainTile, row = first_row + i / kPlainTile;
+      const int64_t col = k + i % kPlainTile;
+      x[i / kPlainTile][i % kPlainTile] =
+          token < end_token && col < cols ? X::Load(HeadOf<X>(a.x, token, head)[col]) : 0.0f;
+      w[i / kPlainTile][i % kPlainTile] =
+          row < a.rows && col < cols ? Weight::Load(weight[row * cols + col]) : 0.0f;
+    }
+    __syncthreads();
+    for (int i = 0; i < kPlainTile; ++i) {
+#pragma unroll
+      for (int j = 0; j < kPlainOutputs; ++j) {
+        sums[j] = fmaf(x[line + j * (kPlainTile / kPlainOutputs)][i], w[column][i], sums[j]);
+      }
+    }
+    __syncthreads();
+  }
+  const int64_t row = first_row + column;
+  if (row >= a.rows) return;
+#pragma unroll
+  for (int j = 0; j < kPlainOutputs; ++j) {
+    const int64_t token = first_token + line + j * (kPlainTile / kPlainOutputs);
+    if (token < end_token) {
+      OutputOf<Out>(a, token, head)[a.copied.cols + row] = Out::Store(sums[j]);
+    }
+  }
+}
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRows = 64;  // of a weight, in a CTA
+constexpr int kStep = 16;  // columns of a product
+constexpr int kMaxCols = 512;
+constexpr int kFewTokens = 16;
+constexpr int kManyTokens = 64;
+
+// Elements of a row of x or of a weight in shared memory. An odd number of 16 bytes, so that
+// ldmatrix meets no bank twice.
+constexpr int RowElements(int64_t cols) { return static_cast<int>(cols) + 8; }
+
+// Rounds the tile's tokens to bf16. Rows of tokens that do not exist are left as they are: their
+// sums are not written.
+template <typename X>
+__device__ void LoadTokens(const HeadLinearArgs& a, int64_t head, int64_t first, int count,
+                           uint16_t* to) {
+  const int fours = static_cast<int>(a.x.cols) / 4;
+  const int stride = RowElements(a.x.cols);
+  for (int i = static_cast<int>(threadIdx.x); i < count * fours; i += kThreads) {
+    const int token = i / fours, d = i % fours * 4;
+    float values[4];
+    LoadFour<X, true>(HeadOf<X>(a.x, first + token, head) + d, 4, values);
+    StoreFour<BF16, true>(values, 4, to + token * stride + d);
+  }
+}
+
+template <typename X, typename Out, int kTokens>
+__global__ void __launch_bounds__(kThreads)
+    MmaHeadLinearKernel(const __grid_constant__ HeadLinearArgs a) {
+  constexpr int kTiles = kTokens / 16;  // of 16 tokens
+  DYNAMIC_SHARED(shared, uint4);
+  const int cols = static_cast<int>(a.x.cols), stride = RowElements(cols);
+  auto* const weights = reinterpret_cast<uint16_t*>(shared);
+  uint16_t* const x = weights + kRows * stride;
+  const int64_t head = blockIdx.y;
+  const int64_t first_row = blockIdx.x * int64_t{kRows};
+  const int64_t first_token = blockIdx.z * int64_t{kTokens};
+  const int count = static_cast<int>(min(int64_t{kTokens}, a.num_tokens - first_token));
+  ptx::LaunchDependents();
+  const auto* from = static_cast<const uint16_t*>(a.weights) + (head * a.rows + first_row) * cols;
+  const int chunks = cols / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * chunks; i += kThreads) {
+    const int row = i / chunks, chunk = i % chunks;
+    const bool exists = first_row + row < a.rows;
+    ptx::CopyAsync16(weights + row * stride + chunk * 8,
+                     from + (exists ? row * cols + chunk * 8 : 0), exists ? 16 : 0);
+  }
+  ptx::CommitCopies();
+  ptx::WaitForKernelAhead();
+  LoadTokens<X>(a, head, first_token, count, x);
+  if (blockIdx.x == 0) CopyColumns<Out, kThreads>(a, head, first_token, first_token + count);
+  ptx::WaitForCopies<0>();
+  __syncthreads();
+
+  const int warp = static_cast<int>(threadIdx.x / kWarp),
+            lane = static_cast<int>(threadIdx.x % kWarp);
+  const int matrix = lane / 8;
+  // Of tokens: matrices 0 and 1 have the rows of the first half of k. Of the weight: matrices 0 and
+  // 1 have the halves of k of the first 8 rows.
+  const uint16_t* const x_row = x + (matrix % 2 * 8 + lane % 8) * stride + matrix / 2 * 8;
+  const uint16_t* const w_row =
+      weights + (warp * 16 + matrix / 2 * 8 + lane % 8) * stride + matrix % 2 * 8;
+  float sums[kTiles][2][4] = {};
+  for (int k = 0; k < cols; k += kStep) {
+    uint32_t b[4];
+    ptx::LoadMatrices(b, w_row + k);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      uint32_t fragments[4];
+      ptx::LoadMatrices(fragments, x_row + tile * 16 * stride + k);
+      ptx::MultiplyBf16(sums[tile][0], fragments, {b[0], b[1]});
+      ptx::MultiplyBf16(sums[tile][1], fragments, {b[2], b[3]});
+    }
+  }
+  const int64_t row = first_row + warp * 16 + lane % 4 * 2;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int token = tile * 16 + i * 8 + lane / 4;
+      if (token >= count) continue;
+      auto* const out = OutputOf<Out>(a, first_token + token, head) + a.copied.cols;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (row + j * 8 >= a.rows) continue;
+        const typename Out::Storage low = Out::Store(sums[tile][j][2 * i]);
+        const typename Out::Storage high = Out::Store(sums[tile][j][2 * i + 1]);
+        *reinterpret_cast<Two<typename Out::Storage>*>(out + row + j * 8) = {low, high};
+      }
+    }
+  }
+}
+
+// launch<F32 or BF16>() by a flag.
+template <typename Launch>
+cudaError_t LaunchOf(bool bf16, const Launch& launch) {
+  return bf16 ? launch.template operator()<BF16>() : launch.template operator()<F32>();
+}
+
+template <typename X, typename Out, int kTokens>
+cudaError_t LaunchTokens(const HeadLinearArgs& args, cudaStream_t stream) {
+  const size_t bytes =
+      static_cast<size_t>((kRows + kTokens) * RowElements(args.x.cols)) * sizeof(uint16_t);
+  const auto kernel = &MmaHeadLinearKernel<X, Out, kTokens>;
+  const cudaError_t error = AllowSharedMemory(kernel, bytes);
+  if (error != cudaSuccess) return error;
+  const dim3 grid(Grid(args.rows, kRows), static_cast<unsigned>(args.num_heads),
+                  Grid(args.num_tokens, kTokens));
+  return LaunchGroups({.dependent = HasDependents()}, kernel, grid, kThreads, bytes, stream, args);
+}
+
+}  // namespace
+
+cudaError_t LaunchPlainHeadLinear(const HeadLinearArgs& args, cudaStream_t stream) {
+  if (args.num_tokens * args.num_heads * args.rows == 0) return cudaSuccess;
+  const dim3 grid(Grid(args.rows, kPlainTile), Grid(args.num_tokens, kPlainTile),
+                  static_cast<unsigned>(args.num_heads));
+  if (!args.weights_bf16) {
+    if (args.x.bf16 || args.out_bf16) return cudaErrorInvalidValue;
+    return LaunchKernel(&PlainHeadLinearKernel<F32, F32, F32>, grid, kPlainThreads, 0, stream,
+                        args);
+  }
+  return LaunchOf(args.x.bf16, [&]<typename X>() {
+    return LaunchOf(args.out_bf16, [&]<typename Out>() {
+      return LaunchKernel(&PlainHeadLinearKernel<X, BF16, Out>, grid, kPlainThreads, 0, stream,
+                          args);
+    });
+  });
+}
+
+bool HasMmaHeadLinear(const HeadLinearArgs& args) {
+  const size_t element = ElementBytes(args.x.bf16);
+  const auto* first =
+      static_cast<const std::byte*>(args.x.data) + args.x.first * static_cast<int64_t>(element);
+  return args.weights_bf16 && args.x.cols % kStep == 0 && args.x.cols <= kMaxCols &&
+         args.rows % 8 == 0 && args.x.step % 4 == 0 && FitsFours(first, args.x.stride, element) &&
+         reinterpret_cast<uintptr_t>(args.weights) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(args.out) % (2 * ElementBytes(args.out_bf16)) == 0 &&
+         args.copied.cols % 2 == 0 && args.out_stride % 2 == 0;
+}
+
+cudaError_t LaunchMmaHeadLinear(const HeadLinearArgs& args, cudaStream_t stream) {
+  if (args.num_tokens * args.num_heads * args.rows == 0) return cudaSuccess;
+  return LaunchOf(args.x.bf16, [&]<typename X>() {
+    return LaunchOf(args.out_bf16, [&]<typename Out>() {
+      return args.num_tokens <= kFewTokens ? LaunchTokens<X, Out, kFewTokens>(args, stream)
+                                           : LaunchTokens<X, Out, kManyTokens>(args, stream);
+    });
+  });
+}
+
+}  // namespace tokamak::cuda

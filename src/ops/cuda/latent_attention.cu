@@ -1,0 +1,529 @@
+// Attention to latents by mma.sync (latent_attention.h). Bound: the bytes of the latents, each read
+// once per tile of 16 rows. Several tiles of a sequence (64 or 128 heads) run side by side and find
+// most of them in the L2.
+//
+// A CTA takes units of up to 16 rows. One warp requests tiles of 64 latents by TMA: a box per block
+// of the cache and 64 elements, in rows of 128 swizzled bytes. Eight warps share a tile. Four of
+// them score 16 keys each; then each sums up 64 of the values' 512 dimensions over all of them,
+// from the same bytes. Two barriers per tile exchange the highest scores and the weights. Queries
+// are in shared memory, because a warp would need 144 registers for them, and so are the sums of
+// merged splits. A split's sums are in registers, as in mma_attention.cu.
+//
+// Shared memory is 203 KB, for two tiles and these. While one tile is computed the other arrives,
+// which covers the latency, because a tile has 72 KB.
+#include "ops/cuda/latent_attention.h"
+
+#include <bit>
+
+#include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/mma_attention_rows.cuh"
+#include "ops/cuda/mma_attention_tiles.cuh"
+
+namespace tokamak::cuda {
+namespace mma_attention {
+namespace {
+
+constexpr int kKeyDim = 576;
+constexpr int kValueDim = 512;
+constexpr int kWarps = 8;  // that compute
+constexpr int kScorers = 4;
+constexpr int kConsumers = kWarps * kWarp;
+constexpr int kThreads = kConsumers + kWarp;
+constexpr int kScorerKeys = kKeyTile / kScorers;
+constexpr int kWarpDims = kValueDim / kWarps;
+constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
+constexpr int kTileBytes = kStageBytes<kKeyDim>;
+constexpr int kFirstValueChunk = (kKeyDim - kValueDim) / 8;  // of 16 bytes, in a row
+constexpr int kQueryStripBytes = kTileRows * kRowBytes;
+constexpr unsigned kStages = 2;
+static_assert(kTileRows == 16 && kScorerKeys == kStep && kKeyDim % kStripDims == 0);
+
+struct alignas(SwizzleAligned) LatentMemory {
+  uint8_t stages[kStages][kTileBytes];
+  uint8_t queries[kStrips<kKeyDim>][kQueryStripBytes];  // bf16, swizzled as the keys are
+  // bf16; padded, so that ldmatrix meets no bank twice.
+  alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
+  // The sums of merged splits of each thread, as its Sums have them: values, then {highest, sum}.
+  Four<float> totals[2 * kPairs + 1][kConsumers];
+  float highest[kScorers][kTileRows];
+  float sums[kScorers][kTileRows];
+  RingBarriers<kStages> ring;
+  bool is_last;
+};
+static_assert(sizeof(LatentMemory) <= 227 << 10);
+
+// The loading warp's work. What it may request before the kernel ahead has ended, and why: see
+// Loader. It waits at the first tile with positions of this step.
+class LatentLoader {
+ public:
+  __device__ LatentLoader(const CUtensorMap* latents, const AttentionArgs& a, LatentMemory& memory)
+      : latents_(latents),
+        a_(a),
+        memory_(memory),
+        lane_(static_cast<int>(threadIdx.x % kWarp)),
+        box_rows_(min(a.cache.block_size, kKeyTile)),
+        block_bits_(LogOf(a.cache.block_size)) {
+    if (lane_ == 0) ptx::PrefetchMap(latents_);
+  }
+
+  __device__ void Load(const AttentionUnit& unit) {
+    const Rows rows(a_, unit);
+    const int32_t* table = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
+    const Splits splits(unit);
+    for (int split = splits.begin; split < splits.end; ++split) {
+      const KeyTiles tiles(rows, split);
+      const int32_t block = LaneBlock(rows, table, split, block_bits_);
+      for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
+        if (!has_waited_ && min(first + kKeyTile - 1, rows.LastKey()) >= rows.first_position) {
+          ptx::WaitForKernelAhead();
+          has_waited_ = true;
+        }
+        LoadTile(rows, first, block, split * kSplitKeys >> block_bits_);
+      }
+    }
+  }
+
+ private:
+  // Loads only boxes with keys that some row sees: others may have no block. `block` is the lane's
+  // of the split, whose first one is number `first_block` of the sequence.
+  __device__ void LoadTile(const Rows& rows, int tile, int32_t block, int first_block) {
+    const unsigned fill = fill_++;
+    const unsigned slot = memory_.ring.Slot(fill);
+    const int box_bits = min(block_bits_, kKeyTileBits);
+    const int begin = max(0, rows.FirstKey() - tile) >> box_bits;
+    const int end = (min(kKeyTile - 1, rows.LastKey() - tile) >> box_bits) + 1;
+    const int boxes = (end - begin) * kStrips<kKeyDim>;
+    memory_.ring.WaitUntilEmpty(fill);
+    if (lane_ == 0) memory_.ring.Expect(fill, boxes * box_rows_ * kRowBytes);
+    __syncwarp();
+    for (int next = 0; next < boxes; next += kWarp) {
+      const int box = min(next + lane_, boxes - 1);
+      const int strip = box % kStrips<kKeyDim>;
+      const int row = (begin + box / kStrips<kKeyDim>)*box_rows_;
+      const int32_t in_cache =
+          __shfl_sync(kAllLanes, block, ((tile + row) >> block_bits_) - first_block);
+      if (next + lane_ >= boxes) continue;
+      ptx::LoadBox(memory_.stages[slot] + strip * kStripBytes + row * kRowBytes, latents_,
+                   {strip * kStripDims, (tile + row) & ((1 << block_bits_) - 1), in_cache},
+                   &memory_.ring.filled[slot]);
+    }
+  }
+
+  const CUtensorMap* latents_;
+  const AttentionArgs& a_;
+  LatentMemory& memory_;
+  const int lane_, box_rows_, block_bits_;
+  unsigned fill_ = 0;
+  bool has_waited_ = false;
+};
+
+// The work of the computing warps.
+class LatentComputer {
+ public:
+  using State = Sums<2 * kPairs>;
+  using Part = Place<kValueDim, kTileRows, 2 * kPairs>;
+
+  __device__ LatentComputer(const AttentionArgs& a, LatentMemory& memory)
+      : a_(a),
+        memory_(memory),
+        warp_(static_cast<int>(threadIdx.x / kWarp)),
+        lane_(static_cast<int>(threadIdx.x % kWarp)),
+        scale_(a.scale * kLog2E) {}
+
+  __device__ void Run(const AttentionUnit& unit) {
+    const Part part = {.a = a_,
+                       .kv_head = 0,
+                       .first_row = RowOf(0),
+                       .first_dim = warp_ * kWarpDims + lane_ % 4 * 2,
+                       .writes_state = warp_ == 0 && lane_ % 4 == 0};
+    const Rows rows(a_, unit);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      first_key_[i] = rows.FirstKey(RowOf(i));
+      last_key_[i] = rows.LastKey(RowOf(i));
+    }
+    ptx::WaitForKernelAhead();
+    LoadQueries(rows);
+    SyncComputers();
+    State sums;
+    const Splits splits(unit);
+    for (int split = splits.begin; split < splits.end; ++split) {
+      ComputeSplit(rows, split, sums);
+      if (unit.split >= 0) {
+        part.WritePartial(unit, rows, sums);
+      } else if (splits.end > splits.begin + 1) {
+        TakeIn(split, sums);
+      }
+    }
+    if (unit.split >= 0) {
+      const auto sync = [this] { SyncComputers(); };
+      if (!IsLastSplit(a_, unit, 0, memory_.is_last, sync)) return;
+      part.MergePartials(unit, rows, sums);
+    } else if (splits.end > splits.begin + 1) {
+      LoadTotal(sums);
+    }
+    part.Write(rows, sums);
+  }
+
+ private:
+  __device__ int RowOf(int i) const { return lane_ / 4 + 8 * i; }
+  __device__ void SyncComputers() { ptx::SyncNamed(1, kConsumers); }
+  // Where 16 bytes of a query lie: chunk number `chunk` of a row.
+  __device__ uint8_t* QueryChunk(int row, int chunk) {
+    return memory_.queries[chunk / 8] + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
+  }
+
+  // All warps have left the last unit's queries behind: its last barrier came after their use.
+  __device__ void LoadQueries(const Rows& rows) {
+    const bool fits = QueryPairsFit(a_);
+    constexpr int kChunks = kKeyDim / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kChunks; i += kConsumers) {
+      const int row = i / kChunks, chunk = i % kChunks;
+      struct alignas(16) Chunk {
+        uint32_t pairs[4];
+      } values = {};
+      if (row < rows.count) {
+        const int64_t token = rows.Token(row);
+        const int64_t first = int64_t{rows.HeadInGroup(row)} * kKeyDim + chunk * 8;
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          values.pairs[p] = QueryPair(a_, token, first + 2 * p, fits);
+        }
+      }
+      *reinterpret_cast<Chunk*>(QueryChunk(row, chunk)) = values;
+    }
+  }
+
+  // The keys of a split that any row sees, and those that all rows see.
+  struct Seen {
+    int from, to, all_from, all_to;
+  };
+
+  // Computes the sums of a split; the sums of weights are complete in every warp.
+  __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
+    sums.Clear();
+    const KeyTiles tiles(rows, split);
+    const Seen seen = {.from = rows.FirstKey(),
+                       .to = tiles.end - 1,
+                       .all_from = rows.FirstKey(rows.count - 1),
+                       .all_to = rows.LastKey(0)};
+    for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
+      memory_.ring.WaitUntilFilled(fill_);
+      const uint8_t* const latents = memory_.stages[memory_.ring.Slot(fill_)];
+      float scores[2][4];
+      if (warp_ < kScorers) Score(latents, scores);
+      Weigh(rows, first, scores, sums);
+      AddValues(rows, seen, first, latents, sums);
+      memory_.ring.ReleaseAfterLoads(fill_++);
+    }
+    AddUpWeights(sums);
+  }
+
+  // Computes scores[j]: those of the rows and the warp's keys [8 j, 8 j + 8).
+  __device__ void Score(const uint8_t* latents, float (&scores)[2][4]) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) scores[0][c] = scores[1][c] = 0;
+    const int matrix = lane_ / 8;
+    const int row = matrix % 2 * 8 + lane_ % 8;
+    const int key = warp_ * kScorerKeys + matrix / 2 * 8 + lane_ % 8;
+    // By strips, within which the places of chunks repeat.
+#pragma unroll 1
+    for (int strip = 0; strip < kStrips<kKeyDim>; ++strip) {
+#pragma unroll
+      for (int k = 0; k < kStripDims / kStep; ++k) {
+        uint32_t query[4], b[4];
+        ptx::LoadMatrices(query, QueryChunk(row, 2 * k + matrix / 2) + strip * kQueryStripBytes);
+        ptx::LoadMatrices(b, ChunkOf(latents, key, 2 * k + matrix % 2) + strip * kStripBytes);
+        ptx::MultiplyBf16(scores[0], query, {b[0], b[1]});
+        ptx::MultiplyBf16(scores[1], query, {b[2], b[3]});
+      }
+    }
+  }
+
+  // Turns scores into weights, for all warps to read, and scales the sums so far to the highest
+  // score. Scores that are not finite give NaN.
+  __device__ void Weigh(const Rows& rows, int first, float (&scores)[2][4], State& sums) {
+    const int column = warp_ * kScorerKeys + lane_ % 4 * 2;
+    const int halves = rows.count > 8 ? 2 : 1;  // of the tile's rows; others may hold anything
+    const bool is_scorer = warp_ < kScorers;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (i >= halves || !is_scorer) break;
+      float highest = -INFINITY;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int key = first + column + j * 8 + c;
+          float& score = scores[j][2 * i + c];
+          if (key < first_key_[i] || key > last_key_[i]) score = -INFINITY;
+          highest = fmaxf(highest, score);
+        }
+      }
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
+      if (lane_ % 4 == 0) memory_.highest[warp_][RowOf(i)] = highest;
+    }
+    SyncComputers();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (i >= halves) break;
+      float highest = memory_.highest[0][RowOf(i)];
+#pragma unroll
+      for (int w = 1; w < kScorers; ++w) highest = fmaxf(highest, memory_.highest[w][RowOf(i)]);
+      highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
+      // For a row that has seen no key yet, everything is zero.
+      const float base = highest == -INFINITY ? 0.0f : highest;
+      const float factor = exp2f(__fadd_rn(sums.highest[i], -base));
+      sums.highest[i] = highest;
+      if (is_scorer) {
+        float weights[2][2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            weights[j][c] = exp2f(fmaf(scores[j][2 * i + c], scale_, -base));
+          }
+          auto* const to = &memory_.weights[RowOf(i)][column + j * 8];
+          *reinterpret_cast<uint32_t*>(to) = PackBf16(weights[j][0], weights[j][1]);
+        }
+        const float pairs = __fadd_rn(__fadd_rn(weights[0][0], weights[0][1]),
+                                      __fadd_rn(weights[1][0], weights[1][1]));
+        sums.sum[i] = fmaf(sums.sum[i], factor, pairs);
+      }
+#pragma unroll
+      for (int n = 0; n < 2 * kPairs; ++n) {
+        sums.values[n][2 * i] = __fmul_rn(sums.values[n][2 * i], factor);
+        sums.values[n][2 * i + 1] = __fmul_rn(sums.values[n][2 * i + 1], factor);
+      }
+    }
+    SyncComputers();
+  }
+
+  // Adds the values of the tile that begins at key `first`, as in mma_attention.cu without the steps
+  // of 16 keys that no row sees.
+  __device__ void AddValues(const Rows& rows, const Seen& seen, int first, const uint8_t* latents,
+                            State& sums) {
+    if (seen.all_from <= first && first + kKeyTile - 1 <= seen.all_to) {
+#pragma unroll
+      for (int k = 0; k < kKeyTile / kStep; ++k) {
+        uint32_t weights[4], values[2 * kPairs][2];
+        LoadStep(k, latents, weights, values);
+        Multiply(weights, values, sums);
+      }
+    } else {
+      const int begin = max(0, seen.from - first) / kStep;
+      const int end = (min(kKeyTile, seen.to + 1 - first) + kStep - 1) / kStep;
+      // Rolled up: in a short kernel, instructions that are not in the cache take long.
+#pragma unroll 1
+      for (int k = begin; k < end; ++k) {
+        AddSeen(rows, seen, first + k * kStep, k, latents, sums);
+      }
+    }
+  }
+  // Loads the weights and values of 16 keys of the tile.
+  __device__ void LoadStep(int k, const uint8_t* latents, uint32_t (&weights)[4],
+                           uint32_t (&values)[2 * kPairs][2]) {
+    const int matrix = lane_ / 8;
+    const int row = matrix % 2 * 8 + lane_ % 8;  // of the weights; along k, of the values
+    ptx::LoadMatrices(weights, &memory_.weights[row][k * kStep + matrix / 2 * 8]);
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int chunk = kFirstValueChunk + warp_ * (kWarpDims / 8) + 2 * pair + matrix / 2;
+      uint32_t both[4];
+      ptx::LoadMatricesTransposed(both, ChunkOf(latents, k * kStep + row, chunk));
+#pragma unroll
+      for (int c = 0; c < 4; ++c) values[2 * pair + c / 2][c % 2] = both[c];
+    }
+  }
+  __device__ static void Multiply(const uint32_t (&weights)[4],
+                                  const uint32_t (&values)[2 * kPairs][2], State& sums) {
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n) ptx::MultiplyBf16(sums.values[n], weights, values[n]);
+  }
+  // Like AddSeen of mma_attention_rows.cuh, for all of the warp's columns: each key in [seen.from,
+  // seen.to] is seen by some row, and values of other keys may be anything. Of values that are not
+  // finite, each row, one after the other, adds only those that it sees. Rare.
+  __device__ void AddSeen(const Rows& rows, const Seen& seen, int first, int k,
+                          const uint8_t* latents, State& sums) {
+    uint32_t weights[4], values[2 * kPairs][2];
+    LoadStep(k, latents, weights, values);
+    bool non_finite = false;
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n) {
+      KeepSeen(first, seen.from, seen.to, values[n]);
+      non_finite |= HasNonFinite(values[n]);
+    }
+    if (!__any_sync(kAllLanes, non_finite)) {
+      Multiply(weights, values, sums);
+      return;
+    }
+#pragma unroll 1
+    for (int row = 0; row < rows.count; ++row) {
+      const int low = rows.FirstKey(row), high = rows.LastKey(row);
+#pragma unroll
+      for (int n = 0; n < 2 * kPairs; ++n) {
+        uint32_t its[2] = {values[n][0], values[n][1]};
+        KeepSeen(first, low, high, its);
+        float(&to)[4] = sums.values[n];
+        float products[4] = {to[0], to[1], to[2], to[3]};
+        ptx::MultiplyBf16(products, weights, its);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          if (RowOf(c / 2) == row) to[c] = products[c];
+        }
+      }
+    }
+  }
+
+  // Adds up the lanes' sums of weights to the row's.
+  __device__ void AddUpWeights(State& sums) {
+    if (warp_ < kScorers) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float sum = sums.sum[i];
+        sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 1));
+        sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 2));
+        if (lane_ % 4 == 0) memory_.sums[warp_][RowOf(i)] = sum;
+      }
+    }
+    SyncComputers();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float sum = memory_.sums[0][RowOf(i)];
+#pragma unroll
+      for (int w = 1; w < kScorers; ++w) sum = __fadd_rn(sum, memory_.sums[w][RowOf(i)]);
+      sums.sum[i] = sum;
+    }
+  }
+
+  // Merges a split into the totals of the rows that see any of it.
+  __device__ void TakeIn(int split, const State& sums) {
+    bool is_first[2], is_seen[2];
+    MergeFactors factors[2] = {};
+    Four<float>& state = memory_.totals[2 * kPairs][threadIdx.x];
+    Four<float> merged_state = state;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int first = first_key_[i] / kSplitKeys;
+      is_first[i] = split == first;
+      is_seen[i] = split >= first && split <= last_key_[i] / kSplitKeys;
+      if (is_first[i]) {
+        merged_state.values[i] = sums.highest[i];
+        merged_state.values[2 + i] = sums.sum[i];
+      } else if (is_seen[i]) {
+        factors[i] = MergeWeights(merged_state.values[i], merged_state.values[2 + i],
+                                  sums.highest[i], sums.sum[i]);
+      }
+    }
+    state = merged_state;
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n) {
+      Four<float>& total = memory_.totals[n][threadIdx.x];
+      Four<float> merged = total;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const float value = sums.values[n][c];
+        if (is_first[c / 2]) {
+          merged.values[c] = value;
+        } else if (is_seen[c / 2]) {
+          merged.values[c] = MergeValues(factors[c / 2], merged.values[c], value);
+        }
+      }
+      total = merged;
+    }
+  }
+  __device__ void LoadTotal(State& sums) const {
+    const Four<float> state = memory_.totals[2 * kPairs][threadIdx.x];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sums.highest[i] = state.values[i];
+      sums.sum[i] = state.values[2 + i];
+    }
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n) {
+      const Four<float> total = memory_.totals[n][threadIdx.x];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sums.values[n][c] = total.values[c];
+    }
+  }
+
+  const AttentionArgs& a_;
+  LatentMemory& memory_;
+  const int warp_, lane_;
+  const float scale_;               // to units of log2
+  int first_key_[2], last_key_[2];  // that the lane's rows see
+  unsigned fill_ = 0;
+};
+
+// CTAs without a unit end at once; there are many if sequences are few. Loader says why the plan
+// may be read so early. One thread of the grid must still wait for the kernel ahead. A template, so
+// that its body is left out for GPUs before Hopper.
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    LatentAttentionKernel(const __grid_constant__ CUtensorMap latents,
+                          const __grid_constant__ AttentionArgs a) {
+  if constexpr (ptx::kIsHopper) {
+    DYNAMIC_SHARED(aligned, SwizzleAligned);
+    auto& memory = *reinterpret_cast<LatentMemory*>(aligned);
+    ptx::LaunchDependents();
+    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+    const int num_units = a.plan->num_units;
+    if (static_cast<int>(blockIdx.x) >= num_units) {
+      if (blockIdx.x == 0) ptx::WaitForKernelAhead();
+      return;
+    }
+    if (threadIdx.x == 0) memory.ring.Init(kWarps);
+    __syncthreads();
+    if (threadIdx.x >= kConsumers) {
+      LatentLoader loader(&latents, a, memory);
+      ForEachJob(a, units, num_units,
+                 [&](const AttentionUnit& unit, int, const AttentionUnit&) { loader.Load(unit); });
+    } else {
+      LatentComputer computer(a, memory);
+      ForEachJob(a, units, num_units,
+                 [&](const AttentionUnit& unit, int, const AttentionUnit&) { computer.Run(unit); });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mma_attention
+
+bool HasLatentAttention(const AttentionShape& shape) {
+  return shape.kv_dtype == DType::kBF16 && shape.head_dim == mma_attention::kKeyDim &&
+         shape.ValueDim() == mma_attention::kValueDim && shape.values_in_keys &&
+         shape.num_kv_heads == 1 && shape.block_size >= 8 &&
+         std::has_single_bit(static_cast<unsigned>(shape.block_size));
+}
+
+bool LatentAttentionReads(const KvLayerView& cache) {
+  constexpr int64_t kUnit = 16;  // bytes
+  const auto base = reinterpret_cast<int64_t>(cache.base);
+  constexpr int64_t kValuesAfter =
+      (mma_attention::kKeyDim - mma_attention::kValueDim) * 2;  // bytes
+  return HasLatentAttention({.num_kv_heads = cache.num_kv_heads,
+                             .head_dim = cache.head_dim,
+                             .block_size = cache.block_size,
+                             .kv_dtype = cache.dtype,
+                             .value_dim = cache.value_dim,
+                             .values_in_keys = cache.values_in_keys}) &&
+         cache.v_offset == cache.k_offset + kValuesAfter && (base + cache.k_offset) % kUnit == 0 &&
+         cache.block_stride % kUnit == 0;
+}
+
+cudaError_t LaunchLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  using mma_attention::LatentMemory;
+  if (!LatentAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  const auto kernel = &mma_attention::LatentAttentionKernel<mma_attention::kKeyDim>;
+  const cudaError_t error = AllowSharedMemory(kernel, sizeof(LatentMemory));
+  if (error != cudaSuccess) return error;
+  CUtensorMap latents;
+  if (mma_attention::MapCache(args.cache, args.cache.k_offset, &latents) != CUDA_SUCCESS) {
+    return cudaErrorInvalidValue;
+  }
+  return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas),
+                      mma_attention::kThreads, sizeof(LatentMemory), stream, latents, args);
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,23 @@
+// Latent attention in the absorbed form (ops/mla.h) on tensor cores.
+//
+// Attention to latents: over a bf16 cache, for the sizes of DeepSeek and Kimi: one KV head, keys of
+// 576 elements, of which the last 512 are the values. The query heads are the rows: a tile has up
+// to 16, of one or more tokens. A row's recipe is that of mma_attention.h.
+//
+// The heads' products, of any size (LaunchMmaHeadLinear in kernels.h), belong to the same family.
+#pragma once
+
+#include "ops/cuda/attention_layout.h"
+
+namespace tokamak::cuda {
+
+// Returns whether this attention exists for such a cache: bf16, those sizes, and at least 8
+// positions per block, a power of two.
+bool HasLatentAttention(const AttentionShape& shape);
+// Returns whether it can also read this cache: everything lies at multiples of 16 bytes.
+bool LatentAttentionReads(const KvLayerView& cache);
+
+// Like LaunchMmaAttention.
+cudaError_t LaunchLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
+
+}  // namespace tokamak::cuda
