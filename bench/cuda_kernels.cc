@@ -1,8 +1,8 @@
 // Times the CUDA kernels of products, of attention and of the operations between them, one by one,
 // at the shapes of two models. Prints a line of JSON for each case, with microseconds and the TB/s
 // of what must be read.
-//   cuda_kernels_bench [products | attention | decode | elementwise] [--small]
-// decode: the cases of attention with one query per sequence.
+//   cuda_kernels_bench [products | attention | decode | latent | elementwise] [--small]
+// decode: the cases of attention with one query per sequence. latent: latent attention, DeepSeek's.
 //
 // A case is a CUDA graph of many launches, each with weights or a cache of its own, so that the L2
 // holds none of them. Kernels that the backend does not use yet are timed next to the ones that it
@@ -27,6 +27,7 @@
 #include "base/ceil_div.h"
 #include "cuda_device.h"
 #include "cuda_elementwise.h"
+#include "cuda_latent.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/calls.h"
 #include "ops/cuda/gemm.h"
@@ -367,12 +368,12 @@ int Main(int argc, char** argv) {
     if (word == "--small") {
       small = true;
     } else if (part.empty() && (word == "products" || word == "attention" || word == "decode" ||
-                                word == "elementwise")) {
+                                word == "latent" || word == "elementwise")) {
       part = word;
     } else {
       std::fprintf(stderr,
-                   "usage: cuda_kernels_bench [products | attention | decode | elementwise] "
-                   "[--small]\n");
+                   "usage: cuda_kernels_bench [products | attention | decode | latent | "
+                   "elementwise] [--small]\n");
       return 2;
     }
   }
@@ -391,6 +392,7 @@ int Main(int argc, char** argv) {
       if (part != "decode" || c.num_queries == 1) AttentionBench(device, c).Run();
     }
   }
+  if (part.empty() || part == "latent") BenchLatent(device);
   if (part.empty() || part == "elementwise") BenchElementwise(device);
   return 0;
 }

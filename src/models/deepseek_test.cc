@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "base/check.h"
 #include "models/testing/backends.h"
@@ -14,6 +16,7 @@
 #include "models/testing/mutations.h"
 #include "nn/testing/random_tensors.h"
 #include "ops/count/count_ops.h"
+#include "ops/cuda/cuda_ops.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak::testing {
@@ -204,6 +207,82 @@ TEST(Deepseek, AllFormsReadTheSameFromGguf) {
     };
     EXPECT_EQ(run("gguf/deepseek_v3_256"), run("hf/deepseek_v3_256"))
         << "form " << static_cast<int>(form);
+  }
+}
+
+// A small model with dense layers and DeepSeek's sizes of latents, so that kernels for those run.
+std::string ConfigOfLatents() {
+  return R"({"architectures": ["DeepseekV2ForCausalLM"], "hidden_act": "silu",
+    "vocab_size": 50, "hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 3, "num_key_value_heads": 3, "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 256, "first_k_dense_replace": 2, "moe_intermediate_size": 16,
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 1, "topk_group": 1,
+    "topk_method": "greedy", "q_lora_rank": 32, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 16, "v_head_dim": 16, "rope_theta": 10000})";
+}
+
+// The form of attention on the CUDA backend, and its path: default with the newest kernels, plain
+// with the oldest, or precise.
+using CudaForm = std::tuple<nn::MlaForm, const char*>;
+class CudaLatentTest : public ::testing::TestWithParam<CudaForm> {};
+std::string FormName(const ::testing::TestParamInfo<CudaForm>& info) {
+  constexpr const char* kNames[] = {"standard", "latent", "absorbed", "auto"};
+  return std::string(kNames[static_cast<int>(std::get<0>(info.param))]) + "_" +
+         std::get<1>(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Forms, CudaLatentTest,
+    ::testing::Combine(::testing::Values(nn::MlaForm::kAbsorbed, nn::MlaForm::kLatent,
+                                         nn::MlaForm::kStandard, nn::MlaForm::kAuto),
+                       ::testing::Values("default", "plain", "precise")),
+    FormName);
+
+TEST_P(CudaLatentTest, LogitsAreThoseOfTheReferenceAndTheBatchChangesNoBit) {
+  const auto [form, path] = GetParam();
+  const std::string kernels = path;
+  const bool precise = kernels == "precise";
+  Result<std::unique_ptr<Ops>> ops =
+      MakeCudaOps({.precise = precise,
+                   .kernels = kernels == "plain" ? KernelChoice::kPlain : KernelChoice::kNew});
+  if (!ops.ok()) GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
+  const Checkpoint checkpoint = MakeRandomCheckpoint(ConfigOfLatents());
+  LoadOptions options;
+  options.mla_form = form;
+  const auto load = [&](Ops& backend) {
+    Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, backend, options);
+    CHECK_MSG(model.ok(), model.status().ToString());
+    return *std::move(model);
+  };
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 75; ++i) tokens.push_back(i * 7 % 50);
+  const auto length = static_cast<int32_t>(tokens.size());
+  const std::unique_ptr<Ops> reference = MakeBackend("reference");
+  const std::unique_ptr<Model> expected_model = load(*reference), model = load(**ops);
+  const auto expected = Harness(*expected_model, *reference).Run(tokens, length);
+  const DType kv_dtype = precise ? DType::kF32 : DType::kBF16;
+  Harness whole(*model, **ops, {.kv_dtype = kv_dtype});
+  const auto actual = whole.Run(tokens, length);
+  ASSERT_EQ(actual.size(), expected.size());
+  double worst = 0, largest = 0;
+  for (size_t t = 0; t < expected.size(); ++t) {
+    for (size_t i = 0; i < expected[t].size(); ++i) {
+      const double error = std::abs(double{actual[t][i]} - expected[t][i]);
+      worst = error <= worst ? worst : error;  // NaN counts as the worst
+      largest = std::max(largest, std::abs(double{expected[t][i]}));
+    }
+  }
+  std::printf("off by %g, logits are up to %g\n", worst, largest);
+  EXPECT_LT(worst, precise ? 1e-4 : 0.05 * largest);
+
+  if (form == nn::MlaForm::kAuto) return;  // depends on the chunks of a prompt
+  Harness together(*model, **ops, {.kv_dtype = kv_dtype, .seed = 3});
+  std::vector<Harness::Row> rows;
+  for (const int32_t count : {1, 17, 2, 70}) {
+    rows.push_back({together.AddSequence(length), {tokens.begin(), tokens.begin() + count}, 1});
+  }
+  const auto in_company = together.Forward(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(in_company[i], actual[rows[i].tokens.size() - 1]) << "sequence " << i;
   }
 }
 

@@ -129,9 +129,8 @@ void MlaAttention::ReadHeads(const Builder& b) {
     w_uv.push_back({apart ? RowRange(all, {h * c.value_dim, (h + 1) * c.value_dim})
                           : RowRange(all, {begin + c.nope_dim, begin + rows})});
   }
-  // All forms keep these inputs in f32: they may be sums over many positions.
   const auto pack = [&b](std::vector<std::vector<SourcePtr>> heads) {
-    return heads.empty() ? nullptr : b.PackStack(std::move(heads), WeightUse::kRouter);
+    return heads.empty() ? nullptr : b.PackStack(std::move(heads), WeightUse::kHeads);
   };
   w_uk_ = pack(std::move(w_uk));
   w_uk_t_ = pack(std::move(w_uk_t));
@@ -181,8 +180,11 @@ void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Tensor q, entry;
   Project(pass, x, q, entry);
-  Tensor attn_output =
-      pass.arena.Allocate(DType::kF32, {x.rows(), heads_.size() * config_.value_dim});
+  // HeadLinear writes no other types, and the forms other than kAbsorbed only f32.
+  const bool is_rounded =
+      config_.form == MlaForm::kAbsorbed && output_.activation() == w_uv_->output();
+  Tensor attn_output = pass.arena.Allocate(is_rounded ? output_.activation() : DType::kF32,
+                                           {x.rows(), heads_.size() * config_.value_dim});
   if (config_.form == MlaForm::kStandard) {
     AttendStandard(pass, q, entry, attn_output);
   } else {
@@ -198,7 +200,7 @@ void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
     if (has(MlaForm::kAbsorbed)) AttendAbsorbed(pass, q, attn_output);
     if (has(MlaForm::kLatent)) AttendLatent(pass, q, attn_output);
   }
-  if (output_.activation() != DType::kF32) {
+  if (output_.activation() != attn_output.dtype) {
     Tensor rounded = pass.arena.Allocate(output_.activation(), attn_output.shape);
     pass.ops.Run(Convert{.x = attn_output, .out = rounded}, pass.stream);
     attn_output = rounded;
@@ -242,13 +244,15 @@ void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) cons
   const MlaConfig& c = config_;
   const int64_t num_tokens = q.rows();
   const ArenaScope scope(pass.arena);
-  Tensor queries = pass.arena.Allocate(DType::kF32, {num_tokens, heads_.size() * entry_dim()});
+  Tensor queries =
+      pass.arena.Allocate(w_uk_t_->output(), {num_tokens, heads_.size() * entry_dim()});
   pass.ops.Run(HeadLinear{.x = {q, c.rope_dim, key_dim(), c.nope_dim},
                           .weights = w_uk_t_.get(),
                           .copied = {q, 0, key_dim(), c.rope_dim},
                           .out = queries},
                pass.stream);
-  Tensor latents = pass.arena.Allocate(DType::kF32, {num_tokens, heads_.size() * c.kv_lora_rank});
+  Tensor latents =
+      pass.arena.Allocate(w_uv_->activation(), {num_tokens, heads_.size() * c.kv_lora_rank});
   pass.ops.Run(tokamak::Attention{.q = queries,
                                   .cache = pass.kv_layers[static_cast<size_t>(layer_)],
                                   .plan = pass.groups[static_cast<size_t>(group_)].plan,

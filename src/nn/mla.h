@@ -59,7 +59,8 @@ class MlaAttention {
   void AddCacheLayer(const Builder& b);
   // Computes q [T, heads · (rope + nope)] and cache entries [T, rope + latent], not yet rotated.
   void Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const;
-  // Attention in each form. `attn_output` is f32 [T, heads · value_dim].
+  // Attention in each form. `attn_output` is [T, heads · value_dim], f32 or, for kAbsorbed,
+  // w_uv_->output().
   void AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor attn_output) const;
   void AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) const;
   void AttendLatent(Pass& pass, Tensor q, Tensor attn_output) const;

@@ -21,7 +21,7 @@ namespace tokamak {
 // Columns of each head: head h has [first + h · step, first + h · step + cols). Step 0: all heads
 // share them.
 struct HeadColumns {
-  Tensor tensor;  // f32 [T, ...]
+  Tensor tensor;  // [T, ...]
   int64_t first = 0;
   int64_t step = 0;
   int64_t cols = 0;
@@ -33,10 +33,11 @@ struct HeadColumns {
 
 // out[t, h] = [copied[t, h] | W_h · x[t, h]].
 struct HeadLinear {
-  HeadColumns x;
-  const PackedStack* weights = nullptr;  // one per head, packed so that activation() is f32
-  HeadColumns copied;                    // no columns: nothing is copied
-  Tensor out;                            // f32 [T, heads * (copied.cols + rows of a weight)]
+  HeadColumns x;                         // f32 or weights->activation(), to which f32 is rounded
+  const PackedStack* weights = nullptr;  // one per head, packed as WeightUse::kHeads
+  HeadColumns copied;                    // no columns: nothing is copied. f32 or weights->output()
+  // f32 or weights->output() [T, heads * (copied.cols + rows of a weight)]
+  Tensor out;
 };
 
 // Attention for the sequences that the plan's expansion takes; decompresses their keys and values

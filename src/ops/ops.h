@@ -154,8 +154,8 @@ struct Attention {
   // f32 [num_heads], or empty: adds slope · (key position - query position) to each score. ALiBi,
   // arXiv:2108.12409.
   Tensor slopes;
-  // [T, num_heads * value_dim], in the activation type of the next Linear; f32 if value_dim differs
-  // from head_dim.
+  // [T, num_heads * value_dim], in the activation type of the next Linear or HeadLinear; if
+  // value_dim differs from head_dim, f32 or the activation type of the HeadLinear.
   Tensor out;
   // f32 [T, num_heads]: log Σ_j exp(score_j), including the sink's score; empty if not wanted.
   Tensor output_lse;

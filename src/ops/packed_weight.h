@@ -17,6 +17,9 @@ enum class WeightUse {
   // prefers between operations.
   kInnerLinear,
   kRouter,  // multiplied with f32 activations, because a small difference may choose another expert
+  // Of a HeadLinear or LatentAttention, which round inputs in f32 if they need to. Outputs are as
+  // kInnerLinear's.
+  kHeads,
   kEmbedding,  // rows looked up by token id
   kTied,       // both, from one copy
 };
@@ -30,7 +33,8 @@ struct WeightSpec {
 
 // The type of a Linear's output on a backend that prefers `inner_type` between operations.
 inline DType LinearOutput(const WeightSpec& spec, DType inner_type) {
-  return spec.use == WeightUse::kInnerLinear ? inner_type : DType::kF32;
+  const bool is_inner = spec.use == WeightUse::kInnerLinear || spec.use == WeightUse::kHeads;
+  return is_inner ? inner_type : DType::kF32;
 }
 
 // A weight in a backend's own layout. Only the backend that packed it can use it.

@@ -272,7 +272,7 @@ void CountOpsImpl::Run(const HeadLinear& op, Stream&) {
   count.flops = 2 * num_tokens * heads * op.weights->rows() * op.weights->cols();
   const int64_t read = (op.x.step == 0 ? 1 : heads) * op.x.cols + heads * op.copied.cols;
   count.other_bytes =
-      num_tokens * static_cast<int64_t>(RowBytes(DType::kF32, read)) + Bytes(op.out);
+      num_tokens * static_cast<int64_t>(RowBytes(op.x.tensor.dtype, read)) + Bytes(op.out);
   Add(OpKind::kHeadLinear, count);
 }
 

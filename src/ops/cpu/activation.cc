@@ -7,7 +7,7 @@
 namespace tokamak::cpu {
 
 DType ActivationOf(const WeightSpec& spec, const IsaKernels& isa) {
-  if (spec.use == WeightUse::kRouter) return DType::kF32;
+  if (spec.use == WeightUse::kRouter || spec.use == WeightUse::kHeads) return DType::kF32;
   const auto all = [&spec](auto is) {
     return std::all_of(spec.parts.begin(), spec.parts.end(),
                        [&](const auto& part) { return is(part->dtype()); });

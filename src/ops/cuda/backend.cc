@@ -5,26 +5,20 @@
 #include <string_view>
 #include <thread>
 
-#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
-#include "ops/cuda/attention_plan.h"
 #include "ops/cuda/emulated.h"
 #include "ops/cuda/kernel_table.h"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/mma_attention.h"
 #include "ops/cuda/sampler.h"
 
 namespace tokamak::cuda {
 namespace {
 
-// CTAs per SM with which each kernel is launched.
-constexpr int kPlainCtasPerSm = 4;
-constexpr int kMmaCtasPerSm = 2;
+// CTAs per SM with which a kernel is launched.
 constexpr int kSkinnyCtasPerSm = 2;
-constexpr int kWideCtasPerSm = 1;
 
 template <typename T>
 T* Data(const Tensor& tensor) {
@@ -95,6 +89,7 @@ Status CudaOps::Start() {
   name_ += precise_ ? "/precise" : NameSuffix(kKernelFamilies, kernels_, capability);
   const bool uses_skinny_gemm = UsesKernels(kSkinnyGemm, kernels_, capability);
   uses_mma_attention_ = UsesKernels(kMmaAttention, kernels_, capability);
+  uses_latent_attention_ = UsesKernels(kLatentAttention, kernels_, capability);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -143,16 +138,6 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 Result<std::unique_ptr<PackedStack>> CudaOps::PackStack(std::span<const WeightSpec> members) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaStack> stack, loader_.LoadStack(members));
   return std::unique_ptr<PackedStack>(std::move(stack));
-}
-
-Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
-  const bool by_mma =
-      uses_mma_attention_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
-  const AttentionCtas ctas = {.narrow = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm),
-                              .wide = by_mma ? num_sms_ * kWideCtasPerSm : 0};
-  ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
-                   CudaAttentionPlan::Make(shape, ctas, guard_, pinned_));
-  return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 
 Result<std::unique_ptr<Sampler>> CudaOps::MakeSampler(const SamplerShape& shape) {
@@ -406,47 +391,6 @@ void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
   args.q_head_dim = op.QueryDim();
   args.cache = op.cache;
   CUDA_RUN(guard_, LaunchRopeAndStore(args, Handle(stream)));
-}
-
-void CudaOps::Run(const Attention& op, Stream& stream) {
-  const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
-  if (op.q.rows() == 0) return;
-  CHECK(op.cache.head_dim == plan.shape().head_dim &&
-        op.cache.num_kv_heads == plan.shape().num_kv_heads &&
-        op.cache.block_size == plan.shape().block_size);
-  AttentionArgs args = {};
-  args.q = op.q.data;
-  args.q_bf16 = op.q.dtype == DType::kBF16;
-  args.out = op.out.data;
-  args.lse = op.output_lse.empty() ? nullptr : Data<float>(op.output_lse);
-  args.out_bf16 = op.out.dtype == DType::kBF16;
-  args.q_stride = ElementStride(op.q);
-  args.out_stride = ElementStride(op.out);
-  args.lse_stride = op.output_lse.empty() ? 0 : op.output_lse.float_stride();
-  args.scale = op.scale;
-  args.group = plan.shape().num_heads / plan.shape().num_kv_heads;
-  args.window = plan.shape().window;
-  args.cache = op.cache;
-  args.plan = plan.device();
-  args.table_rows = Data<const int32_t>(plan.table_rows());
-  args.block_tables = Data<const int32_t>(plan.block_tables());
-  args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
-  args.partials = plan.partials();
-  args.counters = plan.counters();
-  args.softcap = op.softcap;
-  args.sinks = Data<const float>(op.sinks);
-  args.slopes = Data<const float>(op.slopes);
-  if (!uses_mma_attention_ || !MmaAttentionReads(op.cache) || args.EditsScores()) {
-    const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
-    CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
-    return;
-  }
-  if (plan.ctas() > 0) {
-    CUDA_RUN(guard_, LaunchMmaAttention(args, plan.ctas(), Handle(stream)));
-  }
-  if (plan.wide_ctas() > 0) {
-    CUDA_RUN(guard_, LaunchWideAttention(args, plan.wide_ctas(), Handle(stream)));
-  }
 }
 
 void CudaOps::Run(const GatherRows& op, Stream& stream) {

@@ -60,6 +60,8 @@ class CudaOps final : public Ops {
   void Run(const Clamp& op, Stream& stream) override;
   void Run(const Activate& op, Stream& stream) override;
   void Run(const Convert& op, Stream& stream) override;
+  void Run(const HeadLinear& op, Stream& stream) override;
+  void Run(const LatentAttention& op, Stream& stream) override;
 
  private:
   CudaOps(const CudaOptions& options, int threads);
@@ -75,6 +77,7 @@ class CudaOps final : public Ops {
   const bool precise_;
   const KernelChoice kernels_;
   bool uses_mma_attention_ = false;
+  bool uses_latent_attention_ = false;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;

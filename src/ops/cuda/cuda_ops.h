@@ -18,7 +18,9 @@ namespace tokamak {
 // The optional features that the backend has, and the types of its weights and of its products'
 // activations (those of routers are always f32). Constants, because a machine without a GPU plans
 // for this backend too.
-inline constexpr Capabilities kCudaCapabilities = {Capability::kSinks,
+inline constexpr Capabilities kCudaCapabilities = {Capability::kMla,
+                                                   Capability::kNonCausal,
+                                                   Capability::kSinks,
                                                    Capability::kAlibi,
                                                    Capability::kAttentionSoftcap,
                                                    Capability::kLogitSoftcap,
@@ -27,7 +29,9 @@ inline constexpr Capabilities kCudaCapabilities = {Capability::kSinks,
                                                    Capability::kAddResidual,
                                                    Capability::kActivate,
                                                    Capability::kGelu,
-                                                   Capability::kClampedSwiglu, Capability::kEmbeddingScale, Capability::kConvert};
+                                                   Capability::kClampedSwiglu,
+                                                   Capability::kEmbeddingScale,
+                                                   Capability::kConvert};
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 constexpr DType CudaWeightType(bool precise, WeightUse use) {
   return use == WeightUse::kRouter ? DType::kF32 : CudaWeightType(precise);

@@ -44,7 +44,10 @@ inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
                                                .only_on = 90,
                                                .has_older = true,
                                                .proofs = {{{90, "H100", "d100f23"}}}};
-inline constexpr std::array kKernelFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
+inline constexpr KernelFamily kLatentAttention = {
+    .name = "latent_attention.h", .only_on = 90, .has_older = true};
+inline constexpr std::array kKernelFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention,
+                                               kLatentAttention};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

@@ -1,0 +1,141 @@
+// CudaOps: attention and the operations of latent attention.
+#include "base/ceil_div.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "ops/cuda/attention_plan.h"
+#include "ops/cuda/backend.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/latent_attention.h"
+#include "ops/cuda/mma_attention.h"
+
+namespace tokamak::cuda {
+namespace {
+
+// CTAs per SM with which each kernel is launched.
+constexpr int kPlainCtasPerSm = 4;
+constexpr int kMmaCtasPerSm = 2;
+constexpr int kWideCtasPerSm = 1;
+constexpr int kLatentCtasPerSm = 1;
+
+template <typename T>
+T* Data(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data);
+}
+
+AttentionArgs MakeAttentionArgs(const CudaAttentionPlan& plan, const Tensor& q,
+                                const KvLayerView& cache, float scale, const Tensor& out) {
+  AttentionArgs args = {};
+  args.q = q.data;
+  args.q_bf16 = q.dtype == DType::kBF16;
+  args.out = out.data;
+  args.out_bf16 = out.dtype == DType::kBF16;
+  args.q_stride = ElementStride(q);
+  args.out_stride = ElementStride(out);
+  args.scale = scale;
+  args.group = plan.shape().num_heads / plan.shape().num_kv_heads;
+  args.window = plan.shape().window;
+  args.cache = cache;
+  args.plan = plan.device();
+  args.table_rows = Data<const int32_t>(plan.table_rows());
+  args.block_tables = Data<const int32_t>(plan.block_tables());
+  args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
+  args.partials = plan.partials();
+  args.counters = plan.counters();
+  return args;
+}
+
+HeadLinearArgs::Columns ToColumns(const HeadColumns& x) {
+  if (x.cols == 0) return {};
+  return {.data = x.tensor.data,
+          .bf16 = x.tensor.dtype == DType::kBF16,
+          .stride = ElementStride(x.tensor),
+          .first = x.first,
+          .step = x.step,
+          .cols = x.cols};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
+  const bool by_mma =
+      uses_mma_attention_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
+  const bool is_latent = uses_latent_attention_ && HasLatentAttention(shape);
+  const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
+  const AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
+                              .wide = by_mma ? num_sms_ * kWideCtasPerSm : 0};
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
+                   CudaAttentionPlan::Make(shape, ctas, guard_, pinned_));
+  return std::unique_ptr<AttentionPlan>(std::move(plan));
+}
+
+void CudaOps::Run(const Attention& op, Stream& stream) {
+  const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
+  if (op.q.rows() == 0) return;
+  CHECK(op.cache.head_dim == plan.shape().head_dim &&
+        op.cache.ValueDim() == plan.shape().ValueDim() &&
+        op.cache.num_kv_heads == plan.shape().num_kv_heads &&
+        op.cache.block_size == plan.shape().block_size);
+  AttentionArgs args = MakeAttentionArgs(plan, op.q, op.cache, op.scale, op.out);
+  args.lse = op.output_lse.empty() ? nullptr : Data<float>(op.output_lse);
+  args.lse_stride = op.output_lse.empty() ? 0 : op.output_lse.float_stride();
+  args.softcap = op.softcap;
+  args.sinks = Data<const float>(op.sinks);
+  args.slopes = Data<const float>(op.slopes);
+  if (uses_latent_attention_ && LatentAttentionReads(op.cache) && !args.EditsScores()) {
+    CUDA_RUN(guard_, LaunchLatentAttention(args, plan.ctas(), Handle(stream)));
+    return;
+  }
+  if (!uses_mma_attention_ || !MmaAttentionReads(op.cache) || args.EditsScores()) {
+    const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
+    CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
+    return;
+  }
+  if (plan.ctas() > 0) {
+    CUDA_RUN(guard_, LaunchMmaAttention(args, plan.ctas(), Handle(stream)));
+  }
+  if (plan.wide_ctas() > 0) {
+    CUDA_RUN(guard_, LaunchWideAttention(args, plan.wide_ctas(), Handle(stream)));
+  }
+}
+
+void CudaOps::Run(const HeadLinear& op, Stream& stream) {
+  const auto& weights = static_cast<const CudaStack&>(*op.weights);
+  CHECK(op.x.cols == weights.cols() &&
+        op.out.cols() == weights.size() * (op.copied.cols + weights.rows()));
+  const HeadLinearArgs args = {.x = ToColumns(op.x),
+                               .copied = ToColumns(op.copied),
+                               .weights = weights.data(),
+                               .out = op.out.data,
+                               .weights_bf16 = weights.activation() == DType::kBF16,
+                               .out_bf16 = op.out.dtype == DType::kBF16,
+                               .num_tokens = op.out.rows(),
+                               .num_heads = weights.size(),
+                               .rows = weights.rows(),
+                               .out_stride = ElementStride(op.out)};
+  if (uses_latent_attention_ && HasMmaHeadLinear(args)) {
+    CUDA_RUN(guard_, LaunchMmaHeadLinear(args, Handle(stream)));
+  } else {
+    CUDA_RUN(guard_, LaunchPlainHeadLinear(args, Handle(stream)));
+  }
+}
+
+void CudaOps::Run(const LatentAttention& op, Stream& stream) {
+  const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
+  if (op.q.rows() == 0) return;
+  const auto& w_uk = static_cast<const CudaStack&>(*op.w_uk);
+  const auto& w_uv = static_cast<const CudaStack&>(*op.w_uv);
+  CHECK(op.cache.values_in_keys && op.cache.head_dim == plan.shape().head_dim &&
+        w_uk.rows() == plan.shape().expansion.nope_dim &&
+        w_uv.rows() == plan.shape().expansion.value_dim && w_uk.cols() == op.cache.ValueDim());
+  AttentionArgs args = MakeAttentionArgs(plan, op.q, op.cache, op.scale, op.out);
+  args.group = 1;
+  args.w_uk = w_uk.data();
+  args.w_uv = w_uv.data();
+  args.weights_bf16 = w_uk.activation() == DType::kBF16;
+  args.num_heads = static_cast<int32_t>(w_uk.size());
+  args.nope_dim = static_cast<int32_t>(w_uk.rows());
+  args.expanded_value_dim = static_cast<int32_t>(w_uv.rows());
+  CUDA_RUN(guard_, LaunchAttention(args, plan.expanded_ctas(), Handle(stream)));
+}
+
+}  // namespace tokamak::cuda
