@@ -85,6 +85,28 @@ TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuDoesNotSupport) {
   }
 }
 
+TEST_F(DeviceTest, EmbeddingModelsRunOnTheGpuToo) {
+  const auto embed = [](Engine& engine) {
+    EmbeddingRequest request;
+    request.inputs = {{.token_ids = {1, 2, 3}}};
+    return engine.Embed(std::move(request)).value().vectors.front();
+  };
+  const std::string model = std::string(kGoldens) + "hf/qwen3_embedding";
+  const auto gpu = Load(model, "auto");
+  ASSERT_TRUE(gpu.ok()) << gpu.status().ToString();
+  EXPECT_EQ((*gpu)->model().device, "cuda:0");
+  const auto cpu = Load(model, "cpu");
+  ASSERT_TRUE(cpu.ok()) << cpu.status().ToString();
+  const std::vector<float> expected = embed(**cpu), actual = embed(**gpu);
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 0.03);
+  // An encoder needs optional features.
+  const std::string encoder = std::string(kGoldens) + "hf/bert_64";
+  EXPECT_THAT(Load(encoder, "cuda").status().ToString(),
+              HasSubstr("which the reference backend does not have; use --device cpu"));
+  EXPECT_EQ((*Load(encoder, "auto"))->model().device, "cpu");
+}
+
 TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuHasNoRoomFor) {
   ::setenv("TOKAMAK_FAKE_GPU_BYTES", "1000", 1);
   const auto engine = Load(std::string(kGoldens) + "llama_odd.gguf", "auto");

@@ -165,8 +165,6 @@ TEST(Embedding, OptionsThatMakeNoSenseAreRefused) {
     if (options.model.empty()) options.model = GoldenPath("hf/qwen3_embedding");
     return Engine::Load(options).status().ToString();
   };
-  EXPECT_THAT(status({.device = "cuda"}),
-              HasSubstr("--device cuda: embedding models run only on CPUs"));
   EXPECT_THAT(status({.pooling = "max"}), HasSubstr("--pooling: must be auto, mean, cls or last"));
   EXPECT_THAT(status({.record_path = "/tmp/none"}), HasSubstr("--record"));
   EXPECT_THAT(status({.max_context = 100000}), HasSubstr("longer than the model's 512"));

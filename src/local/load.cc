@@ -133,8 +133,8 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
   return std::unique_ptr<Ops>();
 }
 
-}  // namespace
-
+// Makes the backend of the device that the options request. Sets `options.device` to it, and other
+// options left open to the best values for it.
 Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
                                      std::function<Profile()>* take_profile) {
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, threads));
@@ -159,50 +159,48 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
   return ops;
 }
 
-namespace {
-
 using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
 
 // Checks the memory before anything is read.
-Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops& ops) {
+Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Task task, Ops& ops) {
   if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
     RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
-    return CheckFitsOnDevice(checkpoint, options, *free_bytes,
+    return CheckFitsOnDevice(checkpoint, options, task, *free_bytes,
                              {.name = ops.name(), .capabilities = ops.capabilities()});
   }
-  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, Task::kGenerate));
+  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, task));
   return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
                            static_cast<uint64_t>(bytes));
 }
 
 // Returns why the GPU cannot run the model; if the CPU can, says so.
-Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, const Status& fits) {
-  if (fits.code() != StatusCode::kUnimplemented ||
-      !LoadedBytes(checkpoint, options, Task::kGenerate).ok()) {
+Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
+                  const Status& fits) {
+  if (fits.code() != StatusCode::kUnimplemented || !LoadedBytes(checkpoint, options, task).ok()) {
     return fits;
   }
   return Unimplemented("{}; use --device cpu", fits.message());
 }
 
-// Like MakeOps, but with --device auto uses the CPU if the GPU cannot run the model.
+}  // namespace
+
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
-                                        int threads, std::function<Profile()>* take_profile) {
+                                        Task task, int threads,
+                                        std::function<Profile()>* take_profile) {
   const EngineOptions given = options;
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, take_profile));
-  const Status fits = CheckFits(checkpoint, options, *ops);
+  const Status fits = CheckFits(checkpoint, options, task, *ops);
   if (fits.ok()) return ops;
   if (options.device == "cpu") return fits;
-  if (given.device != "auto") return GpuRefusal(checkpoint, given, fits);
+  if (given.device != "auto") return GpuRefusal(checkpoint, given, task, fits);
   options = given;
   options.device = "cpu";
   ASSIGN_OR_RETURN(ops, MakeOps(options, threads, take_profile));
-  RETURN_IF_ERROR(CheckFits(checkpoint, options, *ops));
+  RETURN_IF_ERROR(CheckFits(checkpoint, options, task, *ops));
   LogWarning("running on the CPU, because the GPU cannot run this model: {}", fits.message());
   return ops;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
                                            const EngineOptions& options, Task task) {
@@ -319,7 +317,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   options = given;
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
-                   MakeOpsFor(checkpoint, options, threads, &parts.take_profile));
+                   MakeOpsFor(checkpoint, options, Task::kGenerate, threads, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
   std::future<TokenizerResult> tokenizer =

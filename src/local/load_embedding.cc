@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -45,14 +46,14 @@ bool IsForEmbedding(const EngineOptions& options, const Checkpoint& checkpoint) 
   return options.pooling != "auto" || checkpoint.embedding || IsEncoder(checkpoint.architecture);
 }
 
-Result<EmbeddingSpec> ChooseEmbeddingSpec(EngineOptions& options, const Checkpoint& checkpoint) {
-  if (options.device != "auto" && options.device != "cpu") {
-    return Unimplemented("--device {}: embedding models run only on CPUs so far; use cpu",
-                         options.device);
-  }
-  options.device = "cpu";
-  // The cache lasts for a batch only, so f32 costs little beside the matrix products.
-  if (options.kv_cache_dtype == "auto") options.kv_cache_dtype = "f32";
+// The cache lasts for a batch only, so f32 costs little beside the matrix products. On a GPU,
+// tensor cores need bf16.
+std::string EmbeddingCacheType(const EngineOptions& options, bool gpu) {
+  return gpu && !options.precise ? "bf16" : "f32";
+}
+
+Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
+                                          const Checkpoint& checkpoint) {
   const std::optional<EmbeddingSpec>& stored = checkpoint.embedding;
   if (options.pooling == "auto" && !stored) {
     return InvalidArgument(
@@ -114,17 +115,20 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   if (!options.record_path.empty()) {
     return InvalidArgument("--record: embedding models have no steps to record");
   }
-  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, Task::kEmbed));
-  RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
-                                    static_cast<uint64_t>(bytes)));
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
+                   MakeOpsFor(checkpoint, options, Task::kEmbed, threads, &parts.take_profile));
+  const bool gpu = options.device != "cpu";
+  if (given.kv_cache_dtype == "auto") options.kv_cache_dtype = EmbeddingCacheType(options, gpu);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    LoadWeights(checkpoint, *ops, options, Task::kEmbed));
-  ASSIGN_OR_RETURN(const MemoryBudget memory, AvailableMemory());
+  std::optional<int64_t> available = ops->FreeDeviceMemory();
+  if (!available) {
+    ASSIGN_OR_RETURN(const MemoryBudget memory, AvailableMemory());
+    available = static_cast<int64_t>(memory.available_bytes);
+  }
   ASSIGN_OR_RETURN(const EmbeddingShape shape,
-                   ChooseEmbeddingShape(options, spec, *model, checkpoint.source,
-                                        static_cast<int64_t>(memory.available_bytes)));
+                   ChooseEmbeddingShape(options, spec, *model, checkpoint.source, *available));
 
   parts.model = Describe(checkpoint, *model, *ops);
   parts.model.task = Task::kEmbed;

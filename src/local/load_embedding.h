@@ -1,6 +1,8 @@
 // Assembling an engine for embedding.
 #pragma once
 
+#include <string>
+
 #include "local/embedding_engine.h"
 #include "tokamak/engine.h"
 #include "weights/checkpoint.h"
@@ -10,9 +12,13 @@ namespace tokamak {
 // Whether the checkpoint is an embedding model or the options request embedding.
 bool IsForEmbedding(const EngineOptions& options, const Checkpoint& checkpoint);
 
-// Reads what the options and the checkpoint's files say about embedding. Fills in the best values
-// for options left open. kInvalidArgument if neither says how to pool; kUnimplemented for a GPU.
-Result<EmbeddingSpec> ChooseEmbeddingSpec(EngineOptions& options, const Checkpoint& checkpoint);
+// Reads what the options and the checkpoint's files say about embedding. kInvalidArgument if
+// neither says how to pool.
+Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
+                                          const Checkpoint& checkpoint);
+
+// The type of keys and values if the options leave it open.
+std::string EmbeddingCacheType(const EngineOptions& options, bool gpu);
 
 // Returns how `model` runs with `spec`. The longest text is what its files and the options allow.
 // If the options leave it open, it is halved until cache and activations fit into half of

@@ -11,10 +11,12 @@
 
 namespace tokamak {
 
-// Makes the backend of the device that the options request. Sets `options.device` to it, and other
-// options left open to the best values for it.
-Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
-                                     std::function<Profile()>* take_profile);
+// Makes the backend of the device that the options request; with --device auto, the CPU's if the
+// GPU cannot run the model. Sets `options.device` to it, and other options left open to the best
+// values for it. Reads no large weight.
+Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
+                                        Task task, int threads,
+                                        std::function<Profile()>* take_profile);
 
 // Reads the weights into the backend's layout and reports progress.
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,

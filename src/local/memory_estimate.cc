@@ -97,10 +97,11 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
   return count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
 }
 
-Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
+Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
                          int64_t free_bytes, const CountedBackend& gpu) {
   const std::unique_ptr<CountOps> count = MakeCountOps(CudaSizer(options.precise), gpu);
-  ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
+  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  load.task = task;
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   const int64_t weights = count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
   constexpr double kGB = 1e9;
@@ -111,6 +112,7 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
         checkpoint.source, static_cast<double>(weights) / kGB,
         options.precise ? "f32 (--precise)" : "bf16", static_cast<double>(free_bytes) / kGB);
   }
+  if (task == Task::kEmbed) return Status();  // ChooseEmbeddingShape fits the rest
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
   const Status status =
       EstimateRunnerMemory(*model, options, shape, free_bytes - weights, /*on_device=*/true)

@@ -37,10 +37,10 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task);
 
 // kUnimplemented if the GPU's backend lacks features that the model needs; names all of them.
-// kResourceExhausted if the weights (in bf16, or f32 with options.precise) and the runner do not
-// fit into `free_bytes`; says what is needed, what is free, and what to lower. Reads only the
-// checkpoint's header.
-Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
+// kResourceExhausted if the weights (in bf16, or f32 with options.precise) do not fit into
+// `free_bytes`, or for generation the weights and the runner; says what is needed, what is free,
+// and what to lower. Reads only the checkpoint's header.
+Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
                          int64_t free_bytes, const CountedBackend& gpu = {});
 
 }  // namespace tokamak

@@ -25,7 +25,7 @@ class FitsOnDevice : public ::testing::Test {
     checkpoint_ = *std::move(checkpoint);
   }
   Status Check(int64_t free_bytes) const {
-    return CheckFitsOnDevice(checkpoint_, options_, free_bytes);
+    return CheckFitsOnDevice(checkpoint_, options_, Task::kGenerate, free_bytes);
   }
   // The smallest memory into which weights and runner fit.
   int64_t Least() const {

@@ -161,8 +161,11 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
 }
 
 // The same for embedding: a step of texts of plan.context tokens each.
-Status PlanTexts(const EngineOptions& options, const EmbeddingSpec& spec, const Model& model,
+Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& model,
                  CountOps& count, int32_t context, ModelPlan& plan) {
+  if (options.kv_cache_dtype == "auto") {
+    options.kv_cache_dtype = EmbeddingCacheType(options, plan.hardware.gpu);
+  }
   ASSIGN_OR_RETURN(const EmbeddingShape texts,
                    ChooseEmbeddingShape(options, spec, model, options.model,
                                         plan.hardware.memory_bytes - plan.needed_bytes()));

@@ -8,12 +8,14 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/check.h"
 #include "models/registry.h"
 #include "models/testing/backends.h"
 #include "models/testing/golden.h"
 #include "nn/testing/random_tensors.h"
+#include "ops/cuda/cuda_ops.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak::testing {
@@ -45,14 +47,17 @@ EmbeddingShape ShapeOf(const Checkpoint& checkpoint, int32_t max_tokens) {
 }
 
 std::unique_ptr<EmbeddingRunner> MakeRunner(const Checkpoint& checkpoint,
-                                            const EmbeddingShape& shape, const std::string& backend,
-                                            int threads = 0) {
-  std::unique_ptr<Ops> ops = MakeBackend(backend, threads);
+                                            const EmbeddingShape& shape, std::unique_ptr<Ops> ops) {
   Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, *ops, {.task = Task::kEmbed});
   CHECK_MSG(model.ok(), model.status().ToString());
   auto runner = EmbeddingRunner::Create(std::move(ops), *std::move(model), shape);
   CHECK_MSG(runner.ok(), runner.status().ToString());
   return *std::move(runner);
+}
+std::unique_ptr<EmbeddingRunner> MakeRunner(const Checkpoint& checkpoint,
+                                            const EmbeddingShape& shape, const std::string& backend,
+                                            int threads = 0) {
+  return MakeRunner(checkpoint, shape, MakeBackend(backend, threads));
 }
 
 Vectors EmbedAll(EmbeddingRunner& runner, const std::vector<Ids>& texts) {
@@ -87,6 +92,12 @@ struct Tiny {
   const char* golden;
 };
 
+std::string TestName(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
+  return name;
+}
+
 class EmbeddingGoldenTest : public ::testing::TestWithParam<Tiny> {};
 INSTANTIATE_TEST_SUITE_P(Models, EmbeddingGoldenTest,
                          ::testing::Values(Tiny{"hf/bert_odd", "hf/bert_odd.json"},
@@ -94,12 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EmbeddingGoldenTest,
                                            Tiny{"hf/bert_64", "hf/bert_64.json"},
                                            Tiny{"hf/qwen3_embedding", "hf/qwen3_embedding.json"},
                                            Tiny{"qwen3_embedding.gguf", "hf/qwen3_embedding.json"}),
-                         [](const auto& info) {
-                           std::string name = info.param.path;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
-                           return name;
-                         });
+                         [](const auto& info) { return TestName(info.param.path); });
 
 TEST_P(EmbeddingGoldenTest, VectorsEqualTheReference) {
   const Golden golden = ReadGolden(GetParam().golden);
@@ -132,6 +138,42 @@ TEST_P(EmbeddingGoldenTest, BatchCutsAndThreadsChangeNoBit) {
   for (size_t t = 0; t < golden.texts.size(); ++t) {
     EXPECT_EQ(EmbedAll(*one_thread, {golden.texts[t]}).front(), expected[t]) << "text " << t;
     EXPECT_EQ(EmbedAll(*small, {golden.texts[t]}).front(), expected[t]) << "text " << t;
+  }
+}
+
+// On the CUDA backend: with the newest kernels, with the plain ones, and precise.
+class CudaEmbeddingTest : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaEmbeddingTest,
+    ::testing::Combine(::testing::Values("bert_odd", "bert_64", "qwen3_embedding"),
+                       ::testing::Values("default", "plain", "precise")),
+    [](const auto& info) {
+      return TestName(std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param));
+    });
+
+TEST_P(CudaEmbeddingTest, VectorsAreCloseAndTheBatchChangesNoBit) {
+  const std::string path = "hf/" + std::string(std::get<0>(GetParam()));
+  const std::string kernels = std::get<1>(GetParam());
+  const bool precise = kernels == "precise";
+  Result<std::unique_ptr<Ops>> ops =
+      MakeCudaOps({.precise = precise,
+                   .kernels = kernels == "plain" ? KernelChoice::kPlain : KernelChoice::kNew});
+  if (!ops.ok()) GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
+  const Golden golden = ReadGolden(path + ".json");
+  const Checkpoint checkpoint = Open(path);
+  EmbeddingShape shape = ShapeOf(checkpoint, 2048);
+  shape.kv_dtype = precise ? DType::kF32 : DType::kBF16;
+  const auto runner = MakeRunner(checkpoint, shape, *std::move(ops));
+  const Vectors vectors = EmbedAll(*runner, golden.texts);
+  const double worst = Worst(vectors, golden.vectors);
+  printf("vectors differ by up to %.2g\n", worst);
+  if (precise) {
+    EXPECT_LT(worst, shape.normalize ? 1e-5 : 1e-4);
+  } else {
+    EXPECT_LT(worst, shape.normalize ? 0.03 : 0.3);
+  }
+  for (const size_t t : {size_t{0}, golden.texts.size() - 1}) {
+    EXPECT_EQ(EmbedAll(*runner, {golden.texts[t]}).front(), vectors[t]) << "text " << t;
   }
 }
 

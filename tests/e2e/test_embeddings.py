@@ -219,7 +219,6 @@ class CommandLine(unittest.TestCase):
 
         fails(TINY, '--dimensions', '5', message='dimensions')
         fails(TINY, '--pooling', 'max', message='--pooling')
-        fails(TINY, '--device', 'cuda', message='embedding models run only on CPUs')
         bert = support.ROOT / 'tests' / 'golden' / 'hf' / 'bert_64'
         fails(str(bert), message='has no tokenizer')
 

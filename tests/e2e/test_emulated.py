@@ -43,6 +43,20 @@ class Emulated(unittest.TestCase):
         for on_gpu, on_cpu in zip(*logprobs):
             self.assertAlmostEqual(on_gpu, on_cpu, delta=1e-4)
 
+    def test_embedding_models_run_on_it(self):
+        goldens = support.ROOT / 'tests' / 'golden' / 'hf'
+        body = {'input': [[1, 2, 3], list(range(4, 60)), [7]]}
+        for model in ('qwen3_embedding', 'bert_64'):
+            vectors = []
+            for device in ('cuda', 'cpu'):
+                with Server('--device', device, '--precise', '--max-seqs', '4', '--max-context',
+                            '64', model=str(goldens / model)) as server:
+                    status, answer = server.request('/v1/embeddings', body)
+                    self.assertEqual(status, 200, answer)
+                    vectors.append([x for row in answer['data'] for x in row['embedding']])
+            for on_gpu, on_cpu in zip(*vectors, strict=True):
+                self.assertAlmostEqual(on_gpu, on_cpu, delta=1e-4)
+
     def test_auto_does_not_choose_it(self):
         with Server('--device', 'auto', *ENGINE, model=MODEL) as server:
             self.assertIn('cpu/', server.request('/health')[1]['backend'])
