@@ -137,9 +137,10 @@ TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
       distance.worst_logprob, distance.worst_logprob / golden.bf16.worst_logprob,
       distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
   // The largest error is one of thousands, so chance decides which run has the larger one. It is
-  // ours in this golden, as in every tenth of many random models; the errors of all positions are
-  // not.
-  const double most = name_ == "hf/olmo2_128" ? 2 : 1;
+  // ours in some goldens, as in every tenth of many random models; the errors of all positions are
+  // not. In models with experts, it is where another expert was chosen.
+  const bool chance = name_ == "hf/olmo2_128" || model_->spec().max_experts > 0;
+  const double most = chance ? 2 : 1;
   EXPECT_LT(distance.worst_logprob, precise_ ? 1e-4 : most * golden.bf16.worst_logprob);
   EXPECT_LT(distance.median, golden.bf16.median);
   EXPECT_LT(distance.divergence, golden.bf16.divergence);
@@ -204,16 +205,18 @@ INSTANTIATE_TEST_SUITE_P(Gguf, DefaultPathTest, ::testing::ValuesIn(kGguf),
                          [](const auto& info) { return TestName(info.param); });
 INSTANTIATE_TEST_SUITE_P(
     Families, CudaGoldenTest,
-    ::testing::Combine(::testing::Values("llama_odd", "llama_tied", "llama_yarn", "hf_llama_bf16",
-                                         "qwen3_odd", "qwen3_tied", "hf/mistral_odd",
-                                         "hf/mistral_128", "hf/qwen2_odd", "hf/qwen2_128",
-                                         "hf/smollm3_odd", "hf/smollm3_128", "hf/phi3_odd",
-                                         "hf/phi3_long", "hf/glm4_odd", "hf/llama_dynamic",
-                                         "hf/mistral3_odd", "hf/gemma3_odd", "hf/gemma3_256",
-                                         "hf/gemma3_images_odd", "hf/olmo2_odd", "hf/olmo2_128",
-                                         "hf/exaone4_odd", "hf/exaone4_128", "hf/gemma2_odd",
-                                         "hf/gemma2_256", "hf/mpt_odd", "hf/mpt_128"),
-                       ::testing::Values("default", "plain", "precise")),
+    ::testing::Combine(
+        ::testing::Values("llama_odd", "llama_tied", "llama_yarn", "hf_llama_bf16", "qwen3_odd",
+                          "qwen3_tied", "hf/mistral_odd", "hf/mistral_128", "hf/qwen2_odd",
+                          "hf/qwen2_128", "hf/smollm3_odd", "hf/smollm3_128", "hf/phi3_odd",
+                          "hf/phi3_long", "hf/glm4_odd", "hf/llama_dynamic", "hf/mistral3_odd",
+                          "hf/gemma3_odd", "hf/gemma3_256", "hf/gemma3_images_odd", "hf/olmo2_odd",
+                          "hf/olmo2_128", "hf/exaone4_odd", "hf/exaone4_128", "hf/gemma2_odd",
+                          "hf/gemma2_256", "hf/mpt_odd", "hf/mpt_128", "hf/mixtral_odd",
+                          "hf/mixtral_128", "hf/qwen2_moe_odd", "hf/qwen2_moe_128", "qwen3_moe_odd",
+                          "qwen3_moe_128", "hf/glm4_moe_odd", "hf/glm4_moe_128", "hf/gpt_oss_odd",
+                          "hf/gpt_oss_64", "gguf/gpt_oss_64"),
+        ::testing::Values("default", "plain", "precise")),
     [](const auto& info) {
       return TestName(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
     });

@@ -98,7 +98,7 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
 
   Tensor shared, shared_gate;
   if (shape_.shared_intermediate_size > 0) {
-    shared = arena.Allocate(DType::kF32, out.shape);
+    shared = arena.Allocate(shared_.output(), out.shape);
     shared_.Forward(pass, In(pass, shared_.activation(), x), shared);
     if (shape_.shared_gate) {
       shared_gate = arena.Allocate(DType::kF32, {num_tokens, 1});

@@ -70,7 +70,7 @@ struct CombineExperts {
   Tensor x;            // f32 [R, hidden]
   Tensor rows;         // i32 [T, top_k]
   Tensor weights;      // f32 [T, top_k]
-  Tensor shared;       // f32 [T, hidden], or empty
+  Tensor shared;       // inner type [T, hidden], or empty
   Tensor shared_gate;  // f32 [T, 1], or empty
   Tensor out;          // f32 [T, hidden]
 };

@@ -365,27 +365,30 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
     for (const int64_t cols : {1, 67, 576}) {
       const std::vector<float> x = RandomFloats(random, num_tokens * kTopK * cols);
       const std::vector<float> weights = RandomFloats(random, num_tokens * kTopK);
-      const std::vector<float> shared = RandomFloats(random, num_tokens * cols);
+      const std::vector<float> shared =
+          RoundTo(DType::kBF16, RandomFloats(random, num_tokens * cols));
       const std::vector<float> routers = RandomFloats(random, num_tokens);
       std::vector<int32_t> rows(static_cast<size_t>(num_tokens * kTopK));
       std::iota(rows.begin(), rows.end(), 0);
       std::shuffle(rows.begin(), rows.end(), random);
-      for (const int kind : {0, 1, 2}) {  // no shared expert; one; a gated one
-        const auto combine = [&](Ops& ops) {
+      for (const int kind : {0, 1, 2, 3}) {  // no shared expert; one; a gated one, of inner type
+        const auto combine = [&](Ops& ops, DType type) {
           OpRunner run(ops);
           const CombineExperts op = {
               .x = run.Floats(x, {num_tokens * kTopK, cols}),
               .rows = run.Upload(rows.data(), DType::kI32, {num_tokens, kTopK}),
               .weights = run.Floats(weights, {num_tokens, kTopK}),
-              .shared = kind > 0 ? run.Floats(shared, {num_tokens, cols}) : Tensor(),
+              .shared =
+                  kind > 0 ? run.Rounded(shared, kind == 3 ? type : DType::kF32, {num_tokens, cols})
+                           : Tensor(),
               .shared_gate = kind > 1 ? run.Floats(routers, {num_tokens, 1}) : Tensor(),
               .out = run.Output({num_tokens, cols})};
           run.Run(op);
           return run.Download(op.out);
         };
         // Up to 8 roundings of sums below 16.
-        worst.Compare(combine(*ops_), combine(*reference), 8 * 16 * kUnit,
-                      fmt::format("{}x{}, {}", num_tokens, cols, kind));
+        worst.Compare(combine(*ops_, GetParam().inner), combine(*reference, DType::kF32),
+                      8 * 16 * kUnit, fmt::format("{}x{}, {}", num_tokens, cols, kind));
       }
     }
   }

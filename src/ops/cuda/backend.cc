@@ -10,15 +10,18 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "ops/cuda/emulated.h"
+#include "ops/cuda/grouped_gemm.h"
 #include "ops/cuda/kernel_table.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/sampler.h"
+#include "ops/host/route.h"
 
 namespace tokamak::cuda {
 namespace {
 
 // CTAs per SM with which a kernel is launched.
 constexpr int kSkinnyCtasPerSm = 2;
+constexpr int kGroupedCtasPerSm = 2;
 
 template <typename T>
 T* Data(const Tensor& tensor) {
@@ -85,11 +88,12 @@ Status CudaOps::Start() {
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
-  const int capability = 10 * major + minor;
-  name_ += precise_ ? "/precise" : NameSuffix(kKernelFamilies, kernels_, capability);
-  const bool uses_skinny_gemm = UsesKernels(kSkinnyGemm, kernels_, capability);
-  uses_mma_attention_ = UsesKernels(kMmaAttention, kernels_, capability);
-  uses_latent_attention_ = UsesKernels(kLatentAttention, kernels_, capability);
+  capability_ = 10 * major + minor;
+  name_ += precise_ ? "/precise" : NameSuffix(kKernelFamilies, kernels_, capability_);
+  const bool uses_skinny_gemm = UsesKernels(kSkinnyGemm, kernels_, capability_);
+  uses_mma_attention_ = UsesKernels(kMmaAttention, kernels_, capability_);
+  uses_latent_attention_ = UsesKernels(kLatentAttention, kernels_, capability_);
+  uses_grouped_gemm_ = UsesKernels(kGroupedGemm, kernels_, capability_);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -99,15 +103,15 @@ Status CudaOps::Start() {
                     device, major, minor, cudaGetErrorString(error)));
   }
   if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_skinny_gemm ? kSkinnyCtasPerSm * num_sms_ : 0));
-  WarnOfUnverified(capability);
+  WarnOfUnverified(kDenseFamilies);
   // Enough for the small uploads and the results of a few steps in flight.
   return pinned_.Reserve(16, 64 << 10);
 }
 
-void CudaOps::WarnOfUnverified(int capability) const {
+void CudaOps::WarnOfUnverified(std::span<const KernelFamily> families) const {
   std::string names;
-  for (const KernelFamily& family : kKernelFamilies) {
-    if (!UsesKernels(family, kernels_, capability) || family.IsVerified(capability)) continue;
+  for (const KernelFamily& family : families) {
+    if (!UsesKernels(family, kernels_, capability_) || family.IsVerified(capability_)) continue;
     names += (names.empty() ? "" : ", ") + std::string(family.name);
   }
   if (names.empty()) return;
@@ -136,6 +140,8 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 }
 
 Result<std::unique_ptr<PackedStack>> CudaOps::PackStack(std::span<const WeightSpec> members) {
+  if (!has_stacks_) WarnOfUnverified(kStackFamilies);
+  has_stacks_ = true;
   ASSIGN_OR_RETURN(std::unique_ptr<CudaStack> stack, loader_.LoadStack(members));
   return std::unique_ptr<PackedStack>(std::move(stack));
 }
@@ -347,6 +353,71 @@ void CudaOps::Run(const Convert& op, Stream& stream) {
 
 void CudaOps::Run(const Linear& op, Stream& stream) {
   gemm_.Run(op, Unwrap(op.weight), Handle(stream));
+}
+
+void CudaOps::Run(const RouteTokens& op, Stream& stream) {
+  const int64_t pair_bytes = op.router.top_k * int64_t{sizeof(int32_t)};
+  CHECK(op.router.num_experts <= kMaxExperts && op.experts.row_stride == pair_bytes &&
+        op.weights.row_stride == pair_bytes && op.rows.row_stride == pair_bytes);
+  const RouteArgs args = {.logits = Data<const float>(op.logits),
+                          .bias = Data<const float>(op.bias),
+                          .router = op.router,
+                          .experts = Data<int32_t>(op.experts),
+                          .weights = Data<float>(op.weights),
+                          .tokens = Data<int32_t>(op.tokens),
+                          .rows = Data<int32_t>(op.rows),
+                          .offsets = Data<int32_t>(op.offsets),
+                          .num_tokens = op.logits.rows(),
+                          .logits_stride = op.logits.float_stride()};
+  CUDA_RUN(guard_, LaunchRoute(args, Handle(stream)));
+}
+
+void CudaOps::Run(const GroupedLinear& op, Stream& stream) {
+  const auto& stack = static_cast<const CudaStack&>(*op.weights);
+  CHECK(op.x.dtype == stack.activation() && op.x.cols() == stack.cols() &&
+        op.out.cols() == stack.rows() && op.out.dtype == stack.output());
+  const GroupedLinearArgs args = {.x = op.x.data,
+                                  .weights = stack.data(),
+                                  .offsets = Data<const int32_t>(op.offsets),
+                                  .bias = Data<const float>(op.bias),
+                                  .out = op.out.data,
+                                  .num_rows = op.x.rows(),
+                                  .rows = stack.rows(),
+                                  .cols = stack.cols(),
+                                  .x_stride = ElementStride(op.x),
+                                  .out_stride = ElementStride(op.out),
+                                  .groups = static_cast<int32_t>(stack.size()),
+                                  .bf16 = stack.activation() == DType::kBF16,
+                                  .out_bf16 = stack.output() == DType::kBF16};
+  if (!uses_grouped_gemm_ || !FitsGroupedGemm(args)) {
+    CUDA_RUN(guard_, LaunchPlainGroupedLinear(args, Handle(stream)));
+    return;
+  }
+  CUDA_RUN(guard_, LaunchGroupedGemm(args, ChooseGroupedTile(args.num_rows, args.groups),
+                                     num_sms_ * kGroupedCtasPerSm, Handle(stream)));
+}
+
+void CudaOps::Run(const CombineExperts& op, Stream& stream) {
+  const int64_t pair_bytes = op.rows.cols() * int64_t{sizeof(int32_t)};
+  CHECK(op.rows.row_stride == pair_bytes && op.weights.row_stride == pair_bytes);
+  const auto stride = [](const Tensor& tensor) {
+    return tensor.empty() ? 0 : ElementStride(tensor);
+  };
+  const CombineArgs args = {.x = Data<const float>(op.x),
+                            .rows = Data<const int32_t>(op.rows),
+                            .weights = Data<const float>(op.weights),
+                            .shared = op.shared.data,
+                            .shared_gate = Data<const float>(op.shared_gate),
+                            .out = Data<float>(op.out),
+                            .num_tokens = op.out.rows(),
+                            .cols = op.out.cols(),
+                            .x_stride = op.x.float_stride(),
+                            .shared_stride = stride(op.shared),
+                            .shared_gate_stride = stride(op.shared_gate),
+                            .out_stride = op.out.float_stride(),
+                            .top_k = static_cast<int32_t>(op.rows.cols()),
+                            .shared_bf16 = op.shared.dtype == DType::kBF16};
+  CUDA_RUN(guard_, LaunchCombine(args, Handle(stream)));
 }
 
 void CudaOps::Run(const GatedActivation& op, Stream& stream) {

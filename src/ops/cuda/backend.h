@@ -9,6 +9,7 @@
 #include "ops/cuda/calls.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/gemm.h"
+#include "ops/cuda/kernel_table.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/cuda/weight.h"
@@ -62,12 +63,16 @@ class CudaOps final : public Ops {
   void Run(const Convert& op, Stream& stream) override;
   void Run(const HeadLinear& op, Stream& stream) override;
   void Run(const LatentAttention& op, Stream& stream) override;
+  void Run(const RouteTokens& op, Stream& stream) override;
+  void Run(const GroupedLinear& op, Stream& stream) override;
+  void Run(const CombineExperts& op, Stream& stream) override;
 
  private:
   CudaOps(const CudaOptions& options, int threads);
   Status Start();
-  // Logs a warning if it runs kernels that no GPU of this compute capability has passed.
-  void WarnOfUnverified(int capability) const;
+  // Logs a warning if it runs kernels of these families that no GPU of this compute capability has
+  // passed.
+  void WarnOfUnverified(std::span<const KernelFamily> families) const;
   // Waits until `query` no longer finds the device busy. False after an error or the timeout.
   template <typename Query>
   bool WaitUntilDone(const char* call, const Query& query);
@@ -76,8 +81,11 @@ class CudaOps final : public Ops {
   CallGuard guard_;
   const bool precise_;
   const KernelChoice kernels_;
+  int capability_ = 0;  // 90 stands for 9.0
   bool uses_mma_attention_ = false;
   bool uses_latent_attention_ = false;
+  bool uses_grouped_gemm_ = false;
+  bool has_stacks_ = false;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;

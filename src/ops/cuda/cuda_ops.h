@@ -31,7 +31,8 @@ inline constexpr Capabilities kCudaCapabilities = {Capability::kMla,
                                                    Capability::kGelu,
                                                    Capability::kClampedSwiglu,
                                                    Capability::kEmbeddingScale,
-                                                   Capability::kConvert};
+                                                   Capability::kConvert,
+                                                   Capability::kMoe};
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 constexpr DType CudaWeightType(bool precise, WeightUse use) {
   return use == WeightUse::kRouter ? DType::kF32 : CudaWeightType(precise);

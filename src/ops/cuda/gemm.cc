@@ -468,6 +468,19 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   CHECK(op.bias.empty() || op.out.dtype == DType::kF32);
   const int64_t x_stride = ElementStride(op.x);
   const int64_t out_stride = ElementStride(op.out);
+  if (weight.is_router) {
+    const RouterLinearArgs args = {.x = static_cast<const float*>(op.x.data),
+                                   .weight = reinterpret_cast<const float*>(weight.data()),
+                                   .bias = static_cast<const float*>(op.bias.data),
+                                   .out = static_cast<float*>(op.out.data),
+                                   .num_tokens = num_tokens,
+                                   .rows = weight.rows(),
+                                   .cols = weight.cols(),
+                                   .x_stride = x_stride,
+                                   .out_stride = out_stride};
+    CUDA_RUN(guard_, LaunchRouterLinear(args, stream));
+    return;
+  }
   const LinearRecipe* recipe = weight.recipe.get();
   const size_t step = StepFor(num_tokens);
   const bool x_fits = recipe != nullptr && IsAligned(op.x, recipe->alignment);

@@ -44,10 +44,16 @@ inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
                                                .only_on = 90,
                                                .has_older = true,
                                                .proofs = {{{90, "H100", "d100f23"}}}};
+// Only for models with stacks of weights: experts, or the heads of latent attention.
 inline constexpr KernelFamily kLatentAttention = {
     .name = "latent_attention.h", .only_on = 90, .has_older = true};
-inline constexpr std::array kKernelFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention,
-                                               kLatentAttention};
+inline constexpr KernelFamily kMoeKernels = {.name = "MoE layers (moe.cu, grouped_linear.cu)"};
+inline constexpr KernelFamily kGroupedGemm = {
+    .name = "grouped_gemm.h", .only_on = 90, .has_older = true};
+inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
+inline constexpr std::array kStackFamilies = {kLatentAttention, kMoeKernels, kGroupedGemm};
+inline constexpr std::array kKernelFamilies = {kPlainKernels,    kSkinnyGemm, kMmaAttention,
+                                               kLatentAttention, kMoeKernels, kGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

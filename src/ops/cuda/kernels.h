@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/moe.h"
 #include "ops/random_weight.h"
 #include "tensor/tensor.h"
 
@@ -197,6 +198,59 @@ struct BiasArgs {
   int64_t num_tokens, rows, out_stride;
 };
 cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream);
+
+// The router's product: out[m, n] = Σ_k x[m, k] · w[n, k] + bias[n], all f32. Each output is 32
+// chains of fused multiply-adds, which are added in pairs.
+struct RouterLinearArgs {
+  const float* x;       // [num_tokens, cols]
+  const float* weight;  // [rows, cols], dense
+  const float* bias;    // [rows], or null
+  float* out;           // [num_tokens, rows]
+  int64_t num_tokens, rows, cols, x_stride, out_stride;
+};
+cudaError_t LaunchRouterLinear(const RouterLinearArgs& args, cudaStream_t stream);
+
+// See RouteTokens; all but `logits` are dense. At most 1024 experts.
+struct RouteArgs {
+  const float* logits;
+  const float* bias;  // or null
+  RouterConfig router;
+  int32_t* experts;
+  float* weights;
+  int32_t* tokens;
+  int32_t* rows;
+  int32_t* offsets;
+  int64_t num_tokens, logits_stride;
+};
+cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream);
+
+// See CombineExperts; `rows` and `weights` are dense.
+struct CombineArgs {
+  const float* x;
+  const int32_t* rows;
+  const float* weights;
+  const void* shared;        // or null
+  const float* shared_gate;  // or null
+  float* out;
+  int64_t num_tokens, cols, x_stride, shared_stride, shared_gate_stride, out_stride;
+  int32_t top_k;
+  bool shared_bf16;  // else f32
+};
+cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream);
+
+// See GroupedLinear. At most 1024 groups.
+struct GroupedLinearArgs {
+  const void* x;           // [num_rows, cols]
+  const void* weights;     // [groups · rows, cols], dense
+  const int32_t* offsets;  // [groups + 1]
+  const float* bias;       // [groups, rows], or null
+  void* out;               // [num_rows, rows]
+  int64_t num_rows, rows, cols, x_stride, out_stride;
+  int32_t groups;
+  bool bf16;      // x and weights; else both f32
+  bool out_bf16;  // else f32; only with `bf16`
+};
+cudaError_t LaunchPlainGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream);
 
 // out bf16 [rows, cols].
 cudaError_t LaunchRandomWeight(const RandomWeight& weight, int64_t rows, int64_t cols,

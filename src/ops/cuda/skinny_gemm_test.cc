@@ -4,33 +4,22 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "ops/cuda/testing/bf16_chain.h"
 #include "ops/cuda/testing/device_array.h"
-#include "ops/cuda/testing/device_math.h"
 #include "quant/half.h"
 
 namespace tokamak::cuda {
 namespace {
-
-using emulation::ElementType;
 
 struct Problem {
   int64_t num_tokens, rows, cols;
   std::vector<uint16_t> x, weight;  // bf16
   std::vector<float> bias;
 };
-
-// Numbers of both signs, so that the products of a sum partly cancel.
-std::vector<uint16_t> RandomBf16(std::mt19937& random, int64_t count) {
-  std::normal_distribution<float> normal;
-  std::vector<uint16_t> out;
-  for (int64_t i = 0; i < count; ++i) out.push_back(FloatToBFloat16(normal(random)));
-  return out;
-}
 
 Problem MakeProblem(int64_t num_tokens, int64_t rows, int64_t cols) {
   std::mt19937 random(static_cast<unsigned>(num_tokens + 100 * rows + cols));
@@ -44,40 +33,14 @@ Problem MakeProblem(int64_t num_tokens, int64_t rows, int64_t cols) {
   return p;
 }
 
-// [num_tokens, rows]. One chain over all columns, 16 at a time.
+// [num_tokens, rows].
 std::vector<float> Expect(const Problem& p) {
-  std::vector<float> sums(static_cast<size_t>(p.num_tokens * p.rows));
-  for (int64_t k = 0; k < p.cols; k += 16) {
-    // Zeros where there are no columns.
-    std::vector<uint16_t> x(static_cast<size_t>(p.num_tokens * 16));
-    std::vector<uint16_t> w(static_cast<size_t>(p.rows * 16));
-    const auto cut = [&](const std::vector<uint16_t>& from, int64_t rows,
-                         std::vector<uint16_t>& to) {
-      for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t i = 0; i < std::min<int64_t>(16, p.cols - k); ++i) {
-          to[static_cast<size_t>(row * 16 + i)] = from[static_cast<size_t>(row * p.cols + k + i)];
-        }
-      }
-    };
-    cut(p.x, p.num_tokens, x);
-    cut(p.weight, p.rows, w);
-    emulation::MultiplyAccumulate(
-        emulation::Instruction::kMma, TensorCoreSums(),
-        {static_cast<int>(p.num_tokens), static_cast<int>(p.rows), 16},
-        {.elements = x.data(), .type = ElementType::kBf16, .row_stride = 16},
-        {.elements = w.data(), .type = ElementType::kBf16, .row_stride = 1, .column_stride = 16},
-        sums.data());
-  }
+  std::vector<float> sums =
+      ChainOfProducts(p.x.data(), p.num_tokens, p.weight.data(), p.rows, p.cols);
   for (size_t i = 0; !p.bias.empty() && i < sums.size(); ++i) {
     sums[i] += p.bias[i % static_cast<size_t>(p.rows)];
   }
   return sums;
-}
-
-std::vector<uint32_t> Bits(const std::vector<float>& values) {
-  std::vector<uint32_t> bits;
-  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
-  return bits;
 }
 
 template <typename Out>

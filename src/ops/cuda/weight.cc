@@ -119,8 +119,10 @@ Result<std::unique_ptr<CudaWeight>> WeightLoader::Load(const WeightSpec& spec) {
   RETURN_IF_ERROR(CheckWeightSpec(spec));
   const DType dtype = CudaWeightType(precise_, spec.use);
   ASSIGN_OR_RETURN(Buffer data, LoadAll({&spec, 1}, dtype));
-  return std::make_unique<CudaWeight>(TotalRows(spec), Cols(spec), dtype, std::move(data),
-                                      LinearOutput(spec, CudaWeightType(precise_)));
+  auto weight = std::make_unique<CudaWeight>(TotalRows(spec), Cols(spec), dtype, std::move(data),
+                                             LinearOutput(spec, CudaWeightType(precise_)));
+  weight->is_router = spec.use == WeightUse::kRouter;
+  return weight;
 }
 
 Result<std::unique_ptr<CudaStack>> WeightLoader::LoadStack(std::span<const WeightSpec> members) {

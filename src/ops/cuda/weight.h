@@ -26,7 +26,9 @@ class CudaWeight final : public PackedWeight {
 
   // Elements are of the type activation().
   const std::byte* data() const { return data_.data(); }
-  // How products with it are computed (gemm.h). Null if it is only looked up, or not in bf16.
+  // Products with it are a router's (LaunchRouterLinear).
+  bool is_router = false;
+  // How other products with it are computed (gemm.h). Null if it is only looked up, or not in bf16.
   std::shared_ptr<const LinearRecipe> recipe;
 
  private:

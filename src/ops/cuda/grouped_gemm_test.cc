@@ -1,0 +1,204 @@
+// Products of groups of rows: bit by bit the recipe of grouped_gemm.h, group by group.
+#include "ops/cuda/grouped_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/testing/bf16_chain.h"
+#include "ops/cuda/testing/device_array.h"
+#include "quant/half.h"
+
+namespace tokamak::cuda {
+namespace {
+
+struct Problem {
+  std::vector<int32_t> offsets;
+  int64_t rows, cols;
+  std::vector<uint16_t> x, weights;  // bf16
+  std::vector<float> bias;
+
+  int64_t groups() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t num_rows() const { return offsets.back(); }
+};
+
+Problem MakeProblem(const std::vector<int32_t>& lengths, int64_t rows, int64_t cols) {
+  Problem p;
+  p.offsets.push_back(0);
+  for (const int32_t length : lengths) p.offsets.push_back(p.offsets.back() + length);
+  p.rows = rows;
+  p.cols = cols;
+  std::mt19937 random(static_cast<unsigned>(p.num_rows() + 100 * rows + cols));
+  p.x = RandomBf16(random, p.num_rows() * cols);
+  p.weights = RandomBf16(random, p.groups() * rows * cols);
+  for (int64_t n = 0; n < p.groups() * rows; ++n) p.bias.push_back(static_cast<float>(n % 7) - 3);
+  return p;
+}
+
+// [num_rows, rows].
+std::vector<float> Expect(const Problem& p) {
+  std::vector<float> out;
+  for (int64_t g = 0; g < p.groups(); ++g) {
+    const int64_t begin = p.offsets[static_cast<size_t>(g)];
+    const int64_t count = p.offsets[static_cast<size_t>(g + 1)] - begin;
+    std::vector<float> sums = ChainOfProducts(
+        p.x.data() + begin * p.cols, count, p.weights.data() + g * p.rows * p.cols, p.rows, p.cols);
+    for (size_t i = 0; !p.bias.empty() && i < sums.size(); ++i) {
+      sums[i] += p.bias[static_cast<size_t>(g * p.rows) + i % static_cast<size_t>(p.rows)];
+    }
+    out.insert(out.end(), sums.begin(), sums.end());
+  }
+  return out;
+}
+
+GroupedLinearArgs ArgsOf(const Problem& p) {
+  return {.x = nullptr,
+          .weights = nullptr,
+          .offsets = nullptr,
+          .bias = nullptr,
+          .out = nullptr,
+          .num_rows = p.num_rows(),
+          .rows = p.rows,
+          .cols = p.cols,
+          .x_stride = p.cols,
+          .out_stride = p.rows,
+          .groups = static_cast<int32_t>(p.groups()),
+          .bf16 = true,
+          .out_bf16 = false};
+}
+
+template <typename Out>
+std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, int ctas = 3) {
+  const DeviceArray<uint16_t> x(p.x), weights(p.weights);
+  const DeviceArray<int32_t> offsets(p.offsets);
+  const DeviceArray<float> bias(p.bias);
+  DeviceArray<Out> out(static_cast<size_t>(p.num_rows() * p.rows));
+  GroupedLinearArgs args = ArgsOf(p);
+  args.x = x.data();
+  args.weights = weights.data();
+  args.offsets = offsets.data();
+  args.bias = p.bias.empty() ? nullptr : bias.data();
+  args.out = out.data();
+  args.out_bf16 = sizeof(Out) == 2;
+  const CudaTestStream stream;
+  EXPECT_EQ(LaunchGroupedGemm(args, tile, ctas, stream.get()), cudaSuccess);
+  return out.Download(stream);
+}
+
+class GroupedGemmTiles : public testing::TestWithParam<GroupedTileShape> {};
+
+// Rows of a weight and columns that are neither whole tiles nor whole stages; groups without rows
+// at both ends and in the middle, of one row, and of a few more rows than a tile has.
+TEST_P(GroupedGemmTiles, EveryGroupGivesTheBitsOfThePlainChain) {
+  const int32_t tokens = GetParam().tokens;
+  const Problem p = MakeProblem({0, 1, tokens, 0, 0, tokens + 3, 2, 0}, 72, 200);
+  EXPECT_EQ(Bits(Multiply<float>(p, GetParam())), Bits(Expect(p)));
+}
+
+// The stages of a tile are requested while the one before it is multiplied and written.
+TEST_P(GroupedGemmTiles, ManyTilesOfFewStagesGiveTheBitsOfThePlainChain) {
+  const Problem p = MakeProblem({3, GetParam().tokens + 1, 1}, GetParam().rows * 2 + 5, 64);
+  EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 1)), Bits(Expect(p)));
+}
+
+TEST_P(GroupedGemmTiles, NanStaysInItsRow) {
+  Problem p = MakeProblem({2, 5, 2}, 64, 136);
+  const std::vector<float> expected = Expect(p);
+  p.x[static_cast<size_t>(4 * p.cols + 77)] = 0x7fc0;
+  const std::vector<float> actual = Multiply<float>(p, GetParam());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (i / static_cast<size_t>(p.rows) == 4) {
+      EXPECT_TRUE(actual[i] != actual[i]);
+    } else {
+      EXPECT_EQ(actual[i], expected[i]) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, GroupedGemmTiles, testing::ValuesIn(kGroupedTiles),
+                         [](const auto& info) {
+                           return std::to_string(info.param.rows) + "x" +
+                                  std::to_string(info.param.tokens);
+                         });
+
+TEST(GroupedGemm, OutputsAreRoundedToNearestAfterTheBias) {
+  const Problem p = MakeProblem({4, 0, 9}, 100, 64);
+  std::vector<uint16_t> expected;
+  for (const float value : Expect(p)) expected.push_back(FloatToBFloat16(value));
+  EXPECT_EQ(Multiply<uint16_t>(p, {64, 8}), expected);
+}
+
+// More groups than a warp has lanes, most of them empty.
+TEST(GroupedGemm, ManyGroups) {
+  std::vector<int32_t> lengths(150);
+  lengths[0] = lengths[31] = lengths[64] = lengths[149] = 1;
+  lengths[100] = 17;
+  Problem p = MakeProblem(lengths, 16, 16);
+  p.bias.clear();
+  EXPECT_EQ(Bits(Multiply<float>(p, {64, 16}, 2)), Bits(Expect(p)));
+}
+
+// `offsets` and the rows of x come from a kernel that lets this one begin before it writes.
+TEST(GroupedGemm, AChainOfDependentLaunchesGivesWhatItsProductsGiveOneByOne) {
+  constexpr int64_t kSize = 64;
+  Problem p = MakeProblem({3, 9}, kSize, kSize);
+  p.bias.clear();
+  for (uint16_t& w : p.weights) w = FloatToBFloat16(BFloat16ToFloat(w) / 8);  // keeps the norm
+  const DeviceArray<uint16_t> weights(p.weights);
+  const DeviceArray<uint32_t> words(std::vector<uint32_t>(p.offsets.begin(), p.offsets.end()));
+  std::vector<int32_t> at(p.offsets.size());
+  std::iota(at.begin(), at.end(), 0);
+  const DeviceArray<int32_t> places(at);
+  const DeviceArray<int32_t> offsets(std::vector<int32_t>(p.offsets.size()));
+  DeviceArray<uint16_t> y[2] = {DeviceArray<uint16_t>(p.x), DeviceArray<uint16_t>(p.x)};
+  const CudaTestStream stream;
+  StoreLate(places, words, reinterpret_cast<uint32_t*>(offsets.data()), stream);
+  int done = 0;
+  for (const GroupedTileShape tile : kGroupedTiles) {
+    GroupedLinearArgs args = ArgsOf(p);
+    args.x = y[done % 2].data();
+    args.weights = weights.data();
+    args.offsets = offsets.data();
+    args.out = y[(done + 1) % 2].data();
+    args.out_bf16 = true;
+    ASSERT_EQ(LaunchGroupedGemm(args, tile, 2, stream.get()), cudaSuccess);
+    ++done;
+  }
+  for (int i = 0; i < done; ++i) {
+    const std::vector<float> sums = Expect(p);
+    for (size_t j = 0; j < sums.size(); ++j) p.x[j] = FloatToBFloat16(sums[j]);
+  }
+  EXPECT_EQ(y[done % 2].Download(stream), p.x);
+}
+
+TEST(GroupedGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
+  const Problem p = MakeProblem({2}, 64, 68);
+  const DeviceArray<uint16_t> x(p.x), weights(p.weights);
+  const DeviceArray<int32_t> offsets(p.offsets);
+  DeviceArray<float> out(128);
+  GroupedLinearArgs args = ArgsOf(p);
+  args.x = x.data();
+  args.weights = weights.data();
+  args.offsets = offsets.data();
+  args.out = out.data();
+  const CudaTestStream stream;
+  EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
+  args.cols = args.x_stride = 64;
+  EXPECT_EQ(LaunchGroupedGemm(args, {64, 24}, 1, stream.get()), cudaErrorInvalidValue);
+  args.groups = 1025;
+  EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
+}
+
+TEST(GroupedGemm, TilesHaveRoomForTwiceTheAverage) {
+  EXPECT_EQ(ChooseGroupedTile(8, 128), (GroupedTileShape{64, 8}));
+  EXPECT_EQ(ChooseGroupedTile(512, 128), (GroupedTileShape{64, 8}));
+  EXPECT_EQ(ChooseGroupedTile(513, 128), (GroupedTileShape{64, 16}));
+  EXPECT_EQ(ChooseGroupedTile(128 * 32, 128), (GroupedTileShape{64, 64}));
+  EXPECT_EQ(ChooseGroupedTile(128 * 512, 128), (GroupedTileShape{128, 128}));
+}
+
+}  // namespace
+}  // namespace tokamak::cuda

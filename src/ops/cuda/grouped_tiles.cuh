@@ -1,0 +1,70 @@
+// The tiles of a product whose rows of x are in groups, each with a weight of its own. Only the
+// device knows how long the groups are, so each CTA finds its tiles itself.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/device.cuh"
+
+namespace tokamak::cuda {
+
+inline constexpr int kMaxGroups = 1024;
+
+// Rows [first, end) of x, of one group.
+struct GroupedTile {
+  int group, first, end;
+  int row_tile;  // of the group's weight
+};
+
+// In shared memory. Tiles are numbered by group, then by tile of the weight's rows, then by tile of
+// the group's tokens: those that read the same weights follow one another.
+struct GroupedTiles {
+  int starts[kMaxGroups + 1];  // row of x
+  int ends[kMaxGroups];        // tiles of tokens in groups 0 to g
+
+  // All threads of the CTA call it. `tokens`: of a tile.
+  __device__ void Make(const int32_t* offsets, int groups, int tokens) {
+    for (int g = static_cast<int>(threadIdx.x); g <= groups; g += static_cast<int>(blockDim.x)) {
+      starts[g] = offsets[g];
+    }
+    __syncthreads();
+    const int lane = static_cast<int>(threadIdx.x);
+    int before = 0;
+    for (int first = 0; first < groups && lane < kWarp; first += kWarp) {
+      const int g = first + lane;
+      int tiles = g < groups ? (starts[g + 1] - starts[g] + tokens - 1) / tokens : 0;
+      for (int distance = 1; distance < kWarp; distance *= 2) {
+        const int other = __shfl_up_sync(kAllLanes, tiles, distance);
+        if (lane >= distance) tiles += other;
+      }
+      if (g < groups) ends[g] = before + tiles;
+      before += __shfl_sync(kAllLanes, tiles, kWarp - 1);
+    }
+    __syncthreads();
+  }
+  __device__ unsigned Count(int groups, unsigned row_tiles) const {
+    return static_cast<unsigned>(ends[groups - 1]) * row_tiles;
+  }
+  __device__ GroupedTile Find(unsigned tile, int groups, unsigned row_tiles, int tokens) const {
+    const int wanted = static_cast<int>(tile / row_tiles);
+    int group = 0;  // the first one with ends[group] > wanted
+    for (int last = groups - 1; group < last;) {
+      const int middle = (group + last) / 2;
+      if (ends[middle] > wanted) {
+        last = middle;
+      } else {
+        group = middle + 1;
+      }
+    }
+    const int before = group == 0 ? 0 : ends[group - 1];
+    const int token_tiles = ends[group] - before;
+    const int in_group = static_cast<int>(tile - static_cast<unsigned>(before) * row_tiles);
+    const int first = starts[group] + in_group % token_tiles * tokens;
+    return {.group = group,
+            .first = first,
+            .end = min(first + tokens, starts[group + 1]),
+            .row_tile = in_group / token_tiles};
+  }
+};
+
+}  // namespace tokamak::cuda
