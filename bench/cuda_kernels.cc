@@ -1,7 +1,7 @@
-// Times the CUDA kernels of products, of attention and of the operations between them, one by one,
-// at the shapes of two models. Prints a line of JSON for each case, with microseconds and the TB/s
-// of what must be read.
-//   cuda_kernels_bench [products | attention | decode | latent | elementwise] [--small]
+// Times the CUDA kernels of products, of attention, of the operations between them and of experts,
+// one by one, at the shapes of a few models. Prints a line of JSON for each case, with microseconds
+// and the TB/s of what must be read.
+//   cuda_kernels_bench [products | attention | decode | latent | elementwise | experts] [--small]
 // decode: the cases of attention with one query per sequence. latent: latent attention, DeepSeek's.
 //
 // A case is a CUDA graph of many launches, each with weights or a cache of its own, so that the L2
@@ -27,6 +27,7 @@
 #include "base/ceil_div.h"
 #include "cuda_device.h"
 #include "cuda_elementwise.h"
+#include "cuda_experts.h"
 #include "cuda_latent.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/calls.h"
@@ -368,12 +369,12 @@ int Main(int argc, char** argv) {
     if (word == "--small") {
       small = true;
     } else if (part.empty() && (word == "products" || word == "attention" || word == "decode" ||
-                                word == "latent" || word == "elementwise")) {
+                                word == "latent" || word == "elementwise" || word == "experts")) {
       part = word;
     } else {
       std::fprintf(stderr,
                    "usage: cuda_kernels_bench [products | attention | decode | latent | "
-                   "elementwise] [--small]\n");
+                   "elementwise | experts] [--small]\n");
       return 2;
     }
   }
@@ -394,6 +395,7 @@ int Main(int argc, char** argv) {
   }
   if (part.empty() || part == "latent") BenchLatent(device);
   if (part.empty() || part == "elementwise") BenchElementwise(device);
+  if (part.empty() || part == "experts") BenchExperts(device);
   return 0;
 }
 
