@@ -178,6 +178,7 @@ struct InvarianceCase {
   std::string cuda_graphs = {};
   // One schedule of few requests, for an emulated GPU.
   bool brief = false;
+  bool experts = false;  // a model with experts; else the toy model
 
   bool IsCuda() const { return isa.starts_with("cuda"); }
 };
@@ -195,7 +196,12 @@ std::unique_ptr<Ops> MakeBackend(const InvarianceCase& c, int threads, std::stri
 void PrintTo(const InvarianceCase& c, std::ostream* out) {
   *out << c.isa << "_t" << c.threads << "_d" << c.depth << "_" << Name(c.weights) << "_"
        << Name(c.kv) << (c.cuda_graphs.empty() ? "" : "_async_graphs_" + c.cuda_graphs)
-       << (c.brief ? "_brief" : "");
+       << (c.experts ? "_experts" : "") << (c.brief ? "_brief" : "");
+}
+
+std::unique_ptr<Model> MakeModel(const InvarianceCase& c, Ops& ops) {
+  if (c.experts) return LoadOrDie(GoldenPath("hf/mixtral_128.gguf"), ops);
+  return MakeToyModel(ops, {.dtype = c.weights});
 }
 
 class RunnerInvariance : public ::testing::TestWithParam<InvarianceCase> {};
@@ -207,8 +213,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
   auto ops = MakeBackend(c, c.threads, &why);
   if (ops == nullptr) GTEST_SKIP() << "no CUDA backend here: " << why;
   if (!c.cuda_graphs.empty() && !c.IsCuda()) ops = MakeQueuedOps(std::move(ops), 7);
-  const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
-  const auto model = MakeToyModel(*ops, {.dtype = c.weights});
+  const auto lone_model = MakeModel(c, *lone_ops), model = MakeModel(c, *ops);
   const auto requests = RandomRequests(c.brief ? 10 : 40, model->spec().vocab_size, 99);
   const RunnerShape shape = {.max_seqs = 12,
                              .max_step_tokens = 64,
@@ -266,8 +271,14 @@ std::vector<InvarianceCase> InvarianceCases() {
   for (const bool brief : {false, true}) {
     cases.push_back({.isa = "cuda_precise", .depth = 2, .cuda_graphs = "on", .brief = brief});
   }
-  cases.push_back(
-      {.isa = "cuda", .depth = 2, .kv = DType::kBF16, .cuda_graphs = "on", .brief = true});
+  for (const bool experts : {false, true}) {
+    cases.push_back({.isa = "cuda",
+                     .depth = 2,
+                     .kv = DType::kBF16,
+                     .cuda_graphs = "on",
+                     .brief = true,
+                     .experts = experts});
+  }
   return cases;
 }
 
