@@ -179,7 +179,8 @@ TEST_P(MoeOps, RoutersRoundNothingAndTheBatchChangesNoBit) {
   const auto reference = MakeReferenceOps();
   WorstError worst(fmt::format("{} linear, routers", ops_->name()));
   constexpr int64_t kTokens = 70;
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 576}, {60, 31}, {70, 260}}) {
+  for (const auto& shape : {std::pair<int64_t, int64_t>{1, 576}, {60, 31}, {70, 260}}) {
+    const int64_t rows = shape.first, cols = shape.second;
     const WeightSpec spec = {
         .parts = {MemorySource::Random("gate", DType::kF32, {rows, cols}, random())},
         .use = WeightUse::kRouter};
@@ -321,7 +322,8 @@ TEST_P(GroupedOps, GroupedLinearMatchesTheReferenceAndTheCompanyChangesNoBit) {
   // Few rows each; a group with many, which takes larger tiles.
   const std::vector<std::vector<int32_t>> cases = {{0, 0, 1, 1, 4, 9, 9}, {0, 2, 133, 150}};
   for (const std::vector<int32_t>& offsets : cases) {
-    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{75, 136}, {36, 31}}) {
+    for (const auto& shape : {std::pair<int64_t, int64_t>{75, 136}, {36, 31}}) {
+      const int64_t rows = shape.first, cols = shape.second;
       for (const WeightUse use : {WeightUse::kLinear, WeightUse::kInnerLinear}) {
         const GroupedCase c = MakeGrouped(random, offsets, rows, cols, use);
         const auto stack = ops_->PackStack(c.members);

@@ -36,6 +36,10 @@ ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
 SKINNY = (KERNELS, '*SkinnyGemm*')
+GROUPED = (KERNELS, '*GroupedGemm*')
+PLAIN_GROUPED = ('src/ops/ops_test', '*GroupedOps*/cuda_plain')
+ROUTES = ('src/ops/ops_test', '*MoeOps.R*/cuda:*MoeOps.E*/cuda')
+COMBINE = ('src/ops/ops_test', '*MoeOps.Combines*/cuda')
 MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
 LATENT = (KERNELS, 'LatentAttention.*')
 WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
@@ -178,6 +182,34 @@ FAULTS = [
      'memory_.ring.Expect(fill, S::kBoxes * S::kWeightBytes);', None, SKINNY),
     ('a slot is free when one warp has released it', 'skinny_gemm.cu',
      'memory.ring.Init(kConsumers / kWarp);', 'memory.ring.Init(1);', None, SKINNY),
+    ('tiles are listed before the kernel ahead has ended', 'grouped_gemm.cu',
+     'ptx::WaitForKernelAhead();\n    memory.tiles.Make(a.offsets, a.groups, kTokens);',
+     'memory.tiles.Make(a.offsets, a.groups, kTokens);\n    ptx::WaitForKernelAhead();', None,
+     GROUPED),
+    ('a warp reads the list of tiles before it is made', 'grouped_tiles.cuh',
+     'tiles, kWarp - 1);\n    }\n    __syncthreads();', 'tiles, kWarp - 1);\n    }',
+     'grouped_gemm.cu', GROUPED),
+    ('a stage of experts is requested while wgmma may read it', 'grouped_gemm.cu',
+     'ptx::WaitForProducts<1>();', 'ptx::WaitForProducts<2>();', None, GROUPED),
+    ('a slot is free when the first warpgroup has released it', 'grouped_gemm.cu',
+     'memory.ring.Init(S::kConsumers / kWarp);', 'memory.ring.Init(4);', None, GROUPED),
+    ("a tile writes over the next group's rows", 'grouped_tiles.cuh',
+     '.end = min(first + tokens, starts[group + 1])', '.end = first + tokens', 'grouped_gemm.cu',
+     GROUPED),
+    ('tiles of more than 32 groups are not added up', 'grouped_tiles.cuh',
+     'before += __shfl_sync', 'before = __shfl_sync', 'grouped_gemm.cu', GROUPED),
+    ('a tile of experts is overwritten while others read it', 'grouped_linear.cu',
+     '    }\n    __syncthreads();\n  }\n  if (column >= left) return;',
+     '    }\n  }\n  if (column >= left) return;', None, PLAIN_GROUPED),
+    ('of equal experts the higher is chosen', 'moe.cu', 'return a.index < b.index ? a : b;',
+     'return a.index > b.index ? a : b;', None, ROUTES),
+    ("warps count their pairs before the others' are there", 'moe.cu',
+     'counts[warp][1] = mine;\n  }\n  __syncthreads();', 'counts[warp][1] = mine;\n  }', None,
+     ROUTES),
+    ('pairs of a warp share a row', 'moe.cu', 'const int at = row + __popc(ours & lanes_before);',
+     'const int at = row + __popc(ours & lanes_before) / 2 * 2;', None, ROUTES),
+    ('a shared expert passes its gate by', 'moe.cu', 'sums[c] = fmaf(gate, x[c], sums[c]);',
+     'sums[c] = fmaf(gate * 0 + 1, x[c], sums[c]);', None, COMBINE),
     ('a slot is filled before it is empty', 'ring.cuh',
      'ptx::WaitForPhase(&emptied[Slot(fill)], (fill / kSlots - 1) & 1);', '', 'skinny_gemm.cu',
      SKINNY),
