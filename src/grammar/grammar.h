@@ -1,0 +1,126 @@
+// Constrained answers: which tokens may come next so that the text stays a prefix of some text of a
+// grammar. A grammar comes from a JSON schema, a regular expression, a list of choices or GBNF.
+//
+// Compile a spec once and share it; make one Matcher per answer. Before each draw FillMask says
+// which tokens are allowed, and Accept takes the token that was drawn. A token is allowed exactly
+// if its bytes are, wherever it starts and ends within the grammar.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+struct GrammarSpec;
+
+// A part of an otherwise free text.
+struct GrammarTag {
+  std::string begin;
+  std::shared_ptr<const GrammarSpec> content;  // not kTags
+  std::string end;
+};
+
+struct GrammarSpec {
+  enum class Kind {
+    kJsonObject,  // any JSON object
+    kJsonSchema,  // `text` is a JSON Schema, draft 2020-12
+    kRegex,       // the whole answer matches the regular expression `text`
+    kChoice,      // the answer is one of `choices`
+    kGbnf,        // `text` is a grammar as llama.cpp's GBNF; its start is the rule "root"
+    kTags,        // free text with parts that follow `tags`
+  };
+  Kind kind = Kind::kJsonObject;
+  std::string text = {};
+  std::vector<std::string> choices = {};
+
+  // White space between the tokens of JSON. Without a pattern: after an opening bracket and a comma
+  // and before a closing bracket one space, or a line break and up to 64 spaces or tabs; after a
+  // colon one space.
+  enum class Whitespace { kJsonDumps, kNone, kPattern };
+  Whitespace whitespace = Whitespace::kJsonDumps;
+  std::string whitespace_pattern = {};  // a regular expression, used between all tokens
+
+  // kTags: where the text contains `begin` of a tag, its content and `end` must follow.
+  std::vector<GrammarTag> tags = {};
+  // Only tags that begin with a trigger may be written after it. Empty: each tag's `begin` is one.
+  std::vector<std::string> triggers = {};
+  bool at_least_one = false;      // starts with a tag, without free text before it
+  bool stop_after_first = false;  // ends after the first tag
+  std::string separator = {};     // if at_least_one: stands between tags instead of free text
+};
+
+// Immutable apart from caches that it guards, so threads may share it.
+class Grammar {
+ public:
+  class Impl;
+  explicit Grammar(std::unique_ptr<Impl> impl);
+  ~Grammar();
+  Grammar(const Grammar&) = delete;
+  Grammar& operator=(const Grammar&) = delete;
+
+  // Memory without the caches that matchers fill, for a bound on cached grammars.
+  size_t bytes() const;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// Takes bounded time and memory, or fails. Messages name the place by JSON path ("$.properties.a"),
+// or by position and line.
+Result<std::shared_ptr<const Grammar>> CompileGrammar(const GrammarSpec& spec);
+
+// The bytes of each token of a tokenizer, as a trie. Immutable.
+class Vocabulary {
+ public:
+  class Impl;
+  // Bytes by token id. A token without bytes, as special tokens are, is never allowed.
+  static std::shared_ptr<const Vocabulary> Make(std::span<const std::string> token_bytes);
+  explicit Vocabulary(std::unique_ptr<const Impl> impl);
+  ~Vocabulary();
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
+
+  size_t size() const;   // tokens
+  size_t bytes() const;  // memory
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<const Impl> impl_;
+};
+
+// Follows one answer. Not thread-safe, but may move between threads. Copies the caches of the
+// grammar only if another matcher of the same grammar lives at the same time.
+class Matcher {
+ public:
+  Matcher(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Vocabulary> vocabulary);
+  ~Matcher();
+  Matcher(Matcher&&) noexcept;
+  Matcher& operator=(Matcher&&) noexcept;
+
+  // Sets bit t % 32 of word t / 32 for each allowed token t and clears all others. `allowed` has at
+  // least (vocabulary size + 31) / 32 words. Tokens that end the answer are the caller's: it adds
+  // them if complete(). An error means that the grammar needs more work than the bound allows, or
+  // that no token can continue an unfinished answer; nothing is allowed then.
+  Status FillMask(std::span<uint32_t> allowed);
+  // Takes the next token. Returns false, and changes nothing, if it is not allowed.
+  bool Accept(int32_t token);
+  // The same for bytes.
+  bool AcceptBytes(std::string_view bytes);
+
+  bool complete() const;  // the answer may end here
+  bool finished() const;  // it must: nothing can follow
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tokamak
