@@ -1,0 +1,213 @@
+#include "grammar/automaton.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tokamak {
+
+namespace grammar {
+
+namespace {
+
+constexpr uint64_t kWorkPerMask = 4'000'000;  // a few tenths of a second
+constexpr size_t kMaxBytes = 32 << 20;        // beyond the grammar's own
+constexpr size_t kMaxMasks = 64;
+constexpr size_t kLongWalk = 1000;  // nodes; a shorter one costs less than a cached mask
+constexpr size_t kMaxPairs = 2000;  // of states, when texts are compared
+
+}  // namespace
+
+Automaton::Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabulary> vocabulary)
+    : grammar_(grammar),
+      vocabulary_(std::move(vocabulary)),
+      pool_(grammar.pool),
+      path_(vocabulary_->impl().max_depth() + 1) {}
+
+Expr Automaton::start() const { return grammar_.start; }
+
+Expr Automaton::Advance(Expr state, std::string_view bytes) {
+  pool_.Allow(kWorkPerMask);
+  for (const char byte : bytes) {
+    state = pool_.Derive(state, pool_.classes()[static_cast<uint8_t>(byte)]);
+    if (state == kNothing) break;
+  }
+  pool_.ClearTrouble();
+  return state;
+}
+
+bool Automaton::CanGoOn(Expr state) {
+  if (state == kEmpty) return false;
+  if (!pool_.nullable(state)) return true;
+  pool_.Allow(kWorkPerMask);
+  bool result = false;
+  for (size_t c = 0; c < pool_.class_bytes().size() && !result; ++c) {
+    result = pool_.Derive(state, static_cast<uint8_t>(c)) != kNothing;
+  }
+  pool_.ClearTrouble();
+  return result;
+}
+
+Expr Automaton::Trim(Expr state) {
+  if (pool_.bytes() < grammar_.pool.bytes() + kMaxBytes) return state;
+  ExprPool fresh = grammar_.pool;
+  state = fresh.Import(pool_, state);
+  pool_ = std::move(fresh);
+  masks_.clear();
+  covered_.clear();
+  return state;
+}
+
+// Whether `state` can go on after every start of a text of `text`.
+bool Automaton::Covers(Expr state, Expr text) {
+  std::set<std::pair<Expr, Expr>> seen = {{state, text}};
+  std::vector<std::pair<Expr, Expr>> pairs = {{state, text}};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto [from, reading] = pairs[i];
+    for (size_t c = 0; c < pool_.class_bytes().size(); ++c) {
+      const Expr read = pool_.Derive(reading, static_cast<uint8_t>(c));
+      if (read == kNothing) continue;
+      const Expr next = pool_.Derive(from, static_cast<uint8_t>(c));
+      if (next == kNothing || pairs.size() > kMaxPairs) return false;
+      if (read != kEmpty && seen.emplace(next, read).second) pairs.emplace_back(next, read);
+    }
+  }
+  return true;
+}
+
+PlainText Automaton::Covered(Expr state) {
+  const ExprNode node = pool_[state];
+  if (node.op == Op::kConcat) return Covered(static_cast<Expr>(node.a));
+  const auto known = covered_.find(state);
+  if (known != covered_.end()) return known->second;
+  PlainText result = PlainText::kNone;
+  if (node.op == Op::kOr) {
+    for (uint32_t i = 0; i < node.b; ++i) {
+      result = std::max(result, Covered(pool_.operands(pool_[state])[i]));
+    }
+  }
+  if (result == PlainText::kNone && Covers(state, grammar_.plain_short)) {
+    result = Covers(state, grammar_.plain) ? PlainText::kAll : PlainText::kShort;
+  }
+  covered_[state] = result;
+  return result;
+}
+
+size_t Automaton::Walk(Expr state, const std::vector<Vocabulary::Impl::Node>& trie,
+                       std::span<uint32_t> allowed) {
+  const std::array<uint8_t, 256>& classes = pool_.classes();
+  path_[0] = state;
+  size_t looked_at = 0;
+  for (size_t i = 0; i < trie.size(); ++looked_at) {
+    const Vocabulary::Impl::Node& node = trie[i];
+    const Expr from = path_[node.depth - 1];
+    Expr next = pool_.KnownDerivative(from, classes[node.byte]);
+    if (next < 0) next = pool_.Derive(from, classes[node.byte]);
+    if (next == kNothing) {
+      i += node.size;
+      continue;
+    }
+    path_[node.depth] = next;
+    if (node.token >= 0) allowed[node.token / 32] |= uint32_t{1} << (node.token % 32);
+    ++i;
+  }
+  return looked_at;
+}
+
+Status Automaton::FillMask(Expr state, std::span<uint32_t> allowed) {
+  const auto known = masks_.find(state);
+  if (known != masks_.end()) {
+    std::fill(std::copy(known->second.begin(), known->second.end(), allowed.begin()), allowed.end(),
+              0);
+    return {};
+  }
+  pool_.Allow(kWorkPerMask);
+  const Vocabulary::Impl& vocabulary = vocabulary_->impl();
+  const PlainText covered = Covered(state);
+  const std::vector<uint32_t>& plain = vocabulary.Mask(covered);
+  std::fill(std::copy(plain.begin(), plain.end(), allowed.begin()), allowed.end(), 0);
+  const size_t looked_at = Walk(state, vocabulary.TrieWithout(covered), allowed);
+  if (pool_.trouble() != ExprPool::Trouble::kNone) {
+    pool_.ClearTrouble();
+    std::fill(allowed.begin(), allowed.end(), 0);
+    return ResourceExhausted(
+        "the grammar is too ambiguous at this point of the answer; simplify it");
+  }
+  const bool none = std::all_of(allowed.begin(), allowed.end(), [](uint32_t w) { return w == 0; });
+  if (none && !pool_.nullable(state)) {
+    return InvalidArgument(
+        "no token of the vocabulary can continue the answer as its grammar demands");
+  }
+  if (looked_at >= kLongWalk) {
+    if (masks_.size() >= kMaxMasks) masks_.clear();
+    masks_[state].assign(allowed.begin(), allowed.begin() + plain.size());
+  }
+  return {};
+}
+
+}  // namespace grammar
+
+std::unique_ptr<grammar::Automaton> Grammar::Impl::Borrow(
+    std::shared_ptr<const Vocabulary> vocabulary) {
+  {
+    MutexLock lock(mutex_);
+    for (std::unique_ptr<grammar::Automaton>& automaton : idle_) {
+      if (automaton->vocabulary() != vocabulary.get()) continue;
+      std::swap(automaton, idle_.back());
+      std::unique_ptr<grammar::Automaton> result = std::move(idle_.back());
+      idle_.pop_back();
+      return result;
+    }
+  }
+  return std::make_unique<grammar::Automaton>(*this, std::move(vocabulary));
+}
+
+void Grammar::Impl::GiveBack(std::unique_ptr<grammar::Automaton> automaton) {
+  constexpr size_t kMaxIdle = 4;
+  MutexLock lock(mutex_);
+  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(automaton));
+}
+
+struct Matcher::State {
+  std::shared_ptr<const Grammar> grammar;
+  std::unique_ptr<grammar::Automaton> automaton;
+  grammar::Expr now;
+
+  ~State() { grammar->impl().GiveBack(std::move(automaton)); }
+};
+
+Matcher::Matcher(std::shared_ptr<const Grammar> grammar,
+                 std::shared_ptr<const Vocabulary> vocabulary) {
+  auto automaton = grammar->impl().Borrow(std::move(vocabulary));
+  const grammar::Expr start = automaton->start();
+  state_.reset(new State{std::move(grammar), std::move(automaton), start});
+}
+Matcher::~Matcher() = default;
+Matcher::Matcher(Matcher&&) noexcept = default;
+Matcher& Matcher::operator=(Matcher&&) noexcept = default;
+
+Status Matcher::FillMask(std::span<uint32_t> allowed) {
+  state_->now = state_->automaton->Trim(state_->now);
+  return state_->automaton->FillMask(state_->now, allowed);
+}
+
+bool Matcher::Accept(int32_t token) {
+  const Vocabulary::Impl& vocabulary = state_->automaton->vocabulary()->impl();
+  if (token < 0 || static_cast<size_t>(token) >= vocabulary.size()) return false;
+  const std::string_view bytes = vocabulary.bytes_of(token);
+  return !bytes.empty() && AcceptBytes(bytes);
+}
+
+bool Matcher::AcceptBytes(std::string_view bytes) {
+  const grammar::Expr next = state_->automaton->Advance(state_->now, bytes);
+  if (next == grammar::kNothing) return false;
+  state_->now = next;
+  return true;
+}
+
+bool Matcher::complete() const { return state_->automaton->nullable(state_->now); }
+bool Matcher::finished() const { return complete() && !state_->automaton->CanGoOn(state_->now); }
+
+}  // namespace tokamak

@@ -1,0 +1,81 @@
+#include "grammar/grammar.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "grammar/automaton.h"
+#include "grammar/code_points.h"
+#include "grammar/regex.h"
+
+namespace tokamak {
+
+namespace {
+
+using grammar::CodePoints;
+using grammar::Expr;
+using grammar::ExprPool;
+
+constexpr uint64_t kCompileWork = 1'000'000;
+constexpr size_t kMaxChoiceBytes = 1 << 20;  // of all choices together
+
+Result<Expr> ChoiceExpr(ExprPool& pool, const std::vector<std::string>& choices) {
+  if (choices.empty()) return InvalidArgument("a choice needs at least one text");
+  size_t bytes = 0;
+  std::vector<Expr> terms;
+  for (const std::string& choice : choices) {
+    bytes += choice.size();
+    if (bytes > kMaxChoiceBytes) return InvalidArgument("the choices are longer than 1 MiB");
+    if (!IsValidUtf8(choice)) return InvalidArgument("a choice is not valid UTF-8");
+    terms.push_back(pool.Literal(choice));
+  }
+  return pool.Or(std::move(terms));
+}
+
+Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec) {
+  switch (spec.kind) {
+    case GrammarSpec::Kind::kRegex:
+      return grammar::RegexExpr(pool, spec.text);
+    case GrammarSpec::Kind::kChoice:
+      return ChoiceExpr(pool, spec.choices);
+    default:
+      return Unimplemented("this kind of grammar is not supported");
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Grammar>> CompileGrammar(const GrammarSpec& spec) {
+  ExprPool pool;
+  pool.Allow(kCompileWork);
+  const CodePoints plain = CodePoints{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.Complement();
+  const Expr character = grammar::Utf8Char(pool, plain);
+  const Expr short_text = pool.Repeat(character, 0, kShortCharacters);
+  const Expr text = pool.Star(character);
+
+  Result<Expr> compiled = Compile(pool, spec);
+  Expr left_recursive = -1;
+  Expr start = grammar::kNothing;
+  if (compiled.ok()) start = pool.Seal(*compiled, left_recursive);
+  switch (pool.trouble()) {
+    case ExprPool::Trouble::kTooMuchWork:
+      return InvalidArgument("the grammar is too large; simplify it");
+    case ExprPool::Trouble::kTooDeep:
+      return InvalidArgument("the grammar is nested too deeply; simplify it");
+    case ExprPool::Trouble::kNone:
+      break;
+  }
+  if (!compiled.ok()) return compiled.status();
+  if (left_recursive >= 0) {
+    return InvalidArgument("a rule of the grammar refers to itself before it reads any text");
+  }
+  if (start == grammar::kNothing) return InvalidArgument("no text fits the grammar");
+  return std::make_shared<const Grammar>(
+      std::make_unique<Grammar::Impl>(std::move(pool), start, short_text, text));
+}
+
+Grammar::Grammar(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Grammar::~Grammar() = default;
+size_t Grammar::bytes() const { return impl_->pool.bytes(); }
+
+}  // namespace tokamak

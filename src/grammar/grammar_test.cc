@@ -1,0 +1,123 @@
+#include "grammar/grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grammar/testing/check_masks.h"
+
+namespace tokamak::grammar {
+namespace {
+
+GrammarSpec Choice(std::vector<std::string> choices) {
+  GrammarSpec spec;
+  spec.kind = GrammarSpec::Kind::kChoice;
+  spec.choices = std::move(choices);
+  return spec;
+}
+
+TEST(Grammar, ChoiceMatchesItsTextsOnly) {
+  const auto grammar = Compiled(Choice({"yes", "no", "not sure", "ja: größer"}));
+  for (const char* text : {"yes", "no", "not sure", "ja: größer"}) {
+    EXPECT_TRUE(Matches(grammar, text)) << text;
+  }
+  for (const char* text : {"", "ye", "yess", "nope", "ja", "Yes"}) {
+    EXPECT_FALSE(Matches(grammar, text)) << text;
+  }
+}
+
+TEST(Grammar, TokensMaySpanWhatTheyLike) {
+  const std::vector<std::string> tokens =
+      BytesAnd({"ye", "es", "yes", "yess", "no", "not", "not ", " sure", "o", "", "sure"});
+  const auto grammar = Compiled(Choice({"yes", "no", "not sure"}));
+  for (const char* prefix : {"", "y", "ye", "yes", "n", "no", "not", "not "}) {
+    CheckMask(grammar, tokens, prefix);
+  }
+}
+
+TEST(Grammar, SpecialTokensAreNeverAllowed) {
+  const auto vocabulary = Vocabulary::Make(std::vector<std::string>{"", "a", "b"});
+  Matcher matcher(Compiled(Spec(GrammarSpec::Kind::kRegex, "[ab]*")), vocabulary);
+  EXPECT_EQ(MaskOf(matcher, 3), (std::vector<bool>{false, true, true}));
+  EXPECT_FALSE(matcher.Accept(0));
+  EXPECT_FALSE(matcher.Accept(3));
+  EXPECT_FALSE(matcher.Accept(-1));
+  EXPECT_TRUE(matcher.Accept(1));
+}
+
+TEST(Grammar, TellsWhenTheAnswerMayAndMustEnd) {
+  const auto vocabulary = Vocabulary::Make(BytesAnd({}));
+  Matcher matcher(Compiled(Spec(GrammarSpec::Kind::kRegex, "ab?")), vocabulary);
+  EXPECT_FALSE(matcher.complete());
+  EXPECT_TRUE(matcher.AcceptBytes("a"));
+  EXPECT_TRUE(matcher.complete());
+  EXPECT_FALSE(matcher.finished());
+  EXPECT_FALSE(matcher.AcceptBytes("c"));
+  EXPECT_TRUE(matcher.AcceptBytes("b"));
+  EXPECT_TRUE(matcher.finished());
+  const std::vector<bool> mask = MaskOf(matcher, 256);
+  EXPECT_EQ(std::count(mask.begin(), mask.end(), true), 0);
+}
+
+TEST(Grammar, SaysWhenNoTokenFits) {
+  const auto vocabulary = Vocabulary::Make(std::vector<std::string>{"a", "b"});
+  Matcher matcher(Compiled(Spec(GrammarSpec::Kind::kRegex, "ac")), vocabulary);
+  ASSERT_TRUE(matcher.Accept(0));
+  std::vector<uint32_t> mask(1, ~0u);
+  EXPECT_FALSE(matcher.FillMask(mask).ok());
+  EXPECT_EQ(mask[0], 0u);
+}
+
+// Masks of long strings of plain text come from tables; these grammars end such strings in all
+// ways.
+TEST(Grammar, MasksOfPlainTextAreExact) {
+  const std::vector<std::string> tokens = BytesAnd({"hello",
+                                                    " world",
+                                                    "ab\"",
+                                                    "\"",
+                                                    "ä",
+                                                    "日本語",
+                                                    "日本語日本語日本語日本語",
+                                                    "\xE6\x97",
+                                                    "\xA5\xE6",
+                                                    "abcdefghijk",
+                                                    "abcdefghij",
+                                                    "a\nb",
+                                                    "\\n",
+                                                    "\\",
+                                                    "12",
+                                                    "aaaaaaaaaaaaaaa",
+                                                    "=end",
+                                                    "a=",
+                                                    "=e",
+                                                    "nd"});
+  for (const char* pattern :
+       {"\"[^\"\\\\\\x00-\\x1f]*\"", "\"[^\"\\\\\\x00-\\x1f]{0,12}\"", "\"[^\"]*", ".*=end",
+        "[a-z ]*", "[^\\n]{3,11}", "(.|\\n)*", "\"[^\"\\\\]{0,10}x?", "([^\"\\\\]|\\\\n){0,9}"}) {
+    const auto grammar = Compiled(Spec(GrammarSpec::Kind::kRegex, pattern));
+    for (const char* prefix : {"", "\"", "\"a", "\"abc", "\"\xE6", "a", "abcdefgh", "x=", "x=en"}) {
+      const auto vocabulary = Vocabulary::Make(tokens);
+      if (Matcher(grammar, vocabulary).AcceptBytes(prefix)) CheckMask(grammar, tokens, prefix);
+    }
+  }
+}
+
+TEST(Grammar, MatchersOfOneGrammarDoNotDisturbEachOther) {
+  const auto vocabulary = Vocabulary::Make(BytesAnd({"ab", "ba"}));
+  const auto grammar = Compiled(Spec(GrammarSpec::Kind::kRegex, "(ab)*|(ba)+"));
+  Matcher first(grammar, vocabulary), second(grammar, vocabulary);
+  EXPECT_TRUE(first.AcceptBytes("a"));
+  EXPECT_TRUE(second.AcceptBytes("b"));
+  EXPECT_FALSE(first.AcceptBytes("a"));
+  EXPECT_TRUE(second.AcceptBytes("a"));
+  EXPECT_FALSE(first.complete());
+  EXPECT_TRUE(second.complete());
+  first = Matcher(grammar, vocabulary);
+  EXPECT_TRUE(first.complete());
+}
+
+}  // namespace
+}  // namespace tokamak::grammar

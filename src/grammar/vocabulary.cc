@@ -1,0 +1,95 @@
+#include "grammar/vocabulary.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/utf8.h"
+
+namespace tokamak {
+
+namespace {
+
+// Longer tokens are never allowed. No tokenizer has them.
+constexpr size_t kMaxTokenBytes = 4096;
+
+PlainText Classify(std::string_view bytes) {
+  for (const char c : bytes) {
+    if (c == '"' || c == '\\' || static_cast<uint8_t>(c) < 0x20) return PlainText::kNone;
+  }
+  if (!IsValidUtf8(bytes)) return PlainText::kNone;
+  return CountCodePoints(bytes) <= kShortCharacters ? PlainText::kShort : PlainText::kAll;
+}
+
+using Node = Vocabulary::Impl::Node;
+using Token = std::pair<std::string_view, int32_t>;
+
+// `tokens` are sorted by bytes.
+std::vector<Node> MakeTrie(const std::vector<Token>& tokens) {
+  std::vector<Node> nodes;
+  std::vector<size_t> open;  // nodes on the path to the last token
+  const auto close_to = [&](size_t depth) {
+    for (; open.size() > depth; open.pop_back()) {
+      nodes[open.back()].size = static_cast<uint32_t>(nodes.size() - open.back());
+    }
+  };
+  std::string_view last;
+  for (const auto& [bytes, token] : tokens) {
+    size_t common = 0;
+    while (common < last.size() && common < bytes.size() && last[common] == bytes[common]) ++common;
+    common = std::min(common, bytes.size() - 1);  // equal bytes get a node of their own
+    close_to(common);
+    for (size_t i = common; i < bytes.size(); ++i) {
+      open.push_back(nodes.size());
+      nodes.push_back({1, -1, static_cast<uint16_t>(i + 1), static_cast<uint8_t>(bytes[i])});
+    }
+    nodes.back().token = token;
+    last = bytes;
+  }
+  close_to(0);
+  nodes.shrink_to_fit();
+  return nodes;
+}
+
+}  // namespace
+
+Vocabulary::Impl::Impl(std::span<const std::string> token_bytes) : size_(token_bytes.size()) {
+  std::array<std::vector<Token>, 3> tokens;
+  for (std::vector<uint32_t>& mask : masks_) mask.assign((size_ + 31) / 32, 0);
+  for (size_t t = 0; t < size_; ++t) {
+    const std::string& bytes = token_bytes[t];
+    start_.push_back(static_cast<uint32_t>(text_.size()));
+    if (bytes.empty() || bytes.size() > kMaxTokenBytes) continue;
+    text_ += bytes;
+    max_depth_ = std::max(max_depth_, bytes.size());
+    const auto number = static_cast<int32_t>(t);
+    const PlainText plain = Classify(bytes);
+    tokens[0].emplace_back(bytes, number);
+    if (plain != PlainText::kShort) tokens[1].emplace_back(bytes, number);
+    if (plain == PlainText::kNone) tokens[2].emplace_back(bytes, number);
+    if (plain == PlainText::kShort) masks_[1][t / 32] |= uint32_t{1} << (t % 32);
+    if (plain != PlainText::kNone) masks_[2][t / 32] |= uint32_t{1} << (t % 32);
+  }
+  start_.push_back(static_cast<uint32_t>(text_.size()));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    std::sort(tokens[i].begin(), tokens[i].end());
+    tries_[i] = MakeTrie(tokens[i]);
+  }
+}
+
+size_t Vocabulary::Impl::memory() const {
+  size_t bytes = text_.capacity() + start_.capacity() * sizeof(uint32_t);
+  for (const std::vector<Node>& trie : tries_) bytes += trie.capacity() * sizeof(Node);
+  for (const std::vector<uint32_t>& mask : masks_) bytes += mask.capacity() * sizeof(uint32_t);
+  return bytes;
+}
+
+std::shared_ptr<const Vocabulary> Vocabulary::Make(std::span<const std::string> token_bytes) {
+  return std::make_shared<const Vocabulary>(std::make_unique<const Impl>(token_bytes));
+}
+
+Vocabulary::Vocabulary(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Vocabulary::~Vocabulary() = default;
+size_t Vocabulary::size() const { return impl_->size(); }
+size_t Vocabulary::bytes() const { return impl_->memory(); }
+
+}  // namespace tokamak
