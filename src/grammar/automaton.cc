@@ -167,7 +167,8 @@ std::unique_ptr<grammar::Automaton> Grammar::Impl::Borrow(
 void Grammar::Impl::GiveBack(std::unique_ptr<grammar::Automaton> automaton) {
   constexpr size_t kMaxIdle = 4;
   MutexLock lock(mutex_);
-  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(automaton));
+  if (idle_.size() >= kMaxIdle) idle_.erase(idle_.begin());
+  idle_.push_back(std::move(automaton));
 }
 
 struct Matcher::State {

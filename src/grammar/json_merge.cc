@@ -1,0 +1,401 @@
+#include "grammar/json_merge.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+
+namespace tokamak::grammar {
+
+namespace {
+
+constexpr size_t kMaxMerged = 10000;  // schemas that hold together
+
+// Keywords that restrict values in ways that an automaton over the text does not follow.
+constexpr std::array<std::string_view, 14> kUnsupported = {
+    "if",           "contains",         "minContains", "dependentRequired",    "dependentSchemas",
+    "dependencies", "unevaluatedItems", "$dynamicRef", "$recursiveRef",        "$vocabulary",
+    "extends",      "disallow",         "divisibleBy", "unevaluatedProperties"};
+
+bool IsSchema(const JsonValue& value) { return value.is_object() || value.AsBool().has_value(); }
+
+// A schema that every value fits.
+bool IsTrue(const JsonValue& value) {
+  return value.AsBool().value_or(false) || (value.is_object() && value.size() == 0);
+}
+
+uint8_t TypeNamed(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, uint8_t>, 7> kNames = {
+      {{"null", kNull},
+       {"boolean", kBoolean},
+       {"integer", kInteger},
+       {"number", kInteger | kFraction},
+       {"string", kString},
+       {"array", kArray},
+       {"object", kObject}}};
+  for (const auto& [known, type] : kNames) {
+    if (known == name) return type;
+  }
+  return 0;
+}
+
+std::string DecodePointer(std::string_view token) {
+  std::string result;
+  for (size_t i = 0; i < token.size(); ++i) {
+    if (token[i] == '~' && i + 1 < token.size()) {
+      result += token[++i] == '1' ? '/' : '~';
+    } else if (token[i] == '%' && i + 2 < token.size()) {
+      result +=
+          static_cast<char>(std::strtol(std::string(token.substr(i + 1, 2)).c_str(), nullptr, 16));
+      i += 2;
+    } else {
+      result += token[i];
+    }
+  }
+  return result;
+}
+
+// Calls f with every member or element, and the path step to it.
+template <typename F>
+void ForEachChild(const JsonValue& value, F&& f) {
+  if (const JsonValue::Object* members = value.AsObject()) {
+    for (const auto& [name, member] : *members) f("." + name, member);
+  } else if (const JsonValue::Array* elements = value.AsArray()) {
+    for (size_t i = 0; i < elements->size(); ++i) {
+      f("[" + std::to_string(i) + "]", (*elements)[i]);
+    }
+  }
+}
+
+bool FindPath(const JsonValue& from, const JsonValue* place, std::string& path) {
+  if (&from == place) return true;
+  bool found = false;
+  ForEachChild(from, [&](const std::string& step, const JsonValue& child) {
+    if (found) return;
+    const size_t size = path.size();
+    path += step;
+    found = FindPath(child, place, path);
+    if (!found) path.resize(size);
+  });
+  return found;
+}
+
+}  // namespace
+
+uint8_t TypeOf(const JsonValue& value) {
+  if (value.is_null()) return kNull;
+  if (value.AsBool()) return kBoolean;
+  if (value.is_string()) return kString;
+  if (value.is_array()) return kArray;
+  if (value.is_object()) return kObject;
+  const double number = value.AsNumber().value_or(0);
+  return value.kind() != JsonValue::Kind::kDouble || number == std::floor(number) ? kInteger
+                                                                                  : kFraction;
+}
+
+SchemaDocument::SchemaDocument(const JsonValue& root) : root_(root) {
+  if (const JsonValue* draft = root.Find("$schema"); draft != nullptr && draft->is_string()) {
+    for (const char* old : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"}) {
+      reference_alone_ |= draft->AsString()->find(old) != std::string::npos;
+    }
+  }
+  std::vector<const JsonValue*> open = {&root};
+  while (!open.empty()) {
+    const JsonValue* value = open.back();
+    open.pop_back();
+    if (const JsonValue* anchor = value->Find("$anchor");
+        anchor != nullptr && anchor->is_string()) {
+      anchors_["#" + *anchor->AsString()] = value;
+    }
+    // Draft 4 to 6 write anchors as identifiers.
+    for (const char* name : {"$id", "id"}) {
+      const JsonValue* id = value->Find(name);
+      if (id != nullptr && id->is_string() && id->AsString()->size() > 1) {
+        anchors_[*id->AsString()] = value;
+      }
+    }
+    ForEachChild(*value, [&](const std::string&, const JsonValue& child) {
+      if (child.is_array() || child.is_object()) open.push_back(&child);
+    });
+  }
+}
+
+std::string SchemaDocument::PathOf(const JsonValue* place) const {
+  std::string path = "$";
+  FindPath(root_, place, path);
+  return path;
+}
+
+Status SchemaDocument::Refuse(const JsonValue* schema, std::string_view keyword,
+                              std::string_view why) const {
+  return InvalidArgument("{}{}{}: {}", PathOf(schema), keyword.empty() ? "" : ".", keyword, why);
+}
+
+Result<const JsonValue*> SchemaDocument::Resolve(const JsonValue* schema,
+                                                 const JsonValue& reference) const {
+  const std::string* text = reference.AsString();
+  if (text == nullptr) return Refuse(schema, "$ref", "must be a string");
+  std::string_view target = *text;
+  const auto known = anchors_.find(target);
+  if (known != anchors_.end()) return known->second;
+  if (const JsonValue* id = root_.Find("$id"); id != nullptr && id->is_string()) {
+    const std::string_view own = *id->AsString();
+    if (target.starts_with(own) && !own.empty()) target.remove_prefix(own.size());
+  }
+  const JsonValue* place = &root_;
+  if (target == "#" || (target.empty() && !text->empty())) return place;
+  if (!target.starts_with("#/")) {
+    return Refuse(schema, "$ref",
+                  "\"" + *text + "\" is not within the schema; only such references are supported");
+  }
+  target.remove_prefix(2);
+  for (bool more = true; more && place != nullptr;) {
+    const size_t end = std::min(target.find('/'), target.size());
+    const std::string token = DecodePointer(target.substr(0, end));
+    more = end < target.size();
+    target.remove_prefix(std::min(end + 1, target.size()));
+    if (const JsonValue::Array* elements = place->AsArray()) {
+      const size_t index = static_cast<size_t>(std::strtoul(token.c_str(), nullptr, 10));
+      place = index < elements->size() ? &(*elements)[index] : nullptr;
+    } else {
+      place = place->Find(token);
+    }
+  }
+  if (place == nullptr) return Refuse(schema, "$ref", "\"" + *text + "\" does not exist");
+  return place;
+}
+
+Result<Merged> SchemaDocument::Merge(const Schemas& schemas) const {
+  Merged merged;
+  Schemas pending = schemas;
+  std::map<const JsonValue*, const JsonValue*> source;  // the schema that led to another one
+  for (const JsonValue* schema : pending) source[schema] = nullptr;
+  for (size_t i = 0; i < pending.size() && merged.types != 0; ++i) {
+    Schemas more;
+    RETURN_IF_ERROR(Add(pending[i], merged, more));
+    for (const JsonValue* schema : more) {
+      if (source.try_emplace(schema, pending[i]).second) {
+        pending.push_back(schema);
+        continue;
+      }
+      for (const JsonValue* from = pending[i]; from != nullptr; from = source[from]) {
+        if (from == schema) return Refuse(pending[i], "", "refers to itself");
+      }
+    }
+    if (pending.size() > kMaxMerged) {
+      return Refuse(pending[0], "", "combines more than 10,000 schemas");
+    }
+  }
+  return merged;
+}
+
+Status SchemaDocument::Add(const JsonValue* schema, Merged& merged, Schemas& pending) const {
+  if (const std::optional<bool> all = schema->AsBool()) {
+    if (!*all) merged.types = 0;
+    return {};
+  }
+  const JsonValue::Object* members = schema->AsObject();
+  if (members == nullptr) return Refuse(schema, "", "a schema must be an object or a boolean");
+  if (const JsonValue* reference = schema->Find("$ref")) {
+    ASSIGN_OR_RETURN(const JsonValue* target, Resolve(schema, *reference));
+    pending.push_back(target);
+    if (reference_alone_) return {};
+  }
+  ObjectRules object;
+  ArrayRules array;
+  const JsonValue* items = schema->Find("items");
+  array.prefix = schema->Find("prefixItems");
+  array.items = items;
+  if (items != nullptr && items->is_array()) {  // up to draft 2019-09
+    array.prefix = items;
+    array.items = schema->Find("additionalItems");
+  }
+  if (array.prefix != nullptr && !array.prefix->is_array()) {
+    return Refuse(schema, "prefixItems", "must be an array");
+  }
+  object.properties = schema->Find("properties");
+  object.patterns = schema->Find("patternProperties");
+  object.additional = schema->Find("additionalProperties");
+  for (const auto& [name, value] : {std::pair("properties", object.properties),
+                                    std::pair("patternProperties", object.patterns)}) {
+    if (value != nullptr && !value->is_object()) return Refuse(schema, name, "must be an object");
+  }
+  if (object.properties != nullptr || object.patterns != nullptr || object.additional != nullptr) {
+    merged.objects.push_back(object);
+  }
+  if (array.prefix != nullptr || array.items != nullptr) merged.arrays.push_back(array);
+  for (const auto& [keyword, value] : *members) {
+    RETURN_IF_ERROR(AddKeyword(schema, keyword, value, merged, pending));
+  }
+  return {};
+}
+
+Status SchemaDocument::AddTypes(const JsonValue* schema, const JsonValue& value,
+                                Merged& merged) const {
+  uint8_t types = 0;
+  const auto add = [&](const JsonValue& name) {
+    const uint8_t type = name.is_string() ? TypeNamed(*name.AsString()) : uint8_t{0};
+    types |= type;
+    return type != 0;
+  };
+  bool known = true;
+  if (const JsonValue::Array* names = value.AsArray()) {
+    for (const JsonValue& name : *names) known = add(name) && known;
+  } else {
+    known = add(value);
+  }
+  if (!known) return Refuse(schema, "type", value.ToString() + " is not a type of JSON");
+  merged.types &= types;
+  return {};
+}
+
+Status SchemaDocument::AddCount(const JsonValue* schema, std::string_view keyword,
+                                const JsonValue& value, uint64_t& low, uint64_t& high) const {
+  const std::optional<double> number = value.AsNumber();
+  if (!number || *number < 0 || *number != std::floor(*number)) {
+    return Refuse(schema, keyword, "must be a whole number that is not negative");
+  }
+  const auto count = static_cast<uint64_t>(std::min(*number, double{UINT32_MAX}));
+  if (keyword.starts_with("min")) {
+    if (count >= UINT32_MAX) return Refuse(schema, keyword, "is too large");
+    low = std::max(low, count);
+  } else {
+    high = std::min(high, count);
+  }
+  return {};
+}
+
+Status SchemaDocument::AddNumber(const JsonValue* schema, std::string_view keyword,
+                                 const JsonValue& value, Merged& merged) const {
+  if (value.AsBool()) return {};  // exclusiveMinimum of draft 4: read with minimum
+  const std::optional<Decimal> limit = Decimal::From(value);
+  if (!limit) return Refuse(schema, keyword, "must be a number of at most 400 digits");
+  const auto flag = [&](std::string_view name) {
+    const JsonValue* flagged = schema->Find(name);
+    return flagged != nullptr && flagged->AsBool().value_or(false);
+  };
+  if (keyword == "minimum") merged.numbers.AtLeast(*limit, flag("exclusiveMinimum"));
+  if (keyword == "exclusiveMinimum") merged.numbers.AtLeast(*limit, true);
+  if (keyword == "maximum") merged.numbers.AtMost(*limit, flag("exclusiveMaximum"));
+  if (keyword == "exclusiveMaximum") merged.numbers.AtMost(*limit, true);
+  if (keyword == "multipleOf") {
+    if (limit->negative || limit->zero()) return Refuse(schema, keyword, "must be above 0");
+    if (merged.numbers.multiple_of && Compare(*limit, *merged.numbers.multiple_of) != 0) {
+      return Refuse(schema, keyword, "two different values together are not supported");
+    }
+    merged.numbers.multiple_of = limit;
+  }
+  return {};
+}
+
+Status SchemaDocument::AddNot(const JsonValue* schema, const JsonValue& value,
+                              Merged& merged) const {
+  if (IsTrue(value)) {
+    merged.types = 0;
+    return {};
+  }
+  if (value.AsBool()) return {};  // not false
+  const JsonValue::Object* members = value.AsObject();
+  constexpr std::string_view kWhy =
+      "is not supported, apart from a schema with \"type\" alone, or with \"enum\" or \"const\" "
+      "of strings and null alone";
+  if (members == nullptr || members->size() != 1) return Refuse(schema, "not", kWhy);
+  const auto& [keyword, argument] = (*members)[0];
+  if (keyword == "type") {
+    Merged types;
+    RETURN_IF_ERROR(AddTypes(&value, argument, types));
+    // A number that is not whole is all that "not integer" leaves of numbers; no shape for that.
+    if ((types.types & (kInteger | kFraction)) == kInteger) return Refuse(schema, "not", kWhy);
+    merged.types &= static_cast<uint8_t>(~types.types);
+    return {};
+  }
+  JsonValue::Array one = {argument};
+  const JsonValue::Array* values = keyword == "const"  ? &one
+                                   : keyword == "enum" ? argument.AsArray()
+                                                       : nullptr;
+  if (values == nullptr) return Refuse(schema, "not", kWhy);
+  for (const JsonValue& forbidden : *values) {
+    if (forbidden.is_null()) {
+      merged.types &= static_cast<uint8_t>(~kNull);
+    } else if (forbidden.is_string()) {
+      continue;
+    } else {
+      return Refuse(schema, "not", kWhy);
+    }
+  }
+  if (keyword == "const") {
+    if (argument.is_string()) merged.forbidden.push_back(&argument);
+  } else {
+    for (const JsonValue& forbidden : *argument.AsArray()) {
+      if (forbidden.is_string()) merged.forbidden.push_back(&forbidden);
+    }
+  }
+  return {};
+}
+
+Status SchemaDocument::AddKeyword(const JsonValue* schema, const std::string& keyword,
+                                  const JsonValue& value, Merged& merged, Schemas& pending) const {
+  const auto need = [&](bool right, std::string_view what) {
+    return right ? Status() : Refuse(schema, keyword, what);
+  };
+  if (keyword == "type") return AddTypes(schema, value, merged);
+  if (keyword == "not") return AddNot(schema, value, merged);
+  if (keyword == "minimum" || keyword == "maximum" || keyword == "exclusiveMinimum" ||
+      keyword == "exclusiveMaximum" || keyword == "multipleOf") {
+    return AddNumber(schema, keyword, value, merged);
+  }
+  if (keyword == "minLength" || keyword == "maxLength") {
+    return AddCount(schema, keyword, value, merged.min_length, merged.max_length);
+  }
+  if (keyword == "minItems" || keyword == "maxItems") {
+    return AddCount(schema, keyword, value, merged.min_items, merged.max_items);
+  }
+  if (keyword == "minProperties" || keyword == "maxProperties") {
+    return AddCount(schema, keyword, value, merged.min_properties, merged.max_properties);
+  }
+  if (keyword == "enum" || keyword == "const") {
+    std::vector<const JsonValue*> values = {&value};
+    if (keyword == "enum") {
+      RETURN_IF_ERROR(need(value.is_array(), "must be an array"));
+      values.clear();
+      for (const JsonValue& element : *value.AsArray()) values.push_back(&element);
+    }
+    if (merged.values) {
+      std::erase_if(*merged.values, [&](const JsonValue* old) {
+        return std::none_of(values.begin(), values.end(),
+                            [&](const JsonValue* other) { return *old == *other; });
+      });
+    } else {
+      merged.values = std::move(values);
+    }
+  } else if (keyword == "pattern" || keyword == "format") {
+    RETURN_IF_ERROR(need(value.is_string(), "must be a string"));
+    (keyword == "pattern" ? merged.patterns : merged.formats).push_back(&value);
+  } else if (keyword == "required") {
+    if (value.AsBool()) return {};  // draft 3
+    RETURN_IF_ERROR(need(value.is_array(), "must be an array of strings"));
+    for (const JsonValue& name : *value.AsArray()) {
+      RETURN_IF_ERROR(need(name.is_string(), "must be an array of strings"));
+      merged.required.push_back(*name.AsString());
+    }
+  } else if (keyword == "allOf") {
+    RETURN_IF_ERROR(need(value.is_array(), "must be an array"));
+    for (const JsonValue& part : *value.AsArray()) pending.push_back(&part);
+  } else if (keyword == "anyOf" || keyword == "oneOf") {
+    RETURN_IF_ERROR(need(value.is_array() && value.size() > 0, "must be an array of schemas"));
+    merged.choices.emplace_back(&value, keyword == "oneOf" && value.size() > 1);
+  } else if (keyword == "propertyNames") {
+    RETURN_IF_ERROR(need(IsSchema(value), "must be a schema"));
+    if (!IsTrue(value)) merged.names.push_back(&value);
+  } else if (keyword == "uniqueItems") {
+    if (value.AsBool().value_or(false)) merged.unique_items = schema;
+  } else if (std::find(kUnsupported.begin(), kUnsupported.end(), keyword) != kUnsupported.end() &&
+             !IsTrue(value)) {
+    return Refuse(schema, keyword, "is not supported");
+  }
+  return {};
+}
+
+}  // namespace tokamak::grammar
