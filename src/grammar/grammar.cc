@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "grammar/automaton.h"
 #include "grammar/code_points.h"
+#include "grammar/json_schema.h"
 #include "grammar/regex.h"
 
 namespace tokamak {
@@ -38,6 +39,9 @@ Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec) {
       return grammar::RegexExpr(pool, spec.text);
     case GrammarSpec::Kind::kChoice:
       return ChoiceExpr(pool, spec.choices);
+    case GrammarSpec::Kind::kJsonObject:
+    case GrammarSpec::Kind::kJsonSchema:
+      return grammar::JsonSchemaExpr(pool, spec);
     default:
       return Unimplemented("this kind of grammar is not supported");
   }

@@ -1,0 +1,89 @@
+// Turns schemas into expressions.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json/json_value.h"
+#include "grammar/code_points.h"
+#include "grammar/expr.h"
+#include "grammar/json_merge.h"
+#include "tokamak/status.h"
+
+namespace tokamak::grammar {
+
+// White space, by where it stands.
+struct JsonSpace {
+  Expr inside = kEmpty;  // after an opening and before a closing bracket
+  Expr after_comma = kEmpty;
+  Expr after_colon = kEmpty;
+  Expr before_mark = kEmpty;  // before a comma or colon
+};
+
+class JsonCompiler {
+ public:
+  JsonCompiler(ExprPool& pool, const SchemaDocument& document, const JsonSpace& space);
+
+  // A value that fits all of `schemas`.
+  Result<Expr> Value(Schemas schemas);
+
+ private:
+  // What an object's member may be called, and what its value must fit.
+  struct Member {
+    std::string name;
+    Expr text = kNothing;  // name, colon and value
+    bool required = false;
+  };
+
+  Result<Expr> Build(const Schemas& schemas);
+  Result<Expr> Choice(const Schemas& schemas, const Merged& merged,
+                      std::vector<const JsonValue*> done);
+  Status CheckExclusive(const Schemas& schemas, const JsonValue* list);
+  Result<Expr> Typed(const Schemas& schemas, const Merged& merged);
+  Result<Expr> Values(const Schemas& schemas, const Merged& merged);
+  Result<Expr> String(const Merged& merged);
+  Result<Expr> StringContent(const Merged& merged);
+  Result<Expr> Array(const Schemas& schemas, const Merged& merged);
+  Result<Expr> Object(const Schemas& schemas, const Merged& merged);
+  Result<Expr> Pattern(const JsonValue* place, std::string_view pattern);
+  // The schemas for the value of a member `name`.
+  Schemas ForName(const Merged& merged, const std::string& name);
+  Result<std::vector<Member>> Members(const Merged& merged);
+  Result<Expr> Extra(const Merged& merged, const std::vector<Member>& members);
+  Result<Expr> Names(const Merged& merged);
+  Expr NotEmpty(Expr content);
+  Expr Sequence(const std::vector<Member>& members, Expr extra);
+  Result<Expr> CountedSequence(const Schemas& schemas, const Merged& merged,
+                               const std::vector<Member>& members, Expr extra);
+  Expr Literal(const JsonValue& value);
+  Expr TextLiteral(std::string_view text);
+  Expr MemberText(Expr name, Expr value);
+  Expr Bracketed(char open, Expr content, char close);
+  // Whether no value fits both. False also if that is not known.
+  Result<bool> Disjoint(Schemas a, Schemas b, int depth);
+  Result<bool> DisjointObjects(const Merged& left, const Merged& right, int depth);
+  Result<bool> DisjointStrings(const Merged& a, const Merged& b);
+  bool Matches(std::string_view pattern, std::string_view text);
+
+  ExprPool& pool_;
+  const SchemaDocument& document_;
+  const JsonSpace space_;
+  const Expr quote_, comma_, string_char_;
+  struct Known {
+    Expr expr = kNothing;
+    bool open = false;       // being compiled
+    bool recursive = false;  // was needed meanwhile
+  };
+  std::map<Schemas, Known> values_;
+  std::map<std::pair<std::string, std::string>, bool> matches_;
+  int depth_ = 0;
+  int work_ = 0;
+};
+
+// Any place in any document that every value fits.
+const JsonValue* TrueSchema();
+
+}  // namespace tokamak::grammar

@@ -1,0 +1,61 @@
+#include "grammar/json_schema.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "grammar/json_compiler.h"
+#include "grammar/json_merge.h"
+#include "grammar/regex.h"
+
+namespace tokamak::grammar {
+
+namespace {
+
+constexpr size_t kMaxBytes = 4 << 20;
+constexpr uint32_t kMaxIndent = 64;
+
+Result<JsonSpace> MakeSpace(ExprPool& pool, const GrammarSpec& spec) {
+  JsonSpace space;
+  switch (spec.whitespace) {
+    case GrammarSpec::Whitespace::kNone:
+      break;
+    case GrammarSpec::Whitespace::kJsonDumps: {
+      const Expr indent = pool.Repeat(pool.Or({pool.Byte(' '), pool.Byte('\t')}), 0, kMaxIndent);
+      space.inside = pool.Optional(pool.Or({pool.Byte(' '), pool.Concat(pool.Byte('\n'), indent)}));
+      space.after_comma = space.inside;
+      space.after_colon = pool.Optional(pool.Byte(' '));
+      break;
+    }
+    case GrammarSpec::Whitespace::kPattern: {
+      Result<Expr> pattern = RegexExpr(pool, spec.whitespace_pattern);
+      if (!pattern.ok()) return pattern.status().WithContext("white space");
+      // Anything else between the tokens of JSON would change their meaning.
+      ByteSet spaces{};
+      for (const char c : {' ', '\t', '\n', '\r'}) spaces[0] |= uint64_t{1} << c;
+      const Expr only = pool.And({*pattern, pool.Star(pool.Bytes(spaces))});
+      space = {only, only, only, only};
+      break;
+    }
+  }
+  return space;
+}
+
+}  // namespace
+
+Result<Expr> JsonSchemaExpr(ExprPool& pool, const GrammarSpec& spec) {
+  JsonValue schema(JsonValue::Object{{"type", JsonValue("object")}});
+  if (spec.kind == GrammarSpec::Kind::kJsonSchema) {
+    JsonError error;
+    std::optional<JsonValue> parsed = JsonValue::Parse(spec.text, {.max_bytes = kMaxBytes}, &error);
+    if (!parsed) {
+      return InvalidArgument("the schema is not JSON of at most 4 MiB (byte {})", error.byte);
+    }
+    schema = *std::move(parsed);
+  }
+  ASSIGN_OR_RETURN(const JsonSpace space, MakeSpace(pool, spec));
+  const SchemaDocument document(schema);
+  return JsonCompiler(pool, document, space).Value({&schema});
+}
+
+}  // namespace tokamak::grammar
