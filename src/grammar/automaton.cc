@@ -12,8 +12,8 @@ namespace grammar {
 
 namespace {
 
-constexpr uint64_t kWorkPerMask = 4'000'000;  // a few tenths of a second
-constexpr size_t kMaxBytes = 32 << 20;        // beyond the grammar's own
+constexpr uint64_t kWorkPerMask = 400'000;  // about 0.1 s
+constexpr size_t kMaxBytes = 32 << 20;      // beyond the grammar's own
 constexpr size_t kMaxMasks = 64;
 constexpr size_t kLongWalk = 1000;  // nodes; a shorter one costs less than a cached mask
 constexpr size_t kMaxPairs = 2000;  // of states, when texts are compared

@@ -168,20 +168,33 @@ bool CodePoints::Contains(uint32_t code_point) const {
   });
 }
 
+namespace {
+
+// The code points of each of utf8proc's categories.
+std::array<CodePoints, 30> MakeCategories() {
+  std::array<CodePoints, 30> result;
+  uint32_t start = 0;
+  int last = utf8proc_category(0);
+  for (uint32_t c = 1; c <= 0x110000; ++c) {
+    const int category = c < 0x110000 ? utf8proc_category(static_cast<int32_t>(c)) : -1;
+    if (category == last) continue;
+    result[static_cast<size_t>(last)].Add(start, c - 1);
+    start = c;
+    last = category;
+  }
+  return result;
+}
+
+}  // namespace
+
 CodePoints UnicodeCategory(std::string_view name) {
+  static const auto* const kCategories = new std::array<CodePoints, 30>(MakeCategories());
+  static constexpr std::string_view kNames =
+      "CnLuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCo";
   CodePoints result;
   if (name.empty() || name.size() > 2) return result;
-  std::array<bool, 64> wanted{};
-  bool known = false;
-  for (int category = 0; category < 30; ++category) {
-    static constexpr std::string_view kNames =
-        "CnLuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCo";
-    wanted[category] = kNames.substr(2 * category, 2).starts_with(name);
-    known |= wanted[category];
-  }
-  if (!known) return result;
-  for (int32_t c = 0; c <= 0x10FFFF; ++c) {
-    if (wanted[utf8proc_category(c)]) result.Add(c, c);
+  for (size_t category = 0; category < kCategories->size(); ++category) {
+    if (kNames.substr(2 * category, 2).starts_with(name)) result.Add((*kCategories)[category]);
   }
   result.Normalize();
   return result;

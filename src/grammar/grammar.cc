@@ -1,11 +1,15 @@
 #include "grammar/grammar.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "grammar/automaton.h"
 #include "grammar/code_points.h"
+#include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
 
@@ -17,7 +21,7 @@ using grammar::CodePoints;
 using grammar::Expr;
 using grammar::ExprPool;
 
-constexpr uint64_t kCompileWork = 1'000'000;
+constexpr uint64_t kCompileWork = 500'000;   // about 0.1 s
 constexpr size_t kMaxChoiceBytes = 1 << 20;  // of all choices together
 
 Result<Expr> ChoiceExpr(ExprPool& pool, const std::vector<std::string>& choices) {
@@ -33,6 +37,47 @@ Result<Expr> ChoiceExpr(ExprPool& pool, const std::vector<std::string>& choices)
   return pool.Or(std::move(terms));
 }
 
+Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec);
+
+// Free text is what does not contain a trigger.
+Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec) {
+  if (spec.tags.empty()) return InvalidArgument("tags: at least one is needed");
+  std::vector<Expr> tags, triggers;
+  for (const std::string& trigger : spec.triggers) {
+    if (trigger.empty()) return InvalidArgument("triggers: one is empty");
+    triggers.push_back(pool.Literal(trigger));
+  }
+  for (size_t i = 0; i < spec.tags.size(); ++i) {
+    const GrammarTag& tag = spec.tags[i];
+    const bool triggered = spec.triggers.empty()
+                               ? !tag.begin.empty()
+                               : std::any_of(spec.triggers.begin(), spec.triggers.end(),
+                                             [&](const std::string& trigger) {
+                                               return tag.begin.starts_with(trigger);
+                                             });
+    if (!triggered && !spec.at_least_one) {
+      return InvalidArgument("tags[{}].begin: must start with a trigger, and not be empty", i);
+    }
+    if (tag.content == nullptr || tag.content->kind == GrammarSpec::Kind::kTags) {
+      return InvalidArgument("tags[{}].content: must be a grammar without tags of its own", i);
+    }
+    if (spec.triggers.empty()) triggers.push_back(pool.Literal(tag.begin));
+    Result<Expr> content = Compile(pool, *tag.content);
+    if (!content.ok()) return content.status().WithContext(fmt::format("tags[{}].content", i));
+    tags.push_back(pool.Concat({pool.Literal(tag.begin), *content, pool.Literal(tag.end)}));
+  }
+  const Expr tag = pool.Or(std::move(tags));
+  if (spec.at_least_one) {
+    return spec.stop_after_first
+               ? tag
+               : pool.Concat(tag, pool.Star(pool.Concat(pool.Literal(spec.separator), tag)));
+  }
+  const Expr any = pool.Anything();
+  const Expr free = pool.Not(pool.Concat({any, pool.Or(std::move(triggers)), any}));
+  return spec.stop_after_first ? pool.Concat(free, pool.Optional(tag))
+                               : pool.Concat(free, pool.Star(pool.Concat(tag, free)));
+}
+
 Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec) {
   switch (spec.kind) {
     case GrammarSpec::Kind::kRegex:
@@ -42,9 +87,12 @@ Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec) {
     case GrammarSpec::Kind::kJsonObject:
     case GrammarSpec::Kind::kJsonSchema:
       return grammar::JsonSchemaExpr(pool, spec);
-    default:
-      return Unimplemented("this kind of grammar is not supported");
+    case GrammarSpec::Kind::kGbnf:
+      return grammar::GbnfExpr(pool, spec.text);
+    case GrammarSpec::Kind::kTags:
+      return TagsExpr(pool, spec);
   }
+  return InvalidArgument("unknown kind of grammar");
 }
 
 }  // namespace

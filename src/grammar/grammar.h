@@ -51,9 +51,9 @@ struct GrammarSpec {
   std::vector<GrammarTag> tags = {};
   // Only tags that begin with a trigger may be written after it. Empty: each tag's `begin` is one.
   std::vector<std::string> triggers = {};
-  bool at_least_one = false;      // starts with a tag, without free text before it
+  bool at_least_one = false;      // no free text: a tag, then any number of `separator` and a tag
   bool stop_after_first = false;  // ends after the first tag
-  std::string separator = {};     // if at_least_one: stands between tags instead of free text
+  std::string separator = {};
 };
 
 // Immutable apart from caches that it guards, so threads may share it.

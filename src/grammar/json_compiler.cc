@@ -15,7 +15,8 @@ namespace tokamak::grammar {
 namespace {
 
 constexpr int kMaxNesting = 200;
-constexpr int kMaxWork = 20000;  // schemas compiled or compared
+constexpr size_t kMaxWork = 50000;   // schemas merged, however often
+constexpr size_t kStringWork = 300;  // for two schemas of strings that are compared
 constexpr uint16_t kMaxInlineDepth = 100;
 constexpr int kDisjointDepth = 3;  // how deep a difference between alternatives may be
 constexpr size_t kMaxAlternatives = 1000;
@@ -46,9 +47,7 @@ Result<Expr> JsonCompiler::Value(Schemas schemas) {
     known->second.recursive |= known->second.open;
     return known->second.expr;
   }
-  if (depth_ >= kMaxNesting || ++work_ > kMaxWork) {
-    return document_.Refuse(schemas[0], "", "nested too deeply or combined too often");
-  }
+  if (depth_ >= kMaxNesting) return document_.Refuse(schemas[0], "", "is nested too deeply");
   const Expr rule = pool_.NewRule();
   Known& entry = values_[schemas];  // stays where it is while others are added
   entry = {rule, true, false};
@@ -62,9 +61,18 @@ Result<Expr> JsonCompiler::Value(Schemas schemas) {
   return entry.expr;
 }
 
+Result<Merged> JsonCompiler::Merge(const Schemas& schemas) {
+  Result<Merged> merged = document_.Merge(schemas);
+  if (merged.ok()) work_ += merged->schemas;
+  if (work_ > kMaxWork) {
+    return document_.Refuse(schemas[0], "", "makes the schema too large; simplify it");
+  }
+  return merged;
+}
+
 Result<Expr> JsonCompiler::Build(const Schemas& schemas) {
   if (pool_.trouble() != ExprPool::Trouble::kNone) return kNothing;
-  ASSIGN_OR_RETURN(const Merged merged, document_.Merge(schemas));
+  ASSIGN_OR_RETURN(const Merged merged, Merge(schemas));
   if (merged.types == 0) return kNothing;
   return merged.choices.empty() ? Typed(schemas, merged) : Choice(schemas, merged, {});
 }
@@ -93,13 +101,15 @@ Status JsonCompiler::CheckExclusive(const Schemas& schemas, const JsonValue* lis
 // `done` are the lists of which `schemas` has an alternative already.
 Result<Expr> JsonCompiler::Choice(const Schemas& schemas, const Merged& merged,
                                   std::vector<const JsonValue*> done) {
+  if (done.size() > static_cast<size_t>(kMaxNesting))
+    return document_.Refuse(schemas[0], "", "is nested too deeply");
   for (const auto& [list, exactly_one] : merged.choices) done.push_back(list);
   std::vector<Schemas> combined = {schemas};
   for (const auto& [list, exactly_one] : merged.choices) {
     if (exactly_one) RETURN_IF_ERROR(CheckExclusive(schemas, list));
     std::vector<Schemas> next;
     for (const JsonValue& alternative : *list->AsArray()) {
-      ASSIGN_OR_RETURN(const Merged alone, document_.Merge({&alternative}));
+      ASSIGN_OR_RETURN(const Merged alone, Merge({&alternative}));
       for (const auto& [inner, unused] : alone.choices) {
         if (std::find(done.begin(), done.end(), inner) == done.end()) continue;
         return document_.Refuse(&alternative, "", "refers to the list that it is part of");
@@ -117,8 +127,7 @@ Result<Expr> JsonCompiler::Choice(const Schemas& schemas, const Merged& merged,
   }
   std::vector<Expr> terms;
   for (const Schemas& all : combined) {
-    if (++work_ > kMaxWork) return document_.Refuse(all[0], "", "combined too often");
-    ASSIGN_OR_RETURN(Merged part, document_.Merge(all));
+    ASSIGN_OR_RETURN(Merged part, Merge(all));
     std::erase_if(part.choices, [&](const auto& choice) {
       return std::find(done.begin(), done.end(), choice.first) != done.end();
     });
@@ -367,7 +376,7 @@ bool JsonCompiler::Matches(std::string_view pattern, std::string_view text) {
 }
 
 Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
-  work_ += 20;
+  work_ += kStringWork;
   ExprPool pool;
   pool.Allow(kMatchWork);
   JsonCompiler other(pool, document_, space_);
@@ -412,9 +421,8 @@ Result<bool> JsonCompiler::DisjointObjects(const Merged& left, const Merged& rig
 }
 
 Result<bool> JsonCompiler::Disjoint(Schemas a, Schemas b, int depth) {
-  if (++work_ > kMaxWork) return document_.Refuse(a[0], "", "combined too often");
-  ASSIGN_OR_RETURN(const Merged left, document_.Merge(a));
-  ASSIGN_OR_RETURN(const Merged right, document_.Merge(b));
+  ASSIGN_OR_RETURN(const Merged left, Merge(a));
+  ASSIGN_OR_RETURN(const Merged right, Merge(b));
   const uint8_t types = left.types & right.types;
   if (types == 0) return true;
   if (left.values && right.values) {

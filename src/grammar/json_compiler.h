@@ -38,6 +38,7 @@ class JsonCompiler {
     bool required = false;
   };
 
+  Result<Merged> Merge(const Schemas& schemas);
   Result<Expr> Build(const Schemas& schemas);
   Result<Expr> Choice(const Schemas& schemas, const Merged& merged,
                       std::vector<const JsonValue*> done);
@@ -80,7 +81,7 @@ class JsonCompiler {
   std::map<Schemas, Known> values_;
   std::map<std::pair<std::string, std::string>, bool> matches_;
   int depth_ = 0;
-  int work_ = 0;
+  size_t work_ = 0;
 };
 
 // Any place in any document that every value fits.

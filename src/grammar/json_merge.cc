@@ -11,7 +11,7 @@ namespace tokamak::grammar {
 
 namespace {
 
-constexpr size_t kMaxMerged = 10000;  // schemas that hold together
+constexpr size_t kMaxMerged = 1000;  // schemas that hold together
 
 // Keywords that restrict values in ways that an automaton over the text does not follow.
 constexpr std::array<std::string_view, 14> kUnsupported = {
@@ -185,9 +185,10 @@ Result<Merged> SchemaDocument::Merge(const Schemas& schemas) const {
       }
     }
     if (pending.size() > kMaxMerged) {
-      return Refuse(pending[0], "", "combines more than 10,000 schemas");
+      return Refuse(pending[0], "", "combines more than 1,000 schemas");
     }
   }
+  merged.schemas = pending.size();
   return merged;
 }
 

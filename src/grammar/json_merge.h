@@ -42,6 +42,7 @@ struct ArrayRules {
 };
 
 struct Merged {
+  size_t schemas = 0;  // number of those that were merged
   uint8_t types = kAllTypes;
   std::optional<std::vector<const JsonValue*>> values;  // of enum and const
   NumberLimits numbers;

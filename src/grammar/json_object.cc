@@ -70,7 +70,7 @@ Result<std::vector<JsonCompiler::Member>> JsonCompiler::Members(const Merged& me
 
 // What "propertyNames" allows.
 Result<Expr> JsonCompiler::Names(const Merged& merged) {
-  ASSIGN_OR_RETURN(const Merged names, document_.Merge(merged.names));
+  ASSIGN_OR_RETURN(const Merged names, Merge(merged.names));
   if (!names.choices.empty()) {
     return document_.Refuse(merged.names[0], "", "alternatives for names are not supported");
   }
@@ -97,6 +97,9 @@ Result<Expr> JsonCompiler::Extra(const Merged& merged, const std::vector<Member>
   std::vector<Expr> pattern_exprs;
   for (const ObjectRules& object : merged.objects) {
     if (object.patterns == nullptr) continue;
+    if (object.patterns->size() > kMaxPatterns) {
+      return document_.Refuse(object.patterns, "", "more than 100 patterns are not supported");
+    }
     for (const auto& [pattern, schema] : *object.patterns->AsObject()) {
       const auto same = [&name = pattern](const std::string* other) { return *other == name; };
       if (std::any_of(patterns.begin(), patterns.end(), same)) continue;
@@ -104,9 +107,6 @@ Result<Expr> JsonCompiler::Extra(const Merged& merged, const std::vector<Member>
       patterns.push_back(&pattern);
       pattern_exprs.push_back(expr);
     }
-  }
-  if (patterns.size() > kMaxPatterns) {
-    return document_.Refuse(merged.objects[0].patterns, "", "too many patterns");
   }
   std::vector<Expr> known;
   for (const Member& member : members) known.push_back(TextLiteral(member.name));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include <optional>
 #include <utility>
@@ -72,7 +73,13 @@ class Parser {
   }
   bool AtEnd() const { return at_ >= text_.size(); }
 
-  Expr Character(const CodePoints& set) { return character_(set); }
+  // Large sets cost much more than one character; a pattern often has the same one again.
+  Expr Character(const CodePoints& set) {
+    if (set.ranges().size() < 2) return character_(set);
+    const auto [known, added] = characters_.try_emplace(set.ranges(), kNothing);
+    if (added) known->second = character_(set);
+    return known->second;
+  }
   Anchored Free(Expr expr) {
     Anchored result;
     result.at[0][0] = expr;
@@ -284,6 +291,7 @@ class Parser {
   const std::string_view text_;
   const RegexOptions options_;
   const FunctionRef<Expr(const CodePoints&)> character_;
+  std::map<std::vector<std::pair<uint32_t, uint32_t>>, Expr> characters_;
   size_t at_ = 0;
   Status status_;
 };
