@@ -1,0 +1,103 @@
+// Follows given tokens through given JSON schemas and prints times, for bench/compare_grammars.py.
+//
+// grammar_probe VOCABULARY [MASKS]: the file VOCABULARY has the number of tokens, then each token's
+// size and bytes (uint32, this machine's order). Each line of the input is {"schema": text,
+// "tokens": [id, ...], "whitespace": pattern}; each line of the output has "error", or the times of
+// compiling and of each mask in microseconds and the number of tokens that were allowed. Masks are
+// appended to MASKS.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json/json_value.h"
+#include "grammar/grammar.h"
+
+namespace {
+
+using namespace tokamak;
+
+double Microseconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - since)
+      .count();
+}
+
+std::vector<std::string> ReadTokens(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  const auto number = [&] {
+    uint32_t value = 0;
+    file.read(reinterpret_cast<char*>(&value), sizeof(value));
+    return value;
+  };
+  std::vector<std::string> tokens(number());
+  for (std::string& token : tokens) {
+    token.resize(number());
+    file.read(token.data(), static_cast<std::streamsize>(token.size()));
+  }
+  return tokens;
+}
+
+JsonValue Follow(const JsonValue& request, const std::shared_ptr<const Vocabulary>& vocabulary,
+                 std::ofstream& masks) {
+  JsonValue answer;
+  GrammarSpec spec;
+  spec.kind = GrammarSpec::Kind::kJsonSchema;
+  spec.text = *request.Find("schema")->AsString();
+  if (const JsonValue* pattern = request.Find("whitespace")) {
+    spec.whitespace = GrammarSpec::Whitespace::kPattern;
+    spec.whitespace_pattern = *pattern->AsString();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto grammar = CompileGrammar(spec);
+  const double compile = Microseconds(start);
+  if (!grammar.ok()) {
+    answer.Set("error", std::string(grammar.status().message()));
+    return answer;
+  }
+  Matcher matcher(*grammar, vocabulary);
+  std::vector<uint32_t> mask((vocabulary->size() + 31) / 32);
+  JsonValue::Array times;
+  size_t taken = 0;
+  for (const JsonValue& token : *request.Find("tokens")->AsArray()) {
+    const auto before = std::chrono::steady_clock::now();
+    const Status status = matcher.FillMask(mask);
+    times.emplace_back(Microseconds(times.empty() ? start : before));
+    masks.write(reinterpret_cast<const char*>(mask.data()),
+                static_cast<std::streamsize>(mask.size() * sizeof(uint32_t)));
+    if (!status.ok() || !matcher.Accept(static_cast<int32_t>(*token.AsInt()))) break;
+    ++taken;
+  }
+  answer.Set("compile_us", compile);
+  answer.Set("mask_us", std::move(times));  // the first one includes compiling
+  answer.Set("taken", static_cast<int64_t>(taken));
+  answer.Set("complete", matcher.complete());
+  answer.Set("bytes", static_cast<int64_t>((*grammar)->bytes()));
+  return answer;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: grammar_probe VOCABULARY [MASKS]\n");
+    return 2;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto vocabulary = Vocabulary::Make(ReadTokens(argv[1]));
+  fmt::print(stderr, "vocabulary: {} tokens, {} bytes, {:.0f} ms\n", vocabulary->size(),
+             vocabulary->bytes(), Microseconds(start) / 1000);
+  std::ofstream masks;
+  if (argc > 2) masks.open(argv[2], std::ios::binary);
+  for (std::string line; std::getline(std::cin, line);) {
+    const std::optional<JsonValue> request = JsonValue::Parse(line, {});
+    if (!request) return 1;
+    fmt::print("{}\n", Follow(*request, vocabulary, masks).Dump());
+  }
+  return 0;
+}
