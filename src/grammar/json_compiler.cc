@@ -379,7 +379,7 @@ Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
   work_ += kStringWork;
   ExprPool pool;
   pool.Allow(kMatchWork);
-  JsonCompiler other(pool, document_, space_);
+  JsonCompiler other(pool, document_, JsonSpace());  // expressions belong to one pool
   std::vector<Expr> terms;
   for (const Merged* merged : {&a, &b}) {
     ASSIGN_OR_RETURN(const Expr content, other.StringContent(*merged));

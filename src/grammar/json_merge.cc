@@ -175,9 +175,10 @@ Result<Merged> SchemaDocument::Merge(const Schemas& schemas) const {
   for (size_t i = 0; i < pending.size() && merged.types != 0; ++i) {
     Schemas more;
     RETURN_IF_ERROR(Add(pending[i], merged, more));
+    size_t next = i + 1;  // depth first, so that properties keep their order
     for (const JsonValue* schema : more) {
       if (source.try_emplace(schema, pending[i]).second) {
-        pending.push_back(schema);
+        pending.insert(pending.begin() + static_cast<ptrdiff_t>(next++), schema);
         continue;
       }
       for (const JsonValue* from = pending[i]; from != nullptr; from = source[from]) {
