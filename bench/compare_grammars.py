@@ -137,7 +137,7 @@ def main():
     at, shown, equal, fewer, more = 0, 0, 0, 0, 0
     mask_times, first_times = ([], []), ([], [])
     for name, line, (tokens, masks, times), error in zip(
-            names, output.stdout.splitlines(), theirs, errors):
+            names, output.stdout.split('\n'), theirs, errors):
         answer = json.loads(line)
         if 'error' in answer:
             print(f'{name}: tokamak refuses: {answer["error"][:150]}')

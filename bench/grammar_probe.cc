@@ -1,4 +1,5 @@
-// Follows given tokens through given JSON schemas and prints times, for bench/compare_grammars.py.
+// Follows given tokens through given JSON schemas and prints times, for bench/compare_grammars.py;
+// or draws answers at random, for tests/golden/check_random_answers.py.
 //
 // grammar_probe VOCABULARY [MASKS]: the file VOCABULARY has the number of tokens, then each token's
 // size and bytes (uint32, this machine's order). Each line of the input is {"schema": text,
@@ -13,6 +14,7 @@
 #include <iostream>
 #include <iterator>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -81,6 +83,52 @@ JsonValue Follow(const JsonValue& request, const std::shared_ptr<const Vocabular
   return answer;
 }
 
+// An answer drawn from the masks. Tokens of one character that end something are drawn more often,
+// so that answers end.
+std::optional<std::string> Draw(Matcher& matcher, const std::vector<std::string>& tokens,
+                                std::mt19937& random) {
+  constexpr int kMaxTokens = 500, kLong = 40;
+  std::string text;
+  std::vector<uint32_t> mask((tokens.size() + 31) / 32);
+  for (int i = 0; i < kMaxTokens; ++i) {
+    if (matcher.complete() && (matcher.finished() || i > kLong || random() % 3 == 0)) return text;
+    if (!matcher.FillMask(mask).ok()) return std::nullopt;
+    std::vector<int32_t> allowed, ends;
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      if ((mask[t / 32] >> (t % 32) & 1) == 0) continue;
+      allowed.push_back(static_cast<int32_t>(t));
+      if (tokens[t].find_first_not_of("\"]}0") == std::string::npos) ends.push_back(allowed.back());
+    }
+    if (allowed.empty()) return std::nullopt;
+    const bool end = !ends.empty() && (i > kLong || random() % 2 == 0);
+    const std::vector<int32_t>& from = end ? ends : allowed;
+    const int32_t token = from[random() % from.size()];
+    if (!matcher.Accept(token)) return std::nullopt;
+    text += tokens[static_cast<size_t>(token)];
+  }
+  return std::nullopt;
+}
+
+JsonValue DrawAnswers(const JsonValue& request, const std::vector<std::string>& tokens,
+                      const std::shared_ptr<const Vocabulary>& vocabulary, std::mt19937& random) {
+  JsonValue answer;
+  GrammarSpec spec;
+  spec.kind = GrammarSpec::Kind::kJsonSchema;
+  spec.text = *request.Find("schema")->AsString();
+  const auto grammar = CompileGrammar(spec);
+  if (!grammar.ok()) {
+    answer.Set("error", std::string(grammar.status().message()));
+    return answer;
+  }
+  JsonValue::Array answers;
+  for (int64_t i = 0; i < *request.Find("draw")->AsInt(); ++i) {
+    Matcher matcher(*grammar, vocabulary);
+    if (auto text = Draw(matcher, tokens, random)) answers.emplace_back(*std::move(text));
+  }
+  answer.Set("answers", std::move(answers));
+  return answer;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -89,15 +137,19 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto start = std::chrono::steady_clock::now();
-  const auto vocabulary = Vocabulary::Make(ReadTokens(argv[1]));
+  const std::vector<std::string> tokens = ReadTokens(argv[1]);
+  const auto vocabulary = Vocabulary::Make(tokens);
   fmt::print(stderr, "vocabulary: {} tokens, {} bytes, {:.0f} ms\n", vocabulary->size(),
              vocabulary->bytes(), Microseconds(start) / 1000);
+  std::mt19937 random(1);
   std::ofstream masks;
   if (argc > 2) masks.open(argv[2], std::ios::binary);
   for (std::string line; std::getline(std::cin, line);) {
     const std::optional<JsonValue> request = JsonValue::Parse(line, {});
     if (!request) return 1;
-    fmt::print("{}\n", Follow(*request, vocabulary, masks).Dump());
+    const bool draw = request->Find("draw") != nullptr;
+    fmt::print("{}\n", draw ? DrawAnswers(*request, tokens, vocabulary, random).Dump()
+                            : Follow(*request, vocabulary, masks).Dump());
   }
   return 0;
 }

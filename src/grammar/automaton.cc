@@ -172,18 +172,19 @@ void Grammar::Impl::GiveBack(std::unique_ptr<grammar::Automaton> automaton) {
 }
 
 struct Matcher::State {
+  State(std::shared_ptr<const Grammar> from, std::unique_ptr<grammar::Automaton> borrowed)
+      : grammar(std::move(from)), automaton(std::move(borrowed)), now(automaton->start()) {}
+  ~State() { grammar->impl().GiveBack(std::move(automaton)); }
+
   std::shared_ptr<const Grammar> grammar;
   std::unique_ptr<grammar::Automaton> automaton;
   grammar::Expr now;
-
-  ~State() { grammar->impl().GiveBack(std::move(automaton)); }
 };
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar,
                  std::shared_ptr<const Vocabulary> vocabulary) {
   auto automaton = grammar->impl().Borrow(std::move(vocabulary));
-  const grammar::Expr start = automaton->start();
-  state_.reset(new State{std::move(grammar), std::move(automaton), start});
+  state_ = std::make_unique<State>(std::move(grammar), std::move(automaton));
 }
 Matcher::~Matcher() = default;
 Matcher::Matcher(Matcher&&) noexcept = default;

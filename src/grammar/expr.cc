@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -176,7 +177,10 @@ void ExprPool::MergeRepeats(std::vector<Expr>& terms) {
     uint32_t inner;
     Expr tail;
     uint32_t min, max;
-    auto operator<=>(const Counted&) const = default;
+    bool operator<(const Counted& other) const {
+      return std::tie(inner, tail, min, max) <
+             std::tie(other.inner, other.tail, other.min, other.max);
+    }
   };
   std::vector<Counted> counted;
   const auto repeat_of = [&](Expr term) -> const ExprNode* {
@@ -276,7 +280,7 @@ Expr ExprPool::Or(std::vector<Expr> given, int depth) {
   return terms.size() == 1 ? terms[0] : AddList(Op::kOr, terms);
 }
 
-Expr ExprPool::And(std::vector<Expr> given) {
+Expr ExprPool::And(const std::vector<Expr>& given) {
   std::vector<Expr> terms;
   FlattenInto(Op::kAnd, given, terms);
   if (!Spend(terms.size())) return kNothing;
@@ -431,7 +435,7 @@ Expr ExprPool::DeriveAnd(Expr expr, uint8_t byte_class) {
     terms.push_back(Derive(operands_[node.a + i], byte_class));
     if (terms.back() == kNothing) return kNothing;
   }
-  return And(std::move(terms));
+  return And(terms);
 }
 
 // Whether a conjunction matches any text: a search for a derivative that matches the empty one.

@@ -62,7 +62,7 @@ class ExprPool {
   Expr Concat(Expr head, Expr tail);
   Expr Concat(std::initializer_list<Expr> parts);
   Expr Or(std::vector<Expr> terms) { return Or(std::move(terms), 0); }
-  Expr And(std::vector<Expr> terms);
+  Expr And(const std::vector<Expr>& terms);
   Expr Not(Expr inner);
   Expr Repeat(Expr inner, uint32_t min, uint32_t max);
   Expr Optional(Expr inner) { return Repeat(inner, 0, 1); }

@@ -135,7 +135,7 @@ Expr ExprPool::Rebuild(const ExprNode& node, const ExprPool& from, Map&& map) {
     case Op::kAnd: {
       std::vector<Expr> terms;
       for (uint32_t i = 0; i < node.b; ++i) terms.push_back(map(from.operands_[node.a + i]));
-      return node.op == Op::kOr ? Or(std::move(terms)) : And(std::move(terms));
+      return node.op == Op::kOr ? Or(std::move(terms)) : And(terms);
     }
     case Op::kNot:
       return Not(map(static_cast<Expr>(node.a)));

@@ -296,7 +296,7 @@ Result<Expr> JsonCompiler::StringContent(const Merged& merged) {
   for (const JsonValue* text : merged.forbidden) {
     terms.push_back(pool_.Not(TextLiteral(*text->AsString())));
   }
-  return pool_.And(std::move(terms));
+  return pool_.And(terms);
 }
 
 Result<Expr> JsonCompiler::String(const Merged& merged) {
@@ -391,7 +391,7 @@ Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
     }
     terms.push_back(pool.Or(std::move(texts)));
   }
-  const Expr both = pool.And(std::move(terms));
+  const Expr both = pool.And(terms);
   Expr left_recursive = -1;
   const bool empty = pool.Seal(both, left_recursive) == kNothing;
   return empty && pool.trouble() == ExprPool::Trouble::kNone;

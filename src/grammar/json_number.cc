@@ -207,7 +207,7 @@ std::optional<Expr> NumberExpr(ExprPool& pool, const NumberLimits& limits, bool 
     std::vector<Expr> terms = {shape};
     if (low) terms.push_back(Beyond(pool, *low, true, low_excluded));
     if (high) terms.push_back(Beyond(pool, *high, false, high_excluded));
-    return pool.And(std::move(terms));
+    return pool.And(terms);
   };
   std::vector<Expr> parts;
   if (!limits.max || !limits.max->negative) {

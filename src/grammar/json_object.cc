@@ -87,7 +87,7 @@ Result<Expr> JsonCompiler::Names(const Merged& merged) {
     }
     terms.push_back(pool_.Or(std::move(texts)));
   }
-  return pool_.And(std::move(terms));
+  return pool_.And(terms);
 }
 
 // A member with any other name. For each set of patterns that a name may match there is a language
@@ -139,7 +139,7 @@ Result<Expr> JsonCompiler::Extra(const Merged& merged, const std::vector<Member>
     for (size_t i = 0; i < patterns.size(); ++i) {
       name.push_back(chosen[i] ? pattern_exprs[i] : pool_.Not(pattern_exprs[i]));
     }
-    terms.push_back(MemberText(pool_.And(std::move(name)), value));
+    terms.push_back(MemberText(pool_.And(name), value));
     return {};
   };
   if (patterns.size() <= kMaxCombinedPatterns) {
