@@ -420,7 +420,7 @@ Result<bool> JsonCompiler::DisjointObjects(const Merged& left, const Merged& rig
   return false;
 }
 
-Result<bool> JsonCompiler::Disjoint(Schemas a, Schemas b, int depth) {
+Result<bool> JsonCompiler::Disjoint(const Schemas& a, const Schemas& b, int depth) {
   ASSIGN_OR_RETURN(const Merged left, Merge(a));
   ASSIGN_OR_RETURN(const Merged right, Merge(b));
   const uint8_t types = left.types & right.types;

@@ -64,7 +64,7 @@ class JsonCompiler {
   Expr MemberText(Expr name, Expr value);
   Expr Bracketed(char open, Expr content, char close);
   // Whether no value fits both. False also if that is not known.
-  Result<bool> Disjoint(Schemas a, Schemas b, int depth);
+  Result<bool> Disjoint(const Schemas& a, const Schemas& b, int depth);
   Result<bool> DisjointObjects(const Merged& left, const Merged& right, int depth);
   Result<bool> DisjointStrings(const Merged& a, const Merged& b);
   bool Matches(std::string_view pattern, std::string_view text);
