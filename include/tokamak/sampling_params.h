@@ -11,9 +11,59 @@
 
 namespace tokamak {
 
-// Applied to the logits in this order: logit_bias; repetition, presence and frequency penalties;
-// min_tokens; temperature; then top_k, typical_p, top_p and min_p on the resulting distribution;
-// then one draw.
+// The form that the generated text must have. Every token is drawn from those that keep the text
+// within it, and end tokens are drawn only where the text is complete. If nothing more may follow,
+// generation ends there, whatever min_tokens and ignore_eos say. Generation that ends at max_tokens
+// may leave the text incomplete; its FinishReason is kLength.
+struct StructuredOutput {
+  enum class Kind : uint8_t {
+    kJsonObject,  // any JSON object
+    kJsonSchema,  // JSON that is valid under the schema in `text`
+    kRegex,       // a match of the ECMAScript regular expression in `text`
+    kChoice,      // one of `choices`
+    kGrammar,     // a sentence of the grammar in `text`, written in llama.cpp's GBNF
+    kTags,        // free text with parts that follow `tags`, such as tool calls
+  };
+  Kind kind = Kind::kJsonObject;
+  std::string text = {};
+  std::vector<std::string> choices = {};
+  // Regular expression for the white space between the tokens of JSON. Absent: none but what
+  // Python's json.dumps writes, with or without indent.
+  std::optional<std::string> whitespace_pattern = {};
+
+  // kTags: where the text contains `begin`, JSON that is valid under `schema` follows, then `end`.
+  struct Tag {
+    std::string begin = {};
+    std::string schema = {};
+    std::string end = {};
+
+    friend bool operator==(const Tag&, const Tag&) = default;
+  };
+  std::vector<Tag> tags = {};
+  // After one of these, only tags that begin with it may be written. Empty: after the `begin` of
+  // each tag.
+  std::vector<std::string> triggers = {};
+  bool starts_with_tag = false;  // no free text comes before the first tag
+  bool ends_after_tag = false;   // the text ends after the first tag
+  std::string separator = {};    // with starts_with_tag: stands between tags, without free text
+
+  // Lets the model reason before the answer. Text from `open` to `close` is free; with `begun` the
+  // prompt has already opened it. The markers may be special tokens.
+  struct Reasoning {
+    std::string open = {};
+    std::string close = {};
+    bool begun = false;
+
+    friend bool operator==(const Reasoning&, const Reasoning&) = default;
+  };
+  std::optional<Reasoning> reasoning = {};
+
+  friend bool operator==(const StructuredOutput&, const StructuredOutput&) = default;
+};
+
+// Applied to the logits in this order: structured_output; logit_bias; repetition, presence and
+// frequency penalties; min_tokens; temperature; then top_k, typical_p, top_p and min_p on the
+// resulting distribution; then one draw.
 struct SamplingParams {
   float temperature = 1.0f;         // >= 0; 0 is greedy (lowest id on ties)
   int32_t top_k = 0;                // >= 0; keep the k most likely tokens; 0 is off
@@ -37,6 +87,7 @@ struct SamplingParams {
   std::vector<int32_t> shown_special_tokens = {};
   std::optional<int32_t> logprobs = {};         // [0, 20] alternatives for each generated token
   std::optional<int32_t> prompt_logprobs = {};  // [0, 20] alternatives for each prompt token
+  std::optional<StructuredOutput> structured_output = {};  // absent: any text
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/text_decoder.h"
+#include "engine/token_constraint.h"
 #include "step/step_input.h"
 #include "tokamak/request.h"
 
@@ -25,6 +26,8 @@ struct Arrival {
   std::string cache_root;
   // One per choice. If empty, chunks carry no text and stop strings are ignored.
   std::vector<std::unique_ptr<TextDecoder>> decoders;
+  // One per choice if sampling.structured_output is set, otherwise none.
+  std::vector<std::unique_ptr<TokenConstraint>> constraints;
   std::string label;  // for snapshots
   // When the caller submitted the request, for timings. If unset, the time when the core gets it.
   TimePoint submitted{};

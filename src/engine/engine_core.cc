@@ -179,6 +179,11 @@ Status EngineCore::Check(const Arrival& arrival) const {
     return InvalidArgument("decoders: must be {} (n) or none, got {}", arrival.sampling.n,
                            num_decoders);
   }
+  const size_t num_constraints = arrival.sampling.structured_output ? arrival.sampling.n : 0;
+  if (arrival.constraints.size() != num_constraints) {
+    return InvalidArgument("structured_output: needs {} constraints, got {}", num_constraints,
+                           arrival.constraints.size());
+  }
   const bool prompt_only = arrival.sampling.max_tokens == 0;
   const size_t least = arrival.prompt.size() + (prompt_only ? 0 : 1);
   if (least > static_cast<size_t>(options_.max_context)) {
@@ -207,6 +212,7 @@ Status EngineCore::Submit(Arrival arrival) {
 
 Status EngineCore::SubmitChecked(Arrival arrival) {
   CHECK(!arrival.prompt.empty() && arrival.sampling.n > 0);
+  CHECK(arrival.sampling.structured_output.has_value() == !arrival.constraints.empty());
   RETURN_IF_ERROR(CheckHealth());
   const auto same_id = [&](const Arrival& other) { return other.id == arrival.id; };
   if (requests_.contains(arrival.id) || std::any_of(arrivals_.begin(), arrivals_.end(), same_id)) {
@@ -257,6 +263,10 @@ void EngineCore::Admit(Arrival arrival) {
     sequence->max_length = MaxLength(arrival);
     sequence->wants_prompt_logprobs = choice == 0 && arrival.sampling.prompt_logprobs.has_value();
     if (!arrival.decoders.empty()) sequence->decoder = std::move(arrival.decoders[choice]);
+    if (!arrival.constraints.empty()) {
+      sequence->constraint = std::move(arrival.constraints[choice]);
+      request->eos_ids = arrival.eos_ids;
+    }
     request->choices.push_back(std::move(sequence));
   }
   request->num_unfinished = n;
@@ -268,6 +278,7 @@ void EngineCore::Admit(Arrival arrival) {
   request->sampling.stop_token_ids = std::move(end_ids);
   request->sampling.stop.clear();
   request->sampling.shown_special_tokens.clear();
+  request->sampling.structured_output.reset();
   RequestState* const state = request.get();
   requests_.emplace(state->id, std::move(request));
   counters_.prompt_tokens += state->usage.prompt_tokens;
@@ -341,7 +352,7 @@ bool EngineCore::SubmitNext() {
   StepInput input = Pack(schedule, &work);
   const uint64_t number = input.number;
   Status status = executor_->Submit(std::move(input));
-  if (status.ok()) status = executor_->Sample(number, {});
+  if (status.ok()) status = executor_->Sample(number, MakeMasks(schedule.rows));
   if (!status.ok()) {
     FailSteps(status, &schedule.rows);
     return true;

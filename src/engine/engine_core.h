@@ -139,6 +139,11 @@ class EngineCore {
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSequence PackAdmission(const ScheduledRow& row) const;
   void NoteScheduled(const Schedule& schedule);
+  // Makes the masks of the rows that sample under a constraint, while the forward pass runs. Ends a
+  // request that has no token to draw.
+  std::vector<TokenMask> MakeMasks(const std::vector<ScheduledRow>& rows);
+  Status FillMask(const Sequence& sequence, std::vector<uint32_t>* mask) const;
+  static Status NoTokenFits(const Sequence& sequence);
   void EndUnschedulable();
 
   void Retire(StepInFlight step, const StepOutput& output);

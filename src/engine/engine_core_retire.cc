@@ -112,8 +112,11 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
   --sequence->rows_in_flight;
   if (row.sample) --sequence->pending_tokens;
   if (sequence->state != SequenceState::kFinished) {
-    if (const Status status = HealthError(output.health, row.start + row.num_tokens - 1);
-        !status.ok()) {
+    Status status = HealthError(output.health, row.start + row.num_tokens - 1);
+    if (sequence->constraint && output.health == RowHealth::kNoCandidate) {
+      status = NoTokenFits(*sequence);
+    }
+    if (!status.ok()) {
       EndRequest(request, FinishReason::kError, status);
     } else {
       sequence->num_done += row.num_tokens;
@@ -162,6 +165,12 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const TokenLogprobs*
     Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
     return;
   }
+  if (sequence->constraint && !sequence->constraint->Accept(token)) {
+    const Status error =
+        Internal("token {} was drawn at position {}, but the structured output does not allow it",
+                 token, sequence->known());
+    return EndRequest(&request, FinishReason::kError, error);
+  }
   sequence->content.push_back(token);
   ++request.usage.completion_tokens;
   ++counters_.generated_tokens;
@@ -170,13 +179,16 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const TokenLogprobs*
   OutputChunk chunk = MakeChunk(sequence);
   chunk.token_ids.push_back(token);
   if (logprobs != nullptr) chunk.logprobs.push_back(*logprobs);
-  const bool stopped =
-      sequence->decoder && sequence->decoder->Append(token, before + 1 >= min_tokens, &chunk.text);
+  const bool may_stop =
+      before + 1 >= min_tokens && (!sequence->constraint || sequence->constraint->complete());
+  const bool stopped = sequence->decoder && sequence->decoder->Append(token, may_stop, &chunk.text);
+  const bool finished = sequence->constraint && sequence->constraint->finished();
   if (stopped) {
     Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
-  } else if (sequence->known() == sequence->max_length) {
+  } else if (finished || sequence->known() == sequence->max_length) {
     if (sequence->decoder) sequence->decoder->Flush(&chunk.text);
-    Finish(sequence, FinishReason::kLength, Status(), std::move(chunk));
+    Finish(sequence, finished ? FinishReason::kStop : FinishReason::kLength, Status(),
+           std::move(chunk));
   } else {
     Emit(sequence, std::move(chunk));
   }

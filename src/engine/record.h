@@ -21,7 +21,7 @@
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 4;
+inline constexpr int32_t kRecordVersion = 5;
 
 // The events of a record: its header, then the calls of the engine core in order. The clock
 // readings and executor calls of a Step follow its StepEvent.
@@ -33,7 +33,7 @@ struct RecordHeader {
   ExecutorLimits limits;
 };
 struct ArrivalEvent {
-  Arrival arrival;  // without decoders and callback
+  Arrival arrival;  // without decoders, constraints and callback
   bool has_decoders = false;
 };
 struct CancelEvent {

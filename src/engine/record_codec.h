@@ -170,10 +170,17 @@ void DistributionFields(auto& a, SamplingParams& v) {
   Fields(a, v.temperature, v.top_k, v.top_p, v.min_p, v.typical_p, v.repetition_penalty,
          v.presence_penalty, v.frequency_penalty, v.logit_bias);
 }
+void Field(auto& a, StructuredOutput::Reasoning& v) { Fields(a, v.open, v.close, v.begun); }
+void Field(auto& a, StructuredOutput::Tag& v) { Fields(a, v.begin, v.schema, v.end); }
+void Field(auto& a, StructuredOutput& v) {
+  Enum(a, v.kind, StructuredOutput::Kind::kTags);
+  Fields(a, v.text, v.choices, v.whitespace_pattern, v.tags, v.triggers, v.starts_with_tag,
+         v.ends_after_tag, v.separator, v.reasoning);
+}
 void Field(auto& a, SamplingParams& v) {
   DistributionFields(a, v);
   Fields(a, v.seed, v.n, v.max_tokens, v.min_tokens, v.stop, v.stop_token_ids, v.ignore_eos,
-         v.shown_special_tokens, v.logprobs, v.prompt_logprobs);
+         v.shown_special_tokens, v.logprobs, v.prompt_logprobs, v.structured_output);
 }
 void Field(auto& a, CopyBlock& v) {
   Enum(a, v.source_tier, Tier::kHost);

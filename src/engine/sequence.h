@@ -63,6 +63,8 @@ struct Sequence {
   int32_t num_prompt_logprobs = 0;
 
   std::unique_ptr<TextDecoder> decoder;  // may be null
+  // Has been given the generated tokens of `content`. May be null.
+  std::unique_ptr<TokenConstraint> constraint;
 
   int32_t known() const { return static_cast<int32_t>(content.size()); }
   int32_t length() const { return known() + pending_tokens; }
@@ -70,8 +72,10 @@ struct Sequence {
   bool may_sample() const { return length() < max_length; }
   bool prompt_only() const { return max_length == num_prompt; }
   // Positions that the next row could cover: 0 if its last token has been drawn or a step in flight
-  // will draw it.
+  // will draw it. A constraint must know the token in flight before it can say what may follow, so
+  // a constrained sequence has at most one. Others go on in the meantime.
   int32_t num_schedulable() const {
+    if (constraint && pending_tokens > 0) return 0;
     return may_sample() || prompt_only() ? length() - num_scheduled : 0;
   }
   // Positions that may come from cached blocks. At least one must be computed, and so must those
@@ -90,8 +94,9 @@ struct RequestState {
   RequestId id = 0;
   uint64_t number = 0;  // counts arrivals
   // The seed is set. stop_token_ids is sorted and includes the model's end tokens, unless these are
-  // ignored. Fields that concern only text are left out: the decoders have them.
+  // ignored. Fields that concern only text are left out: decoders and constraints have them.
   SamplingParams sampling;
+  std::vector<TokenId> eos_ids;  // the model's own end tokens; only with constraints
   int32_t priority = 0;
   std::string client;
   ClientQueue* queue = nullptr;  // the queue that its choices are in

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -50,6 +51,7 @@ Status FakeExecutor::Submit(StepInput step) {
   int32_t tokens = 0;
   for (const StepRow& row : step.rows) {
     if (!verdict_->ok()) break;
+    if (row.sample) in_flight.draws.push_back(in_flight.output.rows.size());
     in_flight.output.rows.push_back(RunRow(row));
     tokens += row.num_tokens;
   }
@@ -68,13 +70,33 @@ Status FakeExecutor::Submit(StepInput step) {
   return Status();
 }
 
-Status FakeExecutor::Sample(uint64_t number, std::vector<TokenMask>) {
+Status FakeExecutor::Sample(uint64_t number, std::vector<TokenMask> masks) {
   if (broken_ || steps_in_flight_.empty()) Fail("sampled out of order");
   if (number + 1 != next_number_ || steps_in_flight_.back().sampled)
     Fail("sampled step {}", number);
   steps_in_flight_.back().sampled = true;
   if (Injected(options_.failure_permille)) return Internal("injected at sample");
+  StepInFlight& step = steps_in_flight_.back();
+  CheckMasks(step, masks);
+  for (const size_t index : step.draws) {
+    if (!verdict_->ok()) break;
+    RowOutput& row = step.output.rows[index];
+    const auto mask = std::find_if(masks.begin(), masks.end(),
+                                   [&](const TokenMask& m) { return m.slot == row.slot; });
+    DrawToken(mask == masks.end() ? nullptr : &*mask, &row);
+  }
   return Status();
+}
+
+void FakeExecutor::CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks) {
+  std::set<SequenceSlotId> slots;
+  for (const size_t index : step.draws) slots.insert(step.output.rows[index].slot);
+  for (const TokenMask& mask : masks) {
+    if (slots.erase(mask.slot) == 0) Fail("has a mask for slot {}", mask.slot);
+    if (mask.allowed.size() != (static_cast<size_t>(options_.limits.vocab_size) + 31) / 32) {
+      Fail("has a mask of {} words", mask.allowed.size());
+    }
+  }
 }
 
 bool FakeExecutor::Done(uint64_t number) {
@@ -235,30 +257,28 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
       out.prompt_logprobs.push_back({{next, TokenModel::Logprob(slot.prefixes[p], next)}, {}});
     }
   }
-  if (row.sample) DrawToken(&slot, &out);
   return out;
 }
 
-void FakeExecutor::DrawToken(Slot* slot, RowOutput* out) {
-  const SamplingParams& s = slot->sampling;
+void FakeExecutor::DrawToken(const TokenMask* mask, RowOutput* out) {
+  Slot& slot = slots_[out->slot];
+  const SamplingParams& s = slot.sampling;
   const uint64_t seed = s.seed.value();
-  const uint64_t prefix = slot->prefixes.back();
-  const int32_t generated = static_cast<int32_t>(slot->tokens.size()) - slot->num_prompt;
-  TokenId token = options_.model.Draw(prefix, seed, slot->choice, 0);
-  const auto masked = [&](TokenId t) {
-    return generated < s.min_tokens &&
-           std::find(s.stop_token_ids.begin(), s.stop_token_ids.end(), t) != s.stop_token_ids.end();
-  };
-  for (int32_t attempt = 1; masked(token); ++attempt) {
-    token = options_.model.Draw(prefix, seed, slot->choice, attempt);
-  }
+  const uint64_t prefix = slot.prefixes.back();
+  const int32_t generated = static_cast<int32_t>(slot.tokens.size()) - slot.num_prompt;
+  const auto token = options_.model.Draw(prefix, seed, slot.choice, [&](TokenId t) {
+    const auto& ends = s.stop_token_ids;
+    if (mask != nullptr && (mask->allowed[t / 32] >> (t % 32) & 1) == 0) return false;
+    return generated >= s.min_tokens || std::find(ends.begin(), ends.end(), t) == ends.end();
+  });
   out->health = options_.model.Health(prefix, seed);
+  if (!token) out->health = RowHealth::kNoCandidate;
   if (out->health == RowHealth::kOk) {
-    out->tokens = {token};
-    if (s.logprobs) out->logprobs = {{{token, TokenModel::Logprob(prefix, token)}, {}}};
+    out->tokens = {*token};
+    if (s.logprobs) out->logprobs = {{{*token, TokenModel::Logprob(prefix, *token)}, {}}};
   }
-  slot->tokens.push_back(token);
-  slot->prefixes.push_back(TokenModel::Extend(prefix, token));
+  slot.tokens.push_back(token.value_or(0));
+  slot.prefixes.push_back(TokenModel::Extend(prefix, slot.tokens.back()));
 }
 
 }  // namespace tokamak::sim

@@ -76,6 +76,7 @@ class FakeExecutor final : public Executor {
   };
   struct StepInFlight {
     StepOutput output;
+    std::vector<size_t> draws;  // rows that sample
     TimePoint done{};
     bool sampled = false;
   };
@@ -88,7 +89,8 @@ class FakeExecutor final : public Executor {
   RowOutput RunRow(const StepRow& row);
   void CheckPast(const Slot& slot, int32_t group, int32_t start);
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
-  void DrawToken(Slot* slot, RowOutput* out);
+  void CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks);
+  void DrawToken(const TokenMask* mask, RowOutput* out);
   uint64_t Entry(const Slot& slot, int32_t group, int32_t position) const {
     constexpr uint64_t kLongRopeEntry = 0x5317c4ed;
     return slot.prefixes[position] + static_cast<uint64_t>(group) +

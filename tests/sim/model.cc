@@ -3,6 +3,59 @@
 #include <algorithm>
 
 namespace tokamak::sim {
+namespace {
+
+class RulesConstraint final : public TokenConstraint {
+ public:
+  explicit RulesConstraint(TokenRules rules) : state_(rules.Start()) {}
+
+  Status Allow(std::span<uint32_t> allowed) override {
+    // Covers more ids than the vocabulary has: the executor must not draw those.
+    for (size_t t = 0; t < allowed.size() * 32; ++t) {
+      if (TokenRules::Allows(state_, static_cast<TokenId>(t))) {
+        allowed[t / 32] |= uint32_t{1} << t % 32;
+      }
+    }
+    return Status();
+  }
+  bool Accept(TokenId token) override {
+    if (!TokenRules::Allows(state_, token)) return false;
+    state_ = TokenRules::Next(state_, token);
+    return true;
+  }
+  bool complete() const override { return TokenRules::Complete(state_); }
+  bool finished() const override { return TokenRules::Finished(state_); }
+
+ private:
+  uint64_t state_;
+};
+
+TokenRules RulesOf(const StructuredOutput& output) { return {std::stoull(output.text)}; }
+
+}  // namespace
+
+std::vector<std::unique_ptr<TokenConstraint>> MakeConstraints(const SamplingParams& sampling) {
+  std::vector<std::unique_ptr<TokenConstraint>> constraints;
+  for (int32_t i = 0; sampling.structured_output && i < sampling.n; ++i) {
+    constraints.push_back(std::make_unique<RulesConstraint>(RulesOf(*sampling.structured_output)));
+  }
+  return constraints;
+}
+
+std::optional<TokenId> TokenModel::Draw(uint64_t prefix, uint64_t seed, int32_t choice,
+                                        const std::function<bool(TokenId)>& allowed) const {
+  TokenId token = 0;
+  for (int32_t attempt = 0; attempt < 8; ++attempt) {
+    const uint64_t key = Mix(seed, static_cast<uint64_t>(choice) * 1000 + attempt);
+    token = static_cast<TokenId>(Mix(prefix, key) % static_cast<uint64_t>(vocab));
+    if (allowed(token)) return token;
+  }
+  for (int32_t i = 0; i < vocab; ++i) {
+    token = (token + 1) % vocab;
+    if (allowed(token)) return token;
+  }
+  return std::nullopt;
+}
 
 bool LetterDecoder::Append(TokenId token, bool may_stop, std::string* text) {
   held_ += Letter(token);
@@ -34,31 +87,42 @@ Expectation Expect(const TokenModel& model, const RequestSpec& spec, int32_t cho
   const int32_t room =
       std::min(max_context, spec.max_length) - static_cast<int32_t>(spec.prompt.size());
   const int32_t most = std::min(room, p.max_tokens.value_or(room));
+  std::optional<uint64_t> state;  // of the structured output
+  if (p.structured_output) state = RulesOf(*p.structured_output).Start();
   Expectation e;
   std::string all;
   while (static_cast<int32_t>(e.tokens.size()) < most) {
     const int32_t generated = static_cast<int32_t>(e.tokens.size());
+    const auto token = model.Draw(prefix, seed, choice, [&](TokenId t) {
+      if (is_end(t)) return generated >= p.min_tokens && (!state || TokenRules::Complete(*state));
+      if (!state) return true;
+      const bool eos = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), t) != spec.eos_ids.end();
+      return !eos && TokenRules::Allows(*state, t);
+    });
     e.health = model.Health(prefix, seed);
+    if (!token) e.health = RowHealth::kNoCandidate;
     if (e.health != RowHealth::kOk) {
       e.reason = FinishReason::kError;
       break;
     }
-    TokenId token = model.Draw(prefix, seed, choice, 0);
-    for (int32_t attempt = 1; generated < p.min_tokens && is_end(token); ++attempt) {
-      token = model.Draw(prefix, seed, choice, attempt);
-    }
-    if (is_end(token)) {
+    if (is_end(*token)) {
       e.reason = FinishReason::kStop;
       break;
     }
-    e.tokens.push_back(token);
-    e.logprobs.push_back(TokenModel::Logprob(prefix, token));
-    prefix = TokenModel::Extend(prefix, token);
-    all += Letter(token);
-    const bool may_stop = generated + 1 >= p.min_tokens && all.size() >= 2;
+    e.tokens.push_back(*token);
+    e.logprobs.push_back(TokenModel::Logprob(prefix, *token));
+    prefix = TokenModel::Extend(prefix, *token);
+    if (state) state = TokenRules::Next(*state, *token);
+    all += Letter(*token);
+    const bool may_stop = generated + 1 >= p.min_tokens && all.size() >= 2 &&
+                          (!state || TokenRules::Complete(*state));
     if (spec.decodes && !spec.stop.empty() && may_stop &&
         all.compare(all.size() - 2, 2, spec.stop) == 0) {
       all.resize(all.size() - 2);
+      e.reason = FinishReason::kStop;
+      break;
+    }
+    if (state && TokenRules::Finished(*state)) {
       e.reason = FinishReason::kStop;
       break;
     }

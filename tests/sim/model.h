@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/text_decoder.h"
+#include "engine/token_constraint.h"
 #include "step/step_output.h"
 #include "tokamak/request.h"
 
@@ -50,10 +54,9 @@ struct TokenModel {
   static uint64_t Extend(uint64_t prefix, TokenId token) {
     return Mix(prefix, static_cast<uint64_t>(token));
   }
-  TokenId Draw(uint64_t prefix, uint64_t seed, int32_t choice, int32_t attempt) const {
-    const uint64_t key = Mix(seed, static_cast<uint64_t>(choice) * 1000 + attempt);
-    return static_cast<TokenId>(Mix(prefix, key) % static_cast<uint64_t>(vocab));
-  }
+  // Draws a token that is `allowed`, or nothing if there is none.
+  std::optional<TokenId> Draw(uint64_t prefix, uint64_t seed, int32_t choice,
+                              const std::function<bool(TokenId)>& allowed) const;
   RowHealth Health(uint64_t prefix, uint64_t seed) const {
     const uint64_t key = Mix(prefix, seed ^ 0xbad);
     if (unhealthy_every == 0 || key % unhealthy_every != 0) return RowHealth::kOk;
@@ -63,6 +66,27 @@ struct TokenModel {
     return -static_cast<float>(Mix(prefix, static_cast<uint64_t>(token)) % 1000) / 100;
   }
 };
+
+// What a structured output allows: a pure function of its seed and of the tokens generated so far,
+// whose hash is `state`. In most states many tokens are allowed; in small vocabularies there are
+// states without any.
+struct TokenRules {
+  uint64_t seed = 0;
+
+  uint64_t Start() const { return Mix(0x6a33a5, seed); }
+  static bool Complete(uint64_t state) { return Mix(state, 0xe4d) % 4 == 0; }
+  static bool Finished(uint64_t state) { return Mix(state, 0xe4d) % 16 == 0; }
+  static bool Allows(uint64_t state, TokenId token) {
+    return !Finished(state) && Mix(state, static_cast<uint64_t>(token)) % 8 < 3;
+  }
+  static uint64_t Next(uint64_t state, TokenId token) {
+    return Mix(state, static_cast<uint64_t>(token) ^ 0x707a);
+  }
+};
+
+// Returns constraints for each choice of a request whose structured output has such rules: the seed
+// is its text. None if it has no structured output.
+std::vector<std::unique_ptr<TokenConstraint>> MakeConstraints(const SamplingParams& sampling);
 
 // The letter to which a token decodes.
 inline char Letter(TokenId token) { return static_cast<char>('a' + token % 26); }

@@ -45,6 +45,7 @@ class ReplayTest : public ::testing::Test {
         arrival->decoders.push_back(
             std::make_unique<LetterDecoder>(p.stop.empty() ? "" : p.stop[0]));
       }
+      arrival->constraints = MakeConstraints(p);
     };
     return Replay(std::move(*reader), options);
   }

@@ -27,7 +27,8 @@ bool IsErrorOf(RowHealth health, const Status& error) {
              message.starts_with("the model's output is not finite at position ");
     case RowHealth::kNoCandidate:
       return error.code() == StatusCode::kInvalidArgument &&
-             message.starts_with("min_tokens: no token can follow position ");
+             (message.starts_with("min_tokens: no token can follow position ") ||
+              message.starts_with("structured_output: no token can follow the "));
   }
   return false;
 }
@@ -39,6 +40,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   rows += other.rows;
   copies += other.copies;
   requests += other.requests;
+  structured += other.structured;
   refused += other.refused;
   preemptions += other.preemptions;
   pauses += other.pauses;
@@ -119,6 +121,7 @@ void Simulation::DrawConfiguration() {
   if (options_.clients > 0) num_clients_ = options_.clients;
   core_options_.quantum = client_rng_.In(1, client_rng_.Chance(50) ? 8 : 64);
   pause_permille_ = client_rng_.Chance(50) ? client_rng_.In(1, 200) : 0;
+  structured_percent_ = client_rng_.Chance(50) ? client_rng_.In(1, 100) : 0;
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
   for (int i = rng_.In(1, 4); i > 0; --i) {
@@ -176,6 +179,10 @@ void Simulation::DrawEnds(RequestSpec* spec) {
   }
   const int32_t most = spec->sampling.max_tokens.value_or(5);
   if (rng_.Chance(20)) spec->sampling.min_tokens = rng_.In(0, std::min(most, 8));
+  if (client_rng_.Chance(structured_percent_)) {
+    spec->sampling.structured_output = {.kind = StructuredOutput::Kind::kRegex,
+                                        .text = std::to_string(client_rng_.Next())};
+  }
 }
 
 RequestSpec Simulation::DrawRequest() {
@@ -208,6 +215,7 @@ void Simulation::SubmitOne() {
   for (int32_t i = 0; spec.decodes && i < spec.sampling.n; ++i) {
     arrival.decoders.push_back(std::make_unique<LetterDecoder>(spec.stop));
   }
+  arrival.constraints = MakeConstraints(spec.sampling);
   arrival.on_output = [this](OutputChunk chunk) { OnChunk(std::move(chunk)); };
   if (!spec.sampling.max_tokens) spec.max_length = core_->MaxLength(arrival);
   if (writer_) writer_->WriteArrival(arrival);
@@ -220,6 +228,7 @@ void Simulation::SubmitOne() {
     return;
   }
   ++stats_.requests;
+  if (spec.sampling.structured_output) ++stats_.structured;
   Live live;
   live.unfinished = spec.sampling.n;
   live.choices.resize(spec.sampling.n);

@@ -31,6 +31,7 @@ struct ScheduleStats {
   int64_t rows = 0;
   int64_t copies = 0;
   int64_t requests = 0;
+  int64_t structured = 0;
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t pauses = 0;
@@ -112,6 +113,7 @@ class Simulation {
   int32_t arrival_percent_ = 0;
   int32_t cancel_permille_ = 0;
   int32_t pause_permille_ = 0;
+  int32_t structured_percent_ = 0;  // of the requests
   int32_t max_prompt_ = 0;
   int32_t max_generated_ = 0;
   std::vector<std::vector<TokenId>> stems_;  // prefixes that prompts share

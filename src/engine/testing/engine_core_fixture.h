@@ -59,7 +59,10 @@ class SumExecutor final : public Executor {
     outputs_[step.number] = output;
     return Status();
   }
-  Status Sample(uint64_t, std::vector<TokenMask>) override { return Status(); }
+  Status Sample(uint64_t, std::vector<TokenMask> given) override {
+    masks.push_back(std::move(given));
+    return Status();
+  }
   bool Done(uint64_t) override { return false; }
   Result<StepOutput> Wait(uint64_t number) override {
     if (on_wait) on_wait();
@@ -80,6 +83,7 @@ class SumExecutor final : public Executor {
   RowHealth bad_health = RowHealth::kNotFinite;
   std::function<void()> on_wait;
   std::vector<StepInput> steps;
+  std::vector<std::vector<TokenMask>> masks;  // by step; tokens are drawn without them
   std::vector<AdmitSequence> admitted;
 
  private:

@@ -1,0 +1,47 @@
+// The part of EngineCore that keeps constrained sequences within their structured output.
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/engine_core.h"
+
+namespace tokamak {
+
+std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& rows) {
+  std::vector<TokenMask> masks;
+  for (const ScheduledRow& row : rows) {
+    const Sequence& sequence = *row.sequence;
+    if (!row.sample || !sequence.constraint || sequence.state == SequenceState::kFinished) continue;
+    TokenMask mask{.slot = sequence.slot, .allowed = {}};
+    if (const Status status = FillMask(sequence, &mask.allowed); !status.ok()) {
+      EndRequest(sequence.request, FinishReason::kError, status);
+    } else {
+      masks.push_back(std::move(mask));
+    }
+  }
+  return masks;
+}
+
+Status EngineCore::FillMask(const Sequence& sequence, std::vector<uint32_t>* mask) const {
+  mask->assign((static_cast<size_t>(limits_.vocab_size) + 31) / 32, 0);
+  RETURN_IF_ERROR(sequence.constraint->Allow(*mask));
+  const RequestState& request = *sequence.request;
+  const auto set = [&](TokenId id, bool allowed) {
+    if (id < 0 || id >= limits_.vocab_size) return;  // some models name end tokens beyond theirs
+    const uint32_t bit = uint32_t{1} << id % 32;
+    uint32_t& word = (*mask)[static_cast<size_t>(id / 32)];
+    word = allowed ? word | bit : word & ~bit;
+  };
+  for (const TokenId id : request.eos_ids) set(id, false);
+  for (const TokenId id : request.sampling.stop_token_ids) set(id, sequence.constraint->complete());
+  const bool any = std::any_of(mask->begin(), mask->end(), [](uint32_t word) { return word != 0; });
+  return any ? Status() : NoTokenFits(sequence);
+}
+
+Status EngineCore::NoTokenFits(const Sequence& sequence) {
+  return InvalidArgument(
+      "structured_output: no token can follow the {} generated ones: what it allows next is not in "
+      "the vocabulary, or has probability 0, or would end the answer before min_tokens",
+      sequence.num_generated());
+}
+
+}  // namespace tokamak

@@ -1,0 +1,154 @@
+// How the engine core treats constrained sequences. tests/sim checks their tokens at every depth.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_core.h"
+#include "engine/testing/engine_core_fixture.h"
+
+namespace tokamak {
+namespace {
+
+// Allows the tokens of allowed[i] after i tokens. Complete after the counts in `complete`; finished
+// after allowed.size() tokens.
+class ListConstraint final : public TokenConstraint {
+ public:
+  ListConstraint(std::vector<std::set<TokenId>> allowed, std::set<size_t> complete)
+      : allowed_(std::move(allowed)), complete_(std::move(complete)) {}
+
+  Status Allow(std::span<uint32_t> allowed) override {
+    for (const TokenId t : allowed_.at(count_)) {
+      allowed[static_cast<size_t>(t / 32)] |= uint32_t{1} << t % 32;
+    }
+    return Status();
+  }
+  bool Accept(TokenId token) override {
+    return allowed_.at(count_).contains(token) && ++count_ > 0;
+  }
+  bool complete() const override { return finished() || complete_.contains(count_); }
+  bool finished() const override { return count_ == allowed_.size(); }
+
+ private:
+  const std::vector<std::set<TokenId>> allowed_;
+  const std::set<size_t> complete_;
+  size_t count_ = 0;
+};
+
+std::set<TokenId> TokensOf(const TokenMask& mask) {
+  std::set<TokenId> tokens;
+  for (TokenId t = 0; t < static_cast<TokenId>(mask.allowed.size() * 32); ++t) {
+    if ((mask.allowed[static_cast<size_t>(t / 32)] >> t % 32 & 1) != 0) tokens.insert(t);
+  }
+  return tokens;
+}
+
+class EngineMasksTest : public EngineCoreTest {
+ protected:
+  // A request that must generate exactly Continue(prompt, count), if it is not complete before.
+  Arrival MakeConstrained(RequestId id, const std::vector<TokenId>& prompt, int count,
+                          std::set<size_t> complete = {}) {
+    std::vector<std::set<TokenId>> allowed;
+    for (const TokenId token : Continue(prompt, count)) allowed.push_back({token});
+    return WithConstraint(Make(id, prompt, 20), std::move(allowed), std::move(complete));
+  }
+  static Arrival WithConstraint(Arrival arrival, std::vector<std::set<TokenId>> allowed,
+                                std::set<size_t> complete = {}) {
+    arrival.sampling.structured_output = StructuredOutput{};
+    arrival.constraints.push_back(
+        std::make_unique<ListConstraint>(std::move(allowed), std::move(complete)));
+    return arrival;
+  }
+};
+
+TEST_F(EngineMasksTest, AFreeStreamDoesNotWaitForAConstrainedOne) {
+  executor_.limits_.depth = 2;
+  Start();
+  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 12)).ok());
+  ASSERT_TRUE(core_->Submit(MakeConstrained(2, {4, 5}, 6)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 12));
+  EXPECT_EQ(results_.at({2, 0}).tokens, Continue({4, 5}, 6));
+  // Slots are given in the order of admission. The free stream has a row in each of its 12 steps;
+  // the constrained one in every second, because its mask needs the token in flight.
+  for (size_t i = 0; i < 12; ++i) {
+    const auto& rows = executor_.steps.at(i).rows;
+    ASSERT_EQ(rows.size(), i % 2 == 0 ? 2u : 1u) << "step " << i;
+    EXPECT_EQ(rows[0].slot, executor_.admitted[0].slot);
+    EXPECT_EQ(executor_.masks.at(i).size(), rows.size() - 1);
+  }
+}
+
+TEST_F(EngineMasksTest, EndTokensAreAllowedExactlyWhereTheAnswerIsComplete) {
+  Start();
+  const std::vector<TokenId> answer = Continue({1, 2, 3}, 3);
+  // End tokens are out even where the constraint allows them, and ignored ones everywhere.
+  Arrival arrival = WithConstraint(Make(1, {1, 2, 3}, 20),
+                                   {{answer[0], 90, 91}, {answer[1], 90, 91}, {answer[2]}}, {1});
+  arrival.eos_ids = {90, 1000};  // some models name end tokens that they do not have
+  arrival.sampling.stop_token_ids = {91};
+  arrival.sampling.ignore_eos = true;
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  ASSERT_EQ(executor_.masks.size(), 3u);
+  EXPECT_EQ(TokensOf(executor_.masks[0].at(0)), std::set<TokenId>({answer[0]}));
+  EXPECT_EQ(TokensOf(executor_.masks[1].at(0)), std::set<TokenId>({answer[1], 91}));
+  EXPECT_EQ(TokensOf(executor_.masks[2].at(0)), std::set<TokenId>({answer[2]}));
+}
+
+TEST_F(EngineMasksTest, AFinishedAnswerEndsWhateverMinTokensAndIgnoreEosSay) {
+  Start();
+  Arrival arrival = MakeConstrained(1, {1, 2, 3}, 4);
+  arrival.eos_ids = {99};
+  arrival.sampling.min_tokens = 10;
+  arrival.sampling.ignore_eos = true;
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 4));
+  EXPECT_EQ(results_.at({1, 0}).reason, FinishReason::kStop);
+}
+
+TEST_F(EngineMasksTest, ATruncatedAnswerSaysLengthAndAFinishedOneDoesNot) {
+  Start();
+  Arrival truncated = MakeConstrained(1, {1, 2, 3}, 5);
+  truncated.sampling.max_tokens = 4;
+  Arrival finished = MakeConstrained(2, {1, 2, 3}, 4);
+  finished.sampling.max_tokens = 4;
+  ASSERT_TRUE(core_->Submit(std::move(truncated)).ok());
+  ASSERT_TRUE(core_->Submit(std::move(finished)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).reason, FinishReason::kLength);
+  EXPECT_EQ(results_.at({2, 0}).reason, FinishReason::kStop);
+}
+
+TEST_F(EngineMasksTest, ARequestWithoutATokenToDrawEndsAloneWithItsOwnError) {
+  executor_.bad_token = Continue({5, 6}, 2)[1];
+  executor_.bad_health = RowHealth::kNoCandidate;
+  Start();
+  ASSERT_TRUE(core_->Submit(WithConstraint(Make(1, {1, 2, 3}, 20), {{}})).ok());
+  ASSERT_TRUE(core_->Submit(MakeConstrained(2, {5, 6}, 4)).ok());
+  ASSERT_TRUE(core_->Submit(Make(3, {1, 2, 3}, 3)).ok());
+  RunAll();
+  for (const RequestId id : {1, 2}) {
+    const Collected& ended = results_.at({id, 0});
+    EXPECT_EQ(ended.reason, FinishReason::kError);
+    EXPECT_EQ(ended.error.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(ended.error.message().starts_with("structured_output: no token can follow"))
+        << ended.error.message();
+  }
+  EXPECT_EQ(results_.at({2, 0}).tokens.size(), 1u);
+  EXPECT_EQ(results_.at({3, 0}).tokens, Continue({1, 2, 3}, 3));
+}
+
+TEST_F(EngineMasksTest, RefusesAStructuredOutputWithoutConstraints) {
+  Start();
+  Arrival arrival = Make(1, {1, 2, 3}, 4);
+  arrival.sampling.structured_output = StructuredOutput{};
+  EXPECT_EQ(core_->Submit(std::move(arrival)).message(),
+            "structured_output: needs 1 constraints, got 0");
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,32 @@
+// TokenConstraint: gives the engine core grammars without knowledge of grammars and tokenizers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "step/step_input.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+// Which tokens may come next in one choice. Belongs to one sequence. Its state depends on nothing
+// but the tokens that it was given. Engine thread only.
+//
+// End tokens (the model's own and the request's stop_token_ids) are not its business: the engine
+// core allows them where the answer is complete, and nowhere else.
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+
+  // Sets the bits of the tokens that may come next in `allowed`, which is all zero: bit t % 32 of
+  // word t / 32 is token t. An error ends the request.
+  virtual Status Allow(std::span<uint32_t> allowed) = 0;
+  // Adds a token, which is not an end token. Returns false if it may not come next.
+  virtual bool Accept(TokenId token) = 0;
+  // Whether the answer may end here.
+  virtual bool complete() const = 0;
+  // Whether the answer must end here, because nothing may follow. Implies complete().
+  virtual bool finished() const = 0;
+};
+
+}  // namespace tokamak
