@@ -216,6 +216,14 @@ class Engine {
   // Returns the exact bytes of one token, which may be part of a character. Empty if unknown.
   virtual std::string TokenBytes(int32_t id) const = 0;
 
+  // Compiles a structured output on the calling thread, as Submit would, and keeps the result for
+  // later requests with the same one, as long as there is room. kInvalidArgument for what is wrong
+  // and kUnimplemented for what cannot be guaranteed; the message starts with the path of it
+  // ("structured_output.properties.a: ..."). Thread-safe.
+  virtual Status PrepareStructuredOutput(const StructuredOutput& /*output*/) const {
+    return Status(StatusCode::kUnimplemented, "structured_output: this engine has none");
+  }
+
   virtual const ModelInfo& model() const = 0;
   // The state after the last step. Cheap enough for many calls a second.
   virtual EngineStats stats() const = 0;

@@ -25,7 +25,9 @@ Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
 }
 
 LocalEngine::LocalEngine(EngineParts parts)
-    : parts_(std::move(parts)), open_(parts_.core.max_queue) {}
+    : parts_(std::move(parts)),
+      constraints_(std::make_unique<ConstraintMaker>(parts_.tokenizer)),
+      open_(parts_.core.max_queue) {}
 
 LocalEngine::~LocalEngine() {
   if (!thread_.joinable()) return;
@@ -144,6 +146,11 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   arrival.cache_root = std::move(request.cache_salt);
   arrival.label = std::move(request.label);
   if (parts_.tokenizer != nullptr) arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
+  if (arrival.sampling.structured_output) {
+    RETURN_IF_ERROR(Validate(arrival.sampling, parts_.model.vocab_size));  // n, above all
+    ASSIGN_OR_RETURN(arrival.constraints,
+                     constraints_->Make(*arrival.sampling.structured_output, arrival.sampling.n));
+  }
   RETURN_IF_ERROR(core_->Check(arrival));
   if (parts_.tokenizer != nullptr) {
     for (int32_t choice = 0; choice < arrival.sampling.n; ++choice) {

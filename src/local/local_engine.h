@@ -18,6 +18,7 @@
 #include "executor/executor.h"
 #include "local/idle_measurement.h"
 #include "local/loaded_engine.h"
+#include "local/structured_output.h"
 
 namespace tokamak {
 
@@ -47,6 +48,9 @@ class LocalEngine final : public LoadedEngine {
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
+  Status PrepareStructuredOutput(const StructuredOutput& output) const override {
+    return constraints_->Prepare(output);
+  }
   EngineStats stats() const override EXCLUDES(mutex_);
   void Snapshot(SnapshotCallback on_snapshot) override;
   Status health() const override { return core_->health(); }
@@ -68,6 +72,7 @@ class LocalEngine final : public LoadedEngine {
   void CountEnded() EXCLUDES(mutex_);
 
   EngineParts parts_;
+  const std::unique_ptr<ConstraintMaker> constraints_;
   SystemClock clock_;
   // Wrap the core's clock and executor if parts_.record is set.
   std::unique_ptr<RecordingClock> recording_clock_;

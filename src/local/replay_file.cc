@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "local/load.h"
+#include "local/structured_output.h"
 #include "local/text_decoder.h"
 #include "tokenizer/load/open_tokenizer.h"
 
@@ -50,12 +51,17 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   return options;
 }
 
-// Adds decoders, because stop strings end generations.
-void AddDecoders(const std::shared_ptr<const Tokenizer>& tokenizer, const ArrivalEvent& event,
-                 Arrival* arrival) {
+// Adds decoders, because stop strings end generations, and constraints.
+void Complete(const std::shared_ptr<const Tokenizer>& tokenizer, ConstraintMaker& constraints,
+              const ArrivalEvent& event, Arrival* arrival) {
+  const SamplingParams& sampling = arrival->sampling;
+  if (sampling.structured_output) {
+    auto made = constraints.Make(*sampling.structured_output, sampling.n);
+    if (made.ok()) arrival->constraints = *std::move(made);  // otherwise the core refuses it
+  }
   if (!event.has_decoders || tokenizer == nullptr) return;
-  for (int32_t choice = 0; choice < arrival->sampling.n; ++choice) {
-    auto decoder = MakeTextDecoder(tokenizer, arrival->sampling);
+  for (int32_t choice = 0; choice < sampling.n; ++choice) {
+    auto decoder = MakeTextDecoder(tokenizer, sampling);
     if (!decoder.ok()) return;  // Submit refuses it again, as it did in the recorded run
     arrival->decoders.push_back(*std::move(decoder));
   }
@@ -88,7 +94,8 @@ Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
   report.recorded_fingerprint = Property(reader.header(), kFingerprint);
   EngineParts parts;
   if (options.schedule_only) {
-    // If the tokenizer is missing, replaying goes on without it: only stop strings need it.
+    // If the tokenizer is missing, replaying goes on without it: only stop strings and structured
+    // outputs need it.
     Result<std::shared_ptr<const Tokenizer>> tokenizer = OpenTokenizer(engine.model);
     if (tokenizer.ok()) parts.tokenizer = *tokenizer;
   } else {
@@ -97,8 +104,9 @@ Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
   }
   ReplayOptions replay;
   replay.executor = parts.executor.get();
-  replay.on_arrival = [&parts](const ArrivalEvent& event, Arrival* arrival) {
-    AddDecoders(parts.tokenizer, event, arrival);
+  ConstraintMaker constraints(parts.tokenizer);
+  replay.on_arrival = [&](const ArrivalEvent& event, Arrival* arrival) {
+    Complete(parts.tokenizer, constraints, event, arrival);
   };
   Result<ReplayReport> counts = Replay(std::move(reader), replay);
   if (!counts.ok()) return counts.status().WithContext(options.path);

@@ -1,0 +1,176 @@
+#include "local/reasoning_constraint.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tokamak {
+namespace {
+
+constexpr size_t kMaxLineBreaks = 2;
+
+void Set(std::span<uint32_t> mask, size_t token) { mask[token / 32] |= uint32_t{1} << token % 32; }
+void Clear(std::span<uint32_t> mask, size_t token) {
+  mask[token / 32] &= ~(uint32_t{1} << token % 32);
+}
+
+bool OnlyLineBreaks(std::string_view text) {
+  return text.find_first_not_of('\n') == std::string_view::npos;
+}
+
+class ReasoningConstraint final : public TokenConstraint {
+ public:
+  ReasoningConstraint(const StructuredOutput::Reasoning& reasoning,
+                      std::shared_ptr<const ConstraintTokens> tokens,
+                      std::unique_ptr<TokenConstraint> answer)
+      : open_(reasoning.open),
+        close_(reasoning.close),
+        tokens_(std::move(tokens)),
+        answer_(std::move(answer)),
+        state_(reasoning.begun ? State::kReasoning : State::kStart) {}
+
+  Status Allow(std::span<uint32_t> allowed) override {
+    switch (state_) {
+      case State::kStart:
+        return AllowStart(allowed);
+      case State::kReasoning:
+        AllowReasoning(allowed);
+        return Status();
+      case State::kGap:
+        return AllowGap(allowed);
+      case State::kAnswer:
+        return answer_->Allow(allowed);
+    }
+    return Status();
+  }
+
+  bool Accept(TokenId token) override {
+    const std::string_view bytes = tokens_->bytes.at(static_cast<size_t>(token));
+    switch (state_) {
+      case State::kStart:
+        return AcceptStart(token, bytes);
+      case State::kReasoning:
+        return AcceptReasoning(bytes);
+      case State::kGap:
+        if (!bytes.empty() && OnlyLineBreaks(bytes) &&
+            text_.size() + bytes.size() <= kMaxLineBreaks) {
+          text_ += bytes;
+          return true;
+        }
+        state_ = State::kAnswer;
+        return answer_->Accept(token);
+      case State::kAnswer:
+        return answer_->Accept(token);
+    }
+    return false;
+  }
+
+  bool complete() const override { return may_answer() && answer_->complete(); }
+  // Without any token even an empty answer is not finished: reasoning may come.
+  bool finished() const override { return state_ == State::kAnswer && answer_->finished(); }
+
+ private:
+  enum class State {
+    kStart,      // text_ is the beginning of open_, and perhaps of an answer too
+    kReasoning,  // text_ ends the reasoning so far; it is shorter than close_
+    kGap,        // text_ is the line breaks after the reasoning
+    kAnswer,
+  };
+
+  bool may_answer() const {
+    return state_ == State::kGap || state_ == State::kAnswer ||
+           (state_ == State::kStart && fits_answer_);
+  }
+
+  Status AllowStart(std::span<uint32_t> allowed) {
+    const Status status = fits_answer_ ? answer_->Allow(allowed) : Status();
+    const std::string_view rest = std::string_view(open_).substr(text_.size());
+    bool any = false;
+    for (size_t id = 0; id < tokens_->bytes.size(); ++id) {
+      const std::string_view bytes = tokens_->bytes[id];
+      if (bytes.empty() || !(rest.starts_with(bytes) || bytes.starts_with(rest))) continue;
+      Set(allowed, id);
+      any = true;
+    }
+    return any ? Status() : status;
+  }
+
+  bool AcceptStart(TokenId token, std::string_view bytes) {
+    const std::string_view rest = std::string_view(open_).substr(text_.size());
+    fits_answer_ = fits_answer_ && answer_->Accept(token);
+    if (rest.size() > bytes.size() && rest.starts_with(bytes)) {
+      text_ += bytes;
+      return true;
+    }
+    if (bytes.starts_with(rest)) {
+      state_ = State::kReasoning;
+      text_.clear();
+      return AcceptReasoning(bytes.substr(rest.size()));
+    }
+    state_ = State::kAnswer;
+    return fits_answer_;
+  }
+
+  // All tokens but those that would end the reasoning and go on with something else: the answer
+  // must begin with a token of its own.
+  void AllowReasoning(std::span<uint32_t> allowed) {
+    const size_t size = tokens_->bytes.size();
+    std::fill_n(allowed.begin(), size / 32, ~uint32_t{0});
+    for (size_t id = size / 32 * 32; id < size; ++id) Set(allowed, id);
+    for (size_t begun = 1; begun <= text_.size(); ++begun) {
+      if (!std::string_view(close_).starts_with(
+              std::string_view(text_).substr(text_.size() - begun)))
+        continue;
+      const std::string_view rest = std::string_view(close_).substr(begun);
+      for (size_t id = 0; id < tokens_->bytes.size(); ++id) {
+        const std::string_view bytes = tokens_->bytes[id];
+        if (bytes.starts_with(rest) && !OnlyLineBreaks(bytes.substr(rest.size())))
+          Clear(allowed, id);
+      }
+    }
+  }
+
+  bool AcceptReasoning(std::string_view bytes) {
+    text_ += bytes;
+    const size_t end = text_.find(close_);
+    if (end == std::string::npos) {
+      text_.erase(0, text_.size() - std::min(text_.size(), close_.size() - 1));
+      return true;
+    }
+    text_.erase(0, end + close_.size());
+    state_ = State::kGap;
+    return OnlyLineBreaks(text_);
+  }
+
+  Status AllowGap(std::span<uint32_t> allowed) {
+    const Status status = answer_->Allow(allowed);
+    const size_t left = kMaxLineBreaks - std::min(kMaxLineBreaks, text_.size());
+    bool any = false;
+    for (const TokenId id : tokens_->newlines) {
+      if (tokens_->bytes[static_cast<size_t>(id)].size() > left) continue;
+      Set(allowed, static_cast<size_t>(id));
+      any = true;
+    }
+    return any ? Status() : status;
+  }
+
+  const std::string open_;
+  const std::string close_;
+  const std::shared_ptr<const ConstraintTokens> tokens_;
+  const std::unique_ptr<TokenConstraint> answer_;
+  State state_;
+  std::string text_;
+  bool fits_answer_ = true;  // kStart: the tokens so far are the beginning of an answer
+};
+
+}  // namespace
+
+std::unique_ptr<TokenConstraint> MakeReasoningConstraint(
+    const StructuredOutput::Reasoning& reasoning, std::shared_ptr<const ConstraintTokens> tokens,
+    std::unique_ptr<TokenConstraint> answer) {
+  if (reasoning.close.empty() || (reasoning.open.empty() && !reasoning.begun)) return answer;
+  return std::make_unique<ReasoningConstraint>(reasoning, std::move(tokens), std::move(answer));
+}
+
+}  // namespace tokamak

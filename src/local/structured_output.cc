@@ -1,0 +1,193 @@
+#include "local/structured_output.h"
+
+#include <chrono>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "grammar/grammar.h"
+#include "local/reasoning_constraint.h"
+
+namespace tokamak {
+namespace {
+
+using Kind = StructuredOutput::Kind;
+
+class GrammarConstraint final : public TokenConstraint {
+ public:
+  GrammarConstraint(std::shared_ptr<const Grammar> grammar,
+                    std::shared_ptr<const Vocabulary> vocabulary)
+      : matcher_(std::move(grammar), std::move(vocabulary)) {}
+
+  Status Allow(std::span<uint32_t> allowed) override { return matcher_.FillMask(allowed); }
+  bool Accept(TokenId token) override { return matcher_.Accept(token); }
+  bool complete() const override { return matcher_.complete(); }
+  bool finished() const override { return matcher_.finished(); }
+
+ private:
+  Matcher matcher_;
+};
+
+GrammarSpec::Kind KindOf(Kind kind) {
+  switch (kind) {
+    case Kind::kJsonObject:
+      return GrammarSpec::Kind::kJsonObject;
+    case Kind::kJsonSchema:
+      return GrammarSpec::Kind::kJsonSchema;
+    case Kind::kRegex:
+      return GrammarSpec::Kind::kRegex;
+    case Kind::kChoice:
+      return GrammarSpec::Kind::kChoice;
+    case Kind::kGrammar:
+      return GrammarSpec::Kind::kGbnf;
+    case Kind::kTags:
+      return GrammarSpec::Kind::kTags;
+  }
+  return GrammarSpec::Kind::kJsonObject;
+}
+
+GrammarSpec SpecOf(const StructuredOutput& output) {
+  GrammarSpec spec;
+  spec.kind = KindOf(output.kind);
+  spec.text = output.text;
+  spec.choices = output.choices;
+  if (output.whitespace_pattern) {
+    spec.whitespace = GrammarSpec::Whitespace::kPattern;
+    spec.whitespace_pattern = *output.whitespace_pattern;
+  }
+  for (const StructuredOutput::Tag& tag : output.tags) {
+    GrammarSpec content{.kind = GrammarSpec::Kind::kJsonSchema, .text = tag.schema};
+    content.whitespace = spec.whitespace;
+    content.whitespace_pattern = spec.whitespace_pattern;
+    spec.tags.push_back(
+        {tag.begin, std::make_shared<const GrammarSpec>(std::move(content)), tag.end});
+  }
+  spec.triggers = output.triggers;
+  spec.at_least_one = output.starts_with_tag;
+  spec.stop_after_first = output.ends_after_tag;
+  spec.separator = output.separator;
+  return spec;
+}
+
+// Different for different specs: each part has its length before it.
+std::string KeyOf(const StructuredOutput& output) {
+  std::string key =
+      fmt::format("{}{}{} {} {}", static_cast<int>(output.kind), output.starts_with_tag,
+                  output.ends_after_tag, output.choices.size(), output.tags.size());
+  const auto add = [&key](std::string_view part) {
+    key += fmt::format(" {}:{}", part.size(), part);
+  };
+  add(output.text);
+  for (const std::string& choice : output.choices) add(choice);
+  for (const StructuredOutput::Tag& tag : output.tags) {
+    for (const std::string& part : {tag.begin, tag.schema, tag.end}) add(part);
+  }
+  add(output.separator);
+  for (const std::string& trigger : output.triggers) add(trigger);
+  if (output.whitespace_pattern) {
+    key += " w";
+    add(*output.whitespace_pattern);
+  }
+  return key;
+}
+
+// Begins the message with the path: "structured_output.properties.a: ..." for "$.properties.a:
+// ...".
+Status WithPath(const Status& status) {
+  const std::string_view message = status.message();
+  const bool path = message.starts_with("$") && message.find(": ") != std::string_view::npos;
+  return path ? Status(status.code(), "structured_output" + std::string(message.substr(1)))
+              : status.WithContext("structured_output");
+}
+
+std::shared_ptr<const ConstraintTokens> MakeTokens(const Tokenizer& tokenizer) {
+  const auto start = std::chrono::steady_clock::now();
+  auto tokens = std::make_shared<ConstraintTokens>();
+  std::vector<std::string> text;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = tokenizer.TokenPiece(id);
+    tokens->bytes.emplace_back(bytes);
+    text.emplace_back(tokenizer.IsSpecial(id) ? "" : bytes);
+    if (bytes == "\n" || bytes == "\n\n") tokens->newlines.push_back(id);
+  }
+  tokens->vocabulary = Vocabulary::Make(text);
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - start;
+  LogInfo("structured output: made the tables of {} tokens in {:.0f} ms ({:.1f} MiB)",
+          tokens->bytes.size(), elapsed.count(),
+          static_cast<double>(tokens->vocabulary->bytes()) / (1 << 20));
+  return tokens;
+}
+
+}  // namespace
+
+ConstraintMaker::ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
+    : tokenizer_(std::move(tokenizer)), limits_(limits) {}
+
+ConstraintMaker::~ConstraintMaker() = default;
+
+Status ConstraintMaker::Prepare(const StructuredOutput& output) { return Compile(output).status(); }
+
+Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
+    const StructuredOutput& output, int32_t n) {
+  ASSIGN_OR_RETURN(const auto grammar, Compile(output));
+  const std::shared_ptr<const ConstraintTokens> tokens = Tokens();
+  std::vector<std::unique_ptr<TokenConstraint>> constraints;
+  for (int32_t i = 0; i < n; ++i) {
+    std::unique_ptr<TokenConstraint> constraint =
+        std::make_unique<GrammarConstraint>(grammar, tokens->vocabulary);
+    if (output.reasoning) {
+      constraint = MakeReasoningConstraint(*output.reasoning, tokens, std::move(constraint));
+    }
+    constraints.push_back(std::move(constraint));
+  }
+  return constraints;
+}
+
+Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const StructuredOutput& output) {
+  if (tokenizer_ == nullptr) {
+    return Unimplemented("structured_output: this model has no tokenizer, so it has no text");
+  }
+  std::string key = KeyOf(output);
+  if (auto found = Find(key)) return found;
+  // Without the lock: compiling takes time, and two threads rarely compile the same.
+  Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output));
+  if (!grammar.ok()) return WithPath(grammar.status());
+  const size_t bytes = key.size() + (*grammar)->bytes();
+  Keep({std::move(key), *grammar, bytes});
+  return grammar;
+}
+
+std::shared_ptr<const Grammar> ConstraintMaker::Find(const std::string& key) {
+  MutexLock lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->grammar;
+}
+
+void ConstraintMaker::Keep(Entry entry) {
+  MutexLock lock(mutex_);
+  if (entry.bytes > limits_.bytes || by_key_.contains(entry.key)) return;
+  bytes_ += entry.bytes;
+  entries_.push_front(std::move(entry));
+  by_key_[entries_.front().key] = entries_.begin();
+  while (bytes_ > limits_.bytes || entries_.size() > limits_.grammars) {
+    bytes_ -= entries_.back().bytes;
+    by_key_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+}
+
+size_t ConstraintMaker::num_grammars() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
+std::shared_ptr<const ConstraintTokens> ConstraintMaker::Tokens() {
+  MutexLock lock(mutex_);
+  if (tokens_ == nullptr) tokens_ = MakeTokens(*tokenizer_);
+  return tokens_;
+}
+
+}  // namespace tokamak

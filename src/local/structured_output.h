@@ -1,0 +1,76 @@
+// Turns structured outputs into the engine core's constraints, with src/grammar and a tokenizer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "engine/token_constraint.h"
+#include "tokamak/sampling_params.h"
+#include "tokamak/status.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tokamak {
+
+class Grammar;
+class Vocabulary;
+
+// What constraints need to know about a tokenizer. Immutable.
+struct ConstraintTokens {
+  std::vector<std::string> bytes;                // by id, special tokens by name
+  std::vector<int32_t> newlines;                 // tokens that consist of one or two line breaks
+  std::shared_ptr<const Vocabulary> vocabulary;  // without special tokens, which are not text
+};
+
+// Compiles structured outputs and remembers the latest. The tokenizer's tables are made for the
+// first one. Thread-safe.
+class ConstraintMaker {
+ public:
+  // The bounds on what is remembered.
+  struct Limits {
+    size_t grammars = 256;
+    size_t bytes = size_t{64} << 20;
+  };
+  // Without a tokenizer everything is kUnimplemented.
+  explicit ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer)
+      : ConstraintMaker(std::move(tokenizer), Limits{}) {}
+  ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits);
+  ~ConstraintMaker();
+
+  // See Engine::PrepareStructuredOutput.
+  Status Prepare(const StructuredOutput& output) EXCLUDES(mutex_);
+  // Returns constraints for n choices. Errors as above.
+  Result<std::vector<std::unique_ptr<TokenConstraint>>> Make(const StructuredOutput& output,
+                                                             int32_t n) EXCLUDES(mutex_);
+
+  size_t num_grammars() const EXCLUDES(mutex_);
+
+ private:
+  struct Entry {
+    std::string key;
+    std::shared_ptr<const Grammar> grammar;
+    size_t bytes = 0;
+  };
+
+  Result<std::shared_ptr<const Grammar>> Compile(const StructuredOutput& output) EXCLUDES(mutex_);
+  std::shared_ptr<const Grammar> Find(const std::string& key) EXCLUDES(mutex_);
+  void Keep(Entry entry) EXCLUDES(mutex_);
+  std::shared_ptr<const ConstraintTokens> Tokens() EXCLUDES(mutex_);
+
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const Limits limits_;
+  mutable Mutex mutex_;
+  std::list<Entry> entries_ GUARDED_BY(mutex_);  // the latest used first
+  std::map<std::string_view, std::list<Entry>::iterator> by_key_ GUARDED_BY(mutex_);
+  size_t bytes_ GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const ConstraintTokens> tokens_ GUARDED_BY(mutex_);  // null: not needed yet
+};
+
+}  // namespace tokamak

@@ -1,0 +1,195 @@
+// Tests structured outputs on a tiny model with random weights, which keeps to nothing by itself.
+#include "local/structured_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <regex>
+#include <set>
+#include <string>
+
+#include "base/mutex.h"
+#include "local/replay_file.h"
+#include "tokamak/engine.h"
+#include "tokenizer/testing/tiny_vocabs.h"
+
+namespace tokamak {
+namespace {
+
+using Kind = StructuredOutput::Kind;
+using ::testing::HasSubstr;
+
+constexpr char kModel[] = TOKAMAK_SOURCE_DIR "/tests/golden/llama_tied.gguf";
+constexpr char kPattern[] = "[a-z]{3,8}(-[0-9]{2}){1,3}";
+
+EngineOptions Options() {
+  return {.model = kModel,
+          .device = "cpu",
+          .threads = 2,
+          .max_seqs = 4,
+          .max_batch_tokens = 32,
+          .num_blocks = 64};
+}
+
+std::unique_ptr<Engine> Load(const EngineOptions& options = Options()) {
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+Request Make(StructuredOutput output, uint64_t seed = 1) {
+  Request request;
+  request.token_ids = {5, 6, 7, 8, 9, 10, 11};
+  request.sampling.seed = seed;
+  request.sampling.max_tokens = 100;
+  request.sampling.structured_output = std::move(output);
+  return request;
+}
+Request MakeRegex(uint64_t seed = 1) {
+  return Make({.kind = Kind::kRegex, .text = kPattern}, seed);
+}
+
+OutputChunk Generate(Engine& engine, Request request) {
+  const auto answer = engine.Generate(std::move(request));
+  EXPECT_TRUE(answer.ok()) << answer.status().ToString();
+  return answer.ok() ? answer->front() : OutputChunk();
+}
+
+TEST(StructuredOutput, AnswersMatchTheRegularExpression) {
+  const auto engine = Load();
+  std::set<std::string> texts;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Request request = MakeRegex(seed);
+    // Neither may keep a finished answer from ending.
+    request.sampling.ignore_eos = true;
+    request.sampling.min_tokens = 50;
+    const OutputChunk answer = Generate(*engine, std::move(request));
+    EXPECT_TRUE(std::regex_match(answer.text, std::regex("[a-z]{3,8}(-[0-9]{2}){1,3}")))
+        << answer.text;
+    EXPECT_EQ(answer.finish_reason, FinishReason::kStop) << answer.error.ToString();
+    texts.insert(answer.text);
+  }
+  EXPECT_GT(texts.size(), 10u);
+}
+
+TEST(StructuredOutput, AnswersAreOneOfTheChoices) {
+  const auto engine = Load();
+  const StructuredOutput output{.kind = Kind::kChoice, .choices = {"yes", "yesterday", "no"}};
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const OutputChunk answer = Generate(*engine, Make(output, seed));
+    EXPECT_THAT(output.choices, ::testing::Contains(answer.text));
+    EXPECT_EQ(answer.finish_reason, FinishReason::kStop);
+  }
+}
+
+TEST(StructuredOutput, ATruncatedAnswerSaysLength) {
+  Request request = Make({.kind = Kind::kRegex, .text = "[a-z]{50}"});
+  request.sampling.max_tokens = 4;
+  const OutputChunk answer = Generate(*Load(), std::move(request));
+  EXPECT_EQ(answer.finish_reason, FinishReason::kLength);
+  EXPECT_TRUE(std::regex_match(answer.text, std::regex("[a-z]+"))) << answer.text;
+}
+
+TEST(StructuredOutput, AnswersDoNotDependOnOtherRequestsOrOverlap) {
+  Request request = MakeRegex(42);
+  request.sampling.n = 3;
+  request.sampling.max_tokens = 40;
+  request.sampling.logprobs = 2;
+  EngineOptions options = Options();
+  options.block_size = 4;
+  const auto alone = Load(options)->Generate(request).value();
+  options.max_batch_tokens = 5;
+  options.num_blocks = 14;  // forces preemption
+  for (const int32_t depth : {1, 2, 4}) {
+    options.steps_in_flight = depth;
+    const auto engine = Load(options);
+    Mutex mutex;
+    CondVar ended;
+    int open = 0;
+    for (uint64_t i = 0; i < 12; ++i) {
+      Request other = MakeRegex(100 + i);
+      if (i % 2 == 0) other.sampling.structured_output.reset();
+      other.sampling.max_tokens = 20;
+      {
+        MutexLock lock(mutex);
+        ++open;
+      }
+      const auto id = engine->Submit(other, [&](const OutputChunk& chunk) {
+        if (!chunk.finish_reason) return;
+        MutexLock lock(mutex);
+        if (--open == 0) ended.NotifyAll();
+      });
+      ASSERT_TRUE(id.ok()) << id.status().ToString();
+    }
+    const auto together = engine->Generate(request).value();
+    MutexLock lock(mutex);
+    while (open > 0) ended.Wait(mutex);
+    EXPECT_GT(engine->stats().preemptions, 0);
+    for (size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(together[i].text, alone[i].text);
+      EXPECT_EQ(together[i].token_ids, alone[i].token_ids);
+      EXPECT_EQ(together[i].logprobs, alone[i].logprobs);
+    }
+  }
+}
+
+TEST(StructuredOutput, WhatIsWrongIsRefusedBeforeItRuns) {
+  const auto engine = Load();
+  for (const StructuredOutput& output :
+       {StructuredOutput{.kind = Kind::kRegex, .text = "(a"},
+        StructuredOutput{.kind = Kind::kChoice, .choices = {}},
+        StructuredOutput{.kind = Kind::kJsonSchema, .text = R"({"type": "no type"})"},
+        StructuredOutput{.kind = Kind::kGrammar, .text = "root ::= ("}}) {
+    const Status status = engine->PrepareStructuredOutput(output);
+    EXPECT_TRUE(status.message().starts_with("structured_output")) << status.ToString();
+    const auto id = engine->Submit(Make(output), [](const OutputChunk&) { FAIL(); });
+    EXPECT_EQ(id.status().message(), status.message());
+  }
+}
+
+TEST(StructuredOutput, ARecordRepeatsTheRun) {
+  EngineOptions options = Options();
+  options.record_path = ::testing::TempDir() + "structured" + std::to_string(::getpid());
+  {
+    const auto engine = Load(options);
+    for (uint64_t seed = 1; seed <= 3; ++seed) (void)Generate(*engine, MakeRegex(seed));
+    engine->Drain(1000);
+  }
+  for (const bool schedule_only : {true, false}) {
+    const auto report =
+        ReplayFile({.path = options.record_path, .model = "", .schedule_only = schedule_only});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->counts.requests, 3);
+    EXPECT_GT(report->counts.tokens, 10);
+  }
+  std::remove(options.record_path.c_str());
+}
+
+TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
+  ConstraintMaker maker(Tokenizer::Create(testing::TinyBytePairs()).value(),
+                        {.grammars = 2, .bytes = size_t{1} << 20});
+  const auto prepare = [&](const std::string& text) {
+    const Status status = maker.Prepare({.kind = Kind::kRegex, .text = text});
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return maker.num_grammars();
+  };
+  EXPECT_EQ(prepare("a"), 1u);
+  EXPECT_EQ(prepare("a"), 1u);
+  EXPECT_EQ(prepare("b"), 2u);
+  EXPECT_EQ(prepare("c"), 2u);
+  ConstraintMaker small(Tokenizer::Create(testing::TinyBytePairs()).value(),
+                        {.grammars = 2, .bytes = 10});
+  EXPECT_TRUE(small.Prepare({.kind = Kind::kRegex, .text = "a+b+"}).ok());
+  EXPECT_EQ(small.num_grammars(), 0u);
+}
+
+TEST(ConstraintMaker, RefusesModelsWithoutATokenizer) {
+  ConstraintMaker maker(nullptr);
+  EXPECT_EQ(maker.Prepare({.kind = Kind::kJsonObject}).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(maker.Make({}, 1).status().message()), HasSubstr("no tokenizer"));
+}
+
+}  // namespace
+}  // namespace tokamak
