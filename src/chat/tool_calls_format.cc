@@ -262,6 +262,24 @@ ToolFormat GptOss() {
           .parse = ParseHarmony};
 }
 
+ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_template) {
+  return {.name = name,
+          .in_template = std::move(in_template),
+          .starts = {"<tool_call>"},
+          .end = "</tool_call>",
+          .tagged = true,
+          .parse = ParseToolCallTag};
+}
+
+ToolFormat Hermes() {
+  ToolFormat format = ToolCallTag("hermes", {"<tool_call>"});
+  format.written = {.begin = "<tool_call>\n{\"name\": \"",
+                    .middle = "\", \"arguments\": ",
+                    .end = "}\n</tool_call>",
+                    .separator = "\n"};
+  return format;
+}
+
 const std::vector<ToolFormat>& Formats() {
   static const std::vector<ToolFormat> kFormats = {
       {.name = "kimi_k2",
@@ -296,11 +314,17 @@ const std::vector<ToolFormat>& Formats() {
        .in_template = {"<TOOLCALL>"},
        .starts = {"<TOOLCALL>"},
        .end = "</TOOLCALL>",
+       .written = {.begin = "<TOOLCALL>[{\"name\": \"",
+                   .middle = "\", \"arguments\": ",
+                   .end = "}]</TOOLCALL>"},
        .parse = ParseJsonCalls},
       {.name = "apriel",
        .in_template = {"<tool_calls>["},
        .starts = {"<tool_calls>"},
        .end = "</tool_calls>",
+       .written = {.begin = "<tool_calls>[{\"name\": \"",
+                   .middle = "\", \"arguments\": ",
+                   .end = "}]</tool_calls>"},
        .parse = ParseJsonCalls},
       {.name = "granite",
        .in_template = {"<|tool_call|>"},
@@ -309,24 +333,9 @@ const std::vector<ToolFormat>& Formats() {
        .parse = ParseJsonCalls},
       // The next three differ in their templates, but each reads what models with any of them
       // write.
-      {.name = "qwen3_coder",
-       .in_template = {"<tool_call>", "<function="},
-       .starts = {"<tool_call>"},
-       .end = "</tool_call>",
-       .tagged = true,
-       .parse = ParseToolCallTag},
-      {.name = "glm45",
-       .in_template = {"<tool_call>", "<arg_key>"},
-       .starts = {"<tool_call>"},
-       .end = "</tool_call>",
-       .tagged = true,
-       .parse = ParseToolCallTag},
-      {.name = "hermes",
-       .in_template = {"<tool_call>"},
-       .starts = {"<tool_call>"},
-       .end = "</tool_call>",
-       .tagged = true,
-       .parse = ParseToolCallTag},
+      ToolCallTag("qwen3_coder", {"<tool_call>", "<function="}),
+      ToolCallTag("glm45", {"<tool_call>", "<arg_key>"}),
+      Hermes(),
       {.name = "functionary_v3.1",
        .in_template = {"`<function`"},
        .starts = {"<function="},
@@ -337,6 +346,7 @@ const std::vector<ToolFormat>& Formats() {
        .in_template = {"<|start_header_id|>", "\"parameters\": "},
        .starts = {"<|python_tag|>"},
        .bare = true,
+       .written = {.begin = "{\"name\": \"", .middle = "\", \"parameters\": ", .end = "}"},
        .parse = ParseLlama},
       GptOss(),
   };
@@ -440,6 +450,41 @@ const ReasoningFormat* DetectReasoningFormat(std::string_view template_source) {
 
 bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format) {
   return format != nullptr && Trim(prompt).ends_with(format->open);
+}
+
+Result<StructuredOutput> ForceCalls(const ToolFormat& format,
+                                    std::span<const std::pair<std::string, std::string>> tools,
+                                    bool parallel) {
+  const WrittenCall& written = format.written;
+  if (written.begin.empty()) {
+    return Unimplemented("calls cannot be forced in this model's form of tool calls ({})",
+                         format.name);
+  }
+  StructuredOutput output;
+  output.kind = StructuredOutput::Kind::kTags;
+  output.starts_with_tag = true;
+  output.ends_after_tag = !parallel || written.separator.empty();
+  output.separator = written.separator;
+  for (const auto& [name, schema] : tools) {
+    if (!IsName(name)) {
+      return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
+                             name.substr(0, 64));
+    }
+    output.tags.push_back({.begin = std::string(written.begin) + name + std::string(written.middle),
+                           .schema = schema,
+                           .end = std::string(written.end)});
+  }
+  return output;
+}
+
+std::optional<StructuredOutput::Reasoning> FreeReasoning(std::string_view prompt,
+                                                         const ReasoningFormat* format) {
+  if (format == nullptr) return std::nullopt;
+  const std::string_view text = prompt.substr(0, prompt.find_last_not_of('\n') + 1);
+  if (text.ends_with(format->close)) return std::nullopt;
+  return StructuredOutput::Reasoning{.open = std::string(format->open),
+                                     .close = std::string(format->close),
+                                     .begun = OpensReasoning(prompt, format)};
 }
 
 Result<const ToolFormat*> ChooseToolFormat(std::string_view name,

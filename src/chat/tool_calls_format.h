@@ -6,9 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chat/jinja/value.h"
+#include "tokamak/sampling_params.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -46,6 +48,14 @@ struct ToolBlock {
   std::string tail;  // without the end
 };
 
+// How a call is written, for requests that force one: before its name, between the name and the
+// JSON of its arguments, and after that.
+struct WrittenCall {
+  std::string_view begin = {}, middle = {}, end = {};
+  // Stands between calls. Empty: an answer holds one.
+  std::string_view separator = {};
+};
+
 // One family's format.
 struct ToolFormat {
   std::string_view name;
@@ -67,6 +77,8 @@ struct ToolFormat {
   bool harmony = false;
   // Templates accept only ids of nine letters and digits.
   bool short_ids = false;
+  // `begin` is empty if calls cannot be forced.
+  WrittenCall written = {};
   // Returns the calls of a block; nullopt if it holds none.
   std::optional<std::vector<ToolCall>> (*parse)(const ToolBlock& block,
                                                 const ToolTypes& types) = nullptr;
@@ -92,6 +104,17 @@ const ReasoningFormat* DetectReasoningFormat(std::string_view template_source);
 
 // Whether the prompt ends with the opening marker: the template has started the reasoning.
 bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format);
+// The form of answers that must call one of these tools, each a name and the JSON Schema of its
+// arguments, which must be objects; several times if `parallel` and the format allows it.
+// kUnimplemented if the format cannot force calls; kInvalidArgument for a name that no call can
+// have.
+Result<StructuredOutput> ForceCalls(const ToolFormat& format,
+                                    std::span<const std::pair<std::string, std::string>> tools,
+                                    bool parallel);
+// What a structured output must leave free before the answer to this prompt: nothing if the model
+// does not reason, or if the template has ended the reasoning already.
+std::optional<StructuredOutput::Reasoning> FreeReasoning(std::string_view prompt,
+                                                         const ReasoningFormat* format);
 
 // Chooses a format by name: "auto" detects it, "none" is null. For an unknown name,
 // kInvalidArgument lists the valid ones.

@@ -405,5 +405,36 @@ TEST(ToolCalls, ParsesTheCallsThatTemplatesRender) {
   EXPECT_EQ(read["openai"], 1);
 }
 
+// What a request forces the model to write must be what the parser reads.
+TEST(ToolCalls, ForcedCallsAreReadAsCalls) {
+  int formats = 0;
+  for (const ToolFormat& format : ToolFormats()) {
+    const std::vector<std::pair<std::string, std::string>> tools = {{"f", "{}"}, {"g", "{}"}};
+    const Result<StructuredOutput> forced = ForceCalls(format, tools, /*parallel=*/true);
+    EXPECT_EQ(forced.ok(), !format.written.begin.empty()) << format.name;
+    if (!forced.ok()) continue;
+    ++formats;
+    EXPECT_TRUE(forced->starts_with_tag);
+    const std::string f = forced->tags[0].begin + R"({"n": 1})" + forced->tags[0].end;
+    const std::string g = forced->tags[1].begin + "{}" + forced->tags[1].end;
+    ExpectRead(Format(format.name), f, R"(|f{"n":1})");
+    if (forced->ends_after_tag) continue;
+    ExpectRead(Format(format.name), g + forced->separator + f, R"(|g{}|f{"n":1})");
+  }
+  EXPECT_GE(formats, 4);
+  const std::vector<std::pair<std::string, std::string>> strange = {{"a\"b", "{}"}};
+  EXPECT_EQ(ForceCalls(**ChooseToolFormat("hermes", ""), strange, false).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST(ToolCalls, ReasoningIsFreeUnlessThePromptHasEndedIt) {
+  const ReasoningFormat* think = *ChooseReasoningFormat("think", "");
+  EXPECT_FALSE(FreeReasoning("a", nullptr));
+  EXPECT_FALSE(FreeReasoning("a<think>\n\n</think>\n\n", think));
+  EXPECT_FALSE(FreeReasoning("a", think)->begun);
+  EXPECT_TRUE(FreeReasoning("a<think>\n", think)->begun);
+  EXPECT_EQ(FreeReasoning("a", think)->close, "</think>");
+}
+
 }  // namespace
 }  // namespace tokamak

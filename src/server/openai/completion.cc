@@ -136,7 +136,8 @@ Completion::Choice* Completion::Add(const Arrival& arrival) {
   writer_.notes.NoteChunk(arrival.prompt, chunk);
   if (chunk.finish_reason == FinishReason::kError) {
     // The engine's queue may have filled up since it took the request.
-    failure_ = engine_.health().ok() ? BusyResponse(chunk.error) : ErrorResponse(chunk.error);
+    const Status error = request_.spellings.Apply(chunk.error);
+    failure_ = engine_.health().ok() ? BusyResponse(error) : ErrorResponse(error);
     return nullptr;
   }
   if (chunk.finish_reason == FinishReason::kCancelled) {

@@ -85,12 +85,27 @@ void CheckMessage(const JsonReader& message) {
   CheckContent(content);
 }
 
+// Checks {"type": "function", "function": {"name": ...}}, which names one of the tools.
+void CheckNamedTool(const JsonReader& choice, const JsonReader& tools) {
+  CheckFunction(choice);
+  if (!choice.ok() || !tools.ok()) return;
+  const JsonReader name = choice["function"]["name"];
+  for (size_t i = 0; i < tools.value().size(); ++i) {
+    if (tools[i]["function"]["name"].value() == name.value()) return;
+  }
+  name.Fail("names none of the tools");
+}
+
 // Returns whether the model is told about the tools.
 bool ReadTools(const JsonReader& fields) {
   const JsonReader tools = fields["tools"], choice = fields["tool_choice"];
   tools.ForEach(kMaxTools, [](const JsonReader& tool) { CheckFunction(tool); });
-  if (choice.present() && choice.value() != "none" && choice.value() != "auto") {
-    choice.Fail("only \"auto\" and \"none\" are supported");
+  if (choice.is_object()) {
+    CheckNamedTool(choice, tools);
+  } else if (choice.value() == "required") {
+    if (tools.value().size() == 0) choice.Fail("needs \"tools\"");
+  } else if (choice.present() && choice.value() != "none" && choice.value() != "auto") {
+    choice.Fail("must be \"auto\", \"none\", \"required\" or name a function");
   }
   return tools.value().size() > 0 && choice.value() != "none";
 }
@@ -129,6 +144,26 @@ bool CheckConversation(const JsonReader& fields, ChatInput& conversation) {
     conversation.variables.emplace_back("reasoning_effort", Value::String(std::move(effort)));
   }
   return use_tools;
+}
+
+std::vector<ForcedTool> ForcedTools(const JsonValue& body) {
+  const JsonValue* choice = body.Find("tool_choice");
+  if (choice == nullptr || (!choice->is_object() && *choice != "required")) return {};
+  std::vector<ForcedTool> forced;
+  const JsonValue::Array& tools = *body.Find("tools")->AsArray();
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const JsonValue& function = *tools[i].Find("function");
+    const JsonValue& name = *function.Find("name");
+    if (choice->is_object() && *choice->Find("function")->Find("name") != name) continue;
+    const JsonValue* parameters = function.Find("parameters");
+    JsonValue schema = parameters == nullptr ? JsonValue() : *parameters;
+    // Arguments are an object, even if the schema does not say so.
+    const bool typed = schema.is_object() && schema.Find("type") != nullptr;
+    if ((schema.is_null() || schema.is_object()) && !typed) schema.Set("type", "object");
+    forced.push_back(
+        {fmt::format("tools[{}].function.parameters", i), *name.AsString(), schema.Dump()});
+  }
+  return forced;
 }
 
 Status ReadConversation(const JsonValue& body, const FieldSpellings& spellings, bool use_tools,

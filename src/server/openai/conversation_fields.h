@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "chat/chat_template.h"
 #include "server/openai/json_fields.h"
@@ -14,6 +15,15 @@ namespace tokamak {
 // Checks all of them except the template's variables; errors are in fields.status(). Returns
 // whether the model is told about the tools.
 bool CheckConversation(const JsonReader& fields, ChatInput& conversation);
+
+// A tool that the answer must call, or one of several.
+struct ForcedTool {
+  std::string path;  // of its parameters, for messages
+  std::string name;
+  std::string schema;  // JSON Schema of its arguments
+};
+// Returns those of a checked body; empty if the answer need not call any.
+std::vector<ForcedTool> ForcedTools(const JsonValue& body);
 
 // Reads the conversation of a body that passed CheckConversation. `spellings` tells where the
 // client put the fields.

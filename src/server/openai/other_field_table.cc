@@ -43,6 +43,8 @@ constexpr OtherField kTable[] = {
     {"return_tokens", kGenerate, kRenamed, "return_token_ids"},
     {"timings_per_token", kGenerate, kRenamed, "timings"},
     {"return_full_text", kText, kRenamed, "echo"},
+    {"regex", kGenerate, kRenamed, "guided_regex"},
+    {"ebnf", kGenerate, kRenamed, "guided_grammar"},
     {"n_probs", kText, kRenamed, "logprobs"},
     {"inputs", kEmbed, kRenamed, "input"},
     {"output_dimension", kEmbed, kRenamed, "dimensions"},
@@ -55,19 +57,10 @@ constexpr OtherField kTable[] = {
     {"sampling_params", kGenerate, kWithin, ""},
 
     // Constraints on the generated text.
-    {"guided_json", kGenerate, kRefused, ""},
-    {"guided_regex", kGenerate, kRefused, ""},
-    {"guided_choice", kGenerate, kRefused, ""},
-    {"guided_grammar", kGenerate, kRefused, ""},
-    {"structured_outputs", kGenerate, kRefused, ""},
     {"structural_tag", kGenerate, kRefused, ""},
-    {"grammar", kGenerate, kRefused, ""},
     {"grammar_lazy", kGenerate, kRefused, ""},
     {"grammar_triggers", kGenerate, kRefused, ""},
-    {"json_schema", kGenerate, kRefused, ""},
-    {"format", kGenerate, kRefused, ""},
-    {"regex", kGenerate, kRefused, ""},
-    {"ebnf", kGenerate, kRefused, ""},
+    {"format", kGenerate, kRefused, "use \"response_format\""},
     {"allowed_token_ids", kGenerate, kRefused, ""},
     {"bad_words", kGenerate, kRefused, "lower the logits of tokens with \"logit_bias\""},
     {"stop_regex", kGenerate, kRefused, "\"stop\" takes strings"},
@@ -75,11 +68,9 @@ constexpr OtherField kTable[] = {
     {"custom_logit_processor", kGenerate, kRefused, ""},
     {"custom_params", kGenerate, kRefused, ""},
     {"vllm_xargs", kGenerate, kRefused, ""},
-    {"response_format", kGenerate, kRefused, "", R"([{"type": "text"}])"},
     // OpenAI's client sends it for tools that it makes from classes.
     {"tools[].function.strict", kTemplate, kIgnored, ""},
     {"guided_decoding_backend", kGenerate, kNoEffect, ""},
-    {"guided_whitespace_pattern", kGenerate, kNoEffect, ""},
 
     // The input of the model.
     {"chat_template", kTemplate, kRefused, "the model's own template is used"},

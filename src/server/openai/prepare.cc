@@ -92,6 +92,10 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
   RETURN_IF_ERROR(request.spellings.Apply(Validate(request.sampling, engine_.model().vocab_size)));
   if (!request.sampling.seed) request.sampling.seed = RandomSeed();  // the same for all prompts
   RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
+  if (request.sampling.structured_output) {
+    RETURN_IF_ERROR(request.spellings.Apply(
+        engine_.PrepareStructuredOutput(*request.sampling.structured_output)));
+  }
   return prepared;
 }
 
@@ -143,10 +147,55 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   if (ids.empty())
     return InvalidArgument("messages: the model's template turns them into an empty prompt");
   prepared.prompts.push_back(std::move(ids));
+  RETURN_IF_ERROR(AddStructure(rendered, prepared.request));
   if (rendered.answer_format->active()) {
     prepared.request.sampling.shown_special_tokens = format.marks;
     prepared.answer_format = std::move(rendered.answer_format);
   }
+  return Status();
+}
+
+Status Preparer::ForceTools(const AnswerFormat& format, CompletionRequest& request) const {
+  if (request.sampling.structured_output) {
+    return request.spellings.Apply(Unimplemented(
+        "structured_output: is not supported together with a \"tool_choice\" that forces calls"));
+  }
+  if (format.tools == nullptr) {
+    return Unimplemented("tool_choice: the form of this model's tool calls is not known");
+  }
+  std::vector<std::pair<std::string, std::string>> tools;
+  for (const ForcedTool& tool : request.forced_tools) {
+    // The engine compiles all of them together again; this finds the path of what is wrong.
+    FieldSpellings spelling;
+    spelling.by_name["structured_output"] = tool.path;
+    RETURN_IF_ERROR(spelling.Apply(engine_.PrepareStructuredOutput(
+        {.kind = StructuredOutput::Kind::kJsonSchema, .text = tool.schema})));
+    tools.emplace_back(tool.name, tool.schema);
+  }
+  const bool parallel = request.parallel_tool_calls && tools.size() > 1;
+  Result<StructuredOutput> forced = ForceCalls(*format.tools, tools, parallel);
+  if (!forced.ok()) return forced.status().WithContext("tool_choice");
+  request.sampling.structured_output = *std::move(forced);
+  request.spellings.by_name.insert_or_assign("structured_output", "tools");
+  return Status();
+}
+
+Status Preparer::AddStructure(const Rendered& rendered, CompletionRequest& request) const {
+  const AnswerFormat& format = *rendered.answer_format;
+  const bool force = !request.forced_tools.empty();
+  if (force) RETURN_IF_ERROR(ForceTools(format, request));
+  std::optional<StructuredOutput>& output = request.sampling.structured_output;
+  if (!output) return Status();
+  if (format.tools != nullptr && !force) {
+    return request.spellings.Apply(Unimplemented(
+        "structured_output: is not supported together with tools that the model may call; set "
+        "\"tool_choice\": \"none\""));
+  }
+  if (format.harmony()) {
+    return request.spellings.Apply(Unimplemented(
+        "structured_output: is not supported yet for models whose answers are Harmony messages"));
+  }
+  output->reasoning = FreeReasoning(rendered.text, format.reasoning);
   return Status();
 }
 

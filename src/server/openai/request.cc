@@ -4,6 +4,7 @@
 #include "server/openai/conversation_fields.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/request_limits.h"
+#include "server/openai/structured_fields.h"
 
 namespace tokamak {
 namespace {
@@ -93,6 +94,7 @@ void ReadStreamOptions(const JsonReader& fields, CompletionRequest& request) {
 void ReadCommon(const JsonReader& fields, CompletionRequest& request) {
   fields.Read("model", request.model);
   ReadSampling(fields, request.sampling);
+  ReadStructuredOutput(fields, request.sampling, request.spellings);
   ReadMaxTokens(fields, "max_tokens", request);
   request.return_prompt_logprobs = request.sampling.prompt_logprobs.has_value();
   fields.Read("priority", request.priority);
@@ -180,6 +182,7 @@ Result<CompletionRequest> ParseChatRequest(const std::string& body,
   const JsonReader fields = ReadFields(json);
   const bool use_tools = ReadChat(fields, defaults, request);
   RETURN_IF_ERROR(Finish(fields, request));
+  if (use_tools) request.forced_tools = ForcedTools(json);
   RETURN_IF_ERROR(ReadConversation(json, request.spellings, use_tools, request.conversation));
   return request;
 }

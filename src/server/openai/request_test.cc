@@ -228,7 +228,7 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInAConversation) {
       {false, R"({"prompt": "a", "tools": [{}]})", "tools"},
       {true,
        R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json"}})",
-       "response_format"},
+       "response_format.type"},
   };
   ExpectRefused(cases);
 }

@@ -38,7 +38,7 @@ std::string LeadingPath(std::string_view message) {
   if (end == std::string_view::npos || end == 0) return "";
   for (const char c : message.substr(0, end)) {
     const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (!word && c != '_' && c != '.' && c != '[' && c != ']') return "";
+    if (!word && c != '_' && c != '$' && c != '.' && c != '[' && c != ']') return "";
   }
   return std::string(message.substr(0, end));
 }

@@ -99,6 +99,11 @@ Result<std::vector<int32_t>> FakeEngine::Tokenize(std::string_view text, bool, b
   return ids;
 }
 
+Status FakeEngine::PrepareStructuredOutput(const StructuredOutput& output) const {
+  if (output.text.find("refused") == std::string::npos) return Status();
+  return Status(StatusCode::kUnimplemented, "structured_output.a: is refused");
+}
+
 std::string FakeEngine::Detokenize(const std::vector<int32_t>& ids) const {
   std::string text;
   for (const int32_t id : ids) text += static_cast<char>(id);

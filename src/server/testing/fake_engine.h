@@ -40,6 +40,8 @@ class FakeEngine : public Engine {
                                         bool parse_special) const override;
   std::string Detokenize(const std::vector<int32_t>& ids) const override;
   std::string TokenBytes(int32_t id) const override;
+  // Refuses schemas that hold the word "refused", at their member "a".
+  Status PrepareStructuredOutput(const StructuredOutput& output) const override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
   // Answers at once, unless HoldSnapshots was called.

@@ -1,0 +1,208 @@
+// Tests the fields that ask for a structured output.
+#include "server/openai/structured_fields.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/openai/prepare.h"
+#include "server/openai/request.h"
+#include "server/openai/status_response.h"
+#include "server/testing/fake_engine.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = StructuredOutput::Kind;
+
+Result<CompletionRequest> Parse(bool chat, const Json& fields) {
+  Json body = chat ? Json::parse(R"({"messages": [{"role": "user", "content": "a"}]})")
+                   : Json{{"prompt", "a"}};
+  body.update(fields);
+  return chat ? ParseChatRequest(body.dump()) : ParseCompletionRequest(body.dump());
+}
+
+TEST(StructuredFields, AreReadUnderEveryName) {
+  const Json schema = Json::parse(R"({"type": "object", "properties": {"b": {}, "a": {}}})");
+  const std::string text = R"({"type":"object","properties":{"b":{},"a":{}}})";  // in this order
+  const StructuredOutput by_schema{.kind = Kind::kJsonSchema, .text = text};
+  const StructuredOutput by_regex{.kind = Kind::kRegex, .text = "a+"};
+  const StructuredOutput by_grammar{.kind = Kind::kGrammar, .text = "root ::= \"a\""};
+  const StructuredOutput by_choice{.kind = Kind::kChoice, .choices = {"b", "a"}};
+  const StructuredOutput any_object{.kind = Kind::kJsonObject};
+  const Json named = {{"name", "n"}, {"strict", true}, {"schema", schema}};
+  const std::vector<std::pair<Json, StructuredOutput>> cases = {
+      {{{"response_format", {{"type", "json_object"}}}}, any_object},
+      {{{"response_format", {{"type", "json_object"}, {"schema", schema}}}}, by_schema},
+      {{{"response_format", {{"type", "json_schema"}, {"json_schema", named}}}}, by_schema},
+      {{{"structured_outputs", {{"json", schema}}}}, by_schema},
+      {{{"structured_outputs", {{"json_object", true}}}}, any_object},
+      {{{"structured_outputs", {{"regex", "a+"}}}}, by_regex},
+      {{{"structured_outputs", {{"choice", {"b", "a"}}, {"json", nullptr}}}}, by_choice},
+      {{{"structured_outputs", {{"grammar", by_grammar.text}}}}, by_grammar},
+      {{{"guided_json", schema}}, by_schema},
+      {{{"guided_json", text}}, by_schema},
+      {{{"guided_regex", "a+"}}, by_regex},
+      {{{"guided_choice", {"b", "a"}}}, by_choice},
+      {{{"guided_grammar", by_grammar.text}}, by_grammar},
+      {{{"extra_body", {{"guided_regex", "a+"}}}}, by_regex},
+      {{{"grammar", by_grammar.text}}, by_grammar},
+      {{{"json_schema", schema}}, by_schema},
+      {{{"regex", "a+"}}, by_regex},
+      {{{"ebnf", by_grammar.text}}, by_grammar},
+  };
+  for (const bool chat : {true, false}) {
+    for (const auto& [fields, wanted] : cases) {
+      const auto request = Parse(chat, fields);
+      ASSERT_TRUE(request.ok()) << fields << request.status().ToString();
+      EXPECT_EQ(request->sampling.structured_output, wanted) << fields;
+      EXPECT_TRUE(request->unknown_fields.empty()) << fields;
+    }
+  }
+}
+
+TEST(StructuredFields, MayBeOff) {
+  for (const char* fields :
+       {R"({"response_format": {"type": "text"}})", R"({"response_format": null})",
+        R"({"grammar": "", "guided_choice": [], "guided_json": null, "guided_regex": false})",
+        R"({"structured_outputs": {}})", R"({"guided_whitespace_pattern": null})"}) {
+    const auto request = Parse(true, Json::parse(fields));
+    ASSERT_TRUE(request.ok()) << fields << request.status().ToString();
+    EXPECT_FALSE(request->sampling.structured_output) << fields;
+  }
+}
+
+TEST(StructuredFields, TakeAPatternForWhiteSpace) {
+  const auto request =
+      Parse(true, {{"guided_json", {{"type", "object"}}}, {"guided_whitespace_pattern", "[ ]?"}});
+  ASSERT_TRUE(request.ok()) << request.status().ToString();
+  EXPECT_EQ(request->sampling.structured_output->whitespace_pattern, "[ ]?");
+}
+
+TEST(StructuredFields, RefusalsNameThePath) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"response_format": 5})", "response_format"},
+      {R"({"response_format": {"type": "json"}})", "response_format.type"},
+      {R"({"response_format": {"type": "json_schema"}})", "response_format.json_schema"},
+      {R"({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}})",
+       "response_format.json_schema.schema"},
+      {R"({"structured_outputs": {"jsonn": {}}})", "structured_outputs"},
+      {R"({"structured_outputs": {"whitespace_pattern": "a"}})",
+       "structured_outputs.whitespace_pattern"},
+      {R"({"structured_outputs": {"json": {}, "disable_any_whitespace": true}})",
+       "structured_outputs.disable_any_whitespace"},
+      {R"({"structured_outputs": {"regex": "a", "choice": ["a"]}})", "structured_outputs.choice"},
+      {R"({"guided_choice": ["a", 5]})", "guided_choice[1]"},
+      {R"({"guided_regex": 5})", "guided_regex"},
+      {R"({"regex": 5})", "regex"},
+      {R"({"guided_regex": "a", "grammar": "b"})", "grammar"},
+      {R"({"guided_whitespace_pattern": "a"})", "guided_whitespace_pattern"},
+      {R"({"guided_regex": "a", "guided_whitespace_pattern": "a"})", "guided_whitespace_pattern"},
+  };
+  for (const auto& [fields, path] : cases) {
+    const auto request = Parse(true, Json::parse(fields));
+    ASSERT_FALSE(request.ok()) << fields;
+    EXPECT_EQ(LeadingPath(request.status().message()), path) << request.status().ToString();
+  }
+}
+
+class PreparingTest : public ::testing::Test {
+ protected:
+  Result<PreparedCompletion> Prepare(const std::string& fields, const std::string& chat_template) {
+    FakeEngine engine;
+    engine.SetChatTemplate(chat_template);
+    const Preparer preparer(engine, "m", {});
+    return preparer.Prepare(true,
+                            R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}");
+  }
+};
+
+// The engine names the place within the schema.
+TEST_F(PreparingTest, RefusalsOfTheEngineHaveTheFieldsPath) {
+  for (const auto& [fields, path] : std::vector<std::pair<std::string, std::string>>{
+           {R"("response_format": {"type": "json_schema",
+               "json_schema": {"schema": {"x": "refused"}}})",
+            "response_format.json_schema.schema.a"},
+           {R"("structured_outputs": {"regex": "refused"})", "structured_outputs.regex.a"},
+           {R"("options": {"regex": "refused"})", "options.regex.a"}}) {
+    const auto prepared = Prepare(fields, "{{ messages[0].content }}");
+    ASSERT_FALSE(prepared.ok()) << fields;
+    EXPECT_EQ(LeadingPath(prepared.status().message()), path) << prepared.status().ToString();
+  }
+}
+
+TEST_F(PreparingTest, ReasoningIsFreeUnlessTheTemplateTurnsItOff) {
+  const auto reasoning = [&](const std::string& end) {
+    const auto prepared = Prepare(R"("guided_regex": "a")",
+                                  "{{ messages[0].content }}{% if 0 %}</think>{% endif %}" + end);
+    EXPECT_TRUE(prepared.ok()) << prepared.status().ToString();
+    return prepared->request.sampling.structured_output->reasoning;
+  };
+  using Reasoning = StructuredOutput::Reasoning;
+  EXPECT_EQ(reasoning(""), (Reasoning{.open = "<think>", .close = "</think>"}));
+  EXPECT_EQ(reasoning("<think>\n"),
+            (Reasoning{.open = "<think>", .close = "</think>", .begun = true}));
+  EXPECT_EQ(reasoning("<think>\n\n</think>\n\n"), std::nullopt);
+}
+
+TEST_F(PreparingTest, ToolsThatTheModelMayCallAreRefused) {
+  const std::string tools = R"("guided_regex": "a", "tools": [{"function": {"name": "f"}}])";
+  const std::string source = "{{ messages[0].content }}{{ tools }}<tool_call></tool_call>";
+  const auto refused = Prepare(tools, source);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(LeadingPath(refused.status().message()), "guided_regex");
+  EXPECT_TRUE(Prepare(tools + R"(, "tool_choice": "none")", source).ok());
+}
+
+constexpr char kTools[] = R"("tools": [
+    {"function": {"name": "f", "parameters": {"properties": {"x": {}}}}},
+    {"function": {"name": "g", "parameters": {"type": "object"}}}])";
+constexpr char kHermes[] = "{{ messages[0].content }}{{ tools }}<tool_call></tool_call>";
+
+TEST_F(PreparingTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
+  const auto forced = [&](const std::string& choice) {
+    const auto prepared = Prepare(std::string(kTools) + R"(, "tool_choice": )" + choice, kHermes);
+    EXPECT_TRUE(prepared.ok()) << prepared.status().ToString();
+    return prepared->request.sampling.structured_output.value();
+  };
+  const StructuredOutput any = forced(R"("required")");
+  EXPECT_EQ(any.kind, Kind::kTags);
+  ASSERT_EQ(any.tags.size(), 2u);
+  EXPECT_EQ(any.tags[0].begin, "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
+  EXPECT_EQ(any.tags[0].schema, R"({"properties":{"x":{}},"type":"object"})");
+  EXPECT_EQ(any.tags[0].end, "}\n</tool_call>");
+  EXPECT_TRUE(any.starts_with_tag);
+  EXPECT_FALSE(any.ends_after_tag);
+  EXPECT_TRUE(forced(R"("required", "parallel_tool_calls": false)").ends_after_tag);
+  const StructuredOutput named = forced(R"({"type": "function", "function": {"name": "g"}})");
+  ASSERT_EQ(named.tags.size(), 1u);
+  EXPECT_EQ(named.tags[0].schema, R"({"type":"object"})");
+  EXPECT_TRUE(named.ends_after_tag);
+}
+
+TEST_F(PreparingTest, ToolsThatCannotBeForcedAreRefused) {
+  const std::string tools = std::string(kTools) + ", ";
+  for (const auto& [fields, path] : std::vector<std::pair<std::string, std::string>>{
+           {R"("tool_choice": "required")", "tool_choice"},
+           {tools + R"("tool_choice": {"function": {"name": "h"}})", "tool_choice.function.name"},
+           {tools + R"("tool_choice": {"type": "custom"})", "tool_choice.type"},
+           {tools + R"("tool_choice": "any")", "tool_choice"},
+           {tools + R"("tool_choice": "required", "guided_regex": "a")", "guided_regex"},
+           {R"("tools": [{"function": {"name": "a b"}}], "tool_choice": "required")",
+            "tool_choice"},
+           {R"("tools": [{"function": {"name": "f", "parameters": {"x": "refused"}}}],
+               "tool_choice": "required")",
+            "tools[0].function.parameters.a"}}) {
+    const auto prepared = Prepare(fields, kHermes);
+    ASSERT_FALSE(prepared.ok()) << fields;
+    EXPECT_EQ(LeadingPath(prepared.status().message()), path) << prepared.status().ToString();
+  }
+  const auto unknown = Prepare(tools + R"("tool_choice": "required")", "{{ tools }}");
+  EXPECT_EQ(LeadingPath(unknown.status().message()), "tool_choice");
+}
+
+}  // namespace
+}  // namespace tokamak
