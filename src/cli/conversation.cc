@@ -8,7 +8,9 @@
 namespace tokamak::cli {
 
 Conversation::Conversation(const ModelInfo& model, std::string system)
-    : reasoning_(DetectReasoningFormat(model.chat_template)), system_(std::move(system)) {
+    : reasoning_(DetectReasoningFormat(model.chat_template)),
+      reasons_(reasoning_ != nullptr),
+      system_(std::move(system)) {
   // The default is harmless: marks count only at the start of an answer.
   if (reasoning_ == nullptr) reasoning_ = &ReasoningFormats().front();
   Result<ChatTemplate> chat =
@@ -61,6 +63,15 @@ Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) {
   input.messages = PrepareMessages(jinja::Value::List(std::move(messages)), traits_);
   ASSIGN_OR_RETURN(request.prompt, template_->Render(input));
   in_reasoning_ = OpensReasoning(*request.prompt, reasoning_);
+  if (std::optional<StructuredOutput>& output = request.sampling.structured_output;
+      output && reasons_) {
+    if (reasoning_->harmony) {
+      return Unimplemented(
+          "structured output is not supported yet for models whose answers are Harmony messages; "
+          "complete plain text with --raw");
+    }
+    output->reasoning = FreeReasoning(*request.prompt, reasoning_);
+  }
   request.add_special_tokens = false;  // the template spells them
   return request;
 }

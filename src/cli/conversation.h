@@ -44,8 +44,9 @@ class Conversation {
 
   std::optional<ChatTemplate> template_;
   TemplateTraits traits_;
-  const ReasoningFormat* reasoning_;
-  bool in_reasoning_ = false;  // the last request's prompt ends inside the reasoning
+  const ReasoningFormat* reasoning_;  // never null
+  const bool reasons_;                // the template has a format of reasoning
+  bool in_reasoning_ = false;         // the last request's prompt ends inside the reasoning
   std::string note_;
   std::string system_;
   std::vector<Message> messages_;

@@ -22,14 +22,21 @@ constexpr char kExamples[] =
     "  tokamak run                                   chat with the default model\n"
     "  tokamak run model.gguf -p \"Why is the sky blue?\"\n"
     "  echo \"Why is the sky blue?\" | tokamak run     the same, from a pipe\n"
+    "  tokamak run -p \"Invent a person.\" --json-schema person.json\n"
     "  tokamak run --raw -p \"Once upon a time\" --max-tokens 50\n"
     "  tokamak run --token-ids 1,2,3 --max-tokens 8 --temperature 0 --json\n";
+
+// Files, except for the regular expression. At most one is given.
+struct StructureFlags {
+  std::optional<std::string> json_schema, grammar, regex;
+};
 
 struct RunFlags {
   EngineOptions engine;
   SamplingFlags sampling;
   std::optional<std::string> prompt;
   std::optional<std::vector<int32_t>> token_ids;
+  StructureFlags structure;
   std::string system;
   bool raw = false;
   bool json = false;
@@ -46,6 +53,23 @@ Result<std::string> ReadPrompt(const RunFlags& flags) {
         "a terminal to chat");
   }
   return text;
+}
+
+Result<std::optional<StructuredOutput>> ReadStructure(const StructureFlags& flags) {
+  if (flags.json_schema.has_value() + flags.grammar.has_value() + flags.regex.has_value() > 1) {
+    return InvalidArgument("give one of --json-schema, --grammar and --regex");
+  }
+  std::optional<StructuredOutput> output;
+  if (flags.regex) output = {.kind = StructuredOutput::Kind::kRegex, .text = *flags.regex};
+  if (flags.json_schema) {
+    ASSIGN_OR_RETURN(std::string text, ReadText(*flags.json_schema));
+    output = {.kind = StructuredOutput::Kind::kJsonSchema, .text = std::move(text)};
+  }
+  if (flags.grammar) {
+    ASSIGN_OR_RETURN(std::string text, ReadText(*flags.grammar));
+    output = {.kind = StructuredOutput::Kind::kGrammar, .text = std::move(text)};
+  }
+  return output;
 }
 
 Result<Request> MakeRequest(const RunFlags& flags, std::string text, const SamplingParams& sampling,
@@ -118,6 +142,8 @@ int Run(const RunFlags& flags) {
   }
   const Status usable = MakeSampling(flags.sampling).status();
   if (!usable.ok()) return UsageError(usable.message());
+  Result<std::optional<StructuredOutput>> structure = ReadStructure(flags.structure);
+  if (!structure.ok()) return UsageError(structure.status().message());
   const bool once = flags.prompt || flags.token_ids || flags.json || ::isatty(STDIN_FILENO) == 0;
   std::string text;
   if (once && !flags.token_ids) {
@@ -129,7 +155,11 @@ int Run(const RunFlags& flags) {
   if (!engine.ok()) return Fail(engine.status());
   Result<SamplingParams> sampling = MakeSampling(flags.sampling, (*engine)->model().sampling);
   if (flags.json && !sampling->logprobs) sampling->logprobs = 0;
-  const Status valid = Validate(*sampling, (*engine)->model().vocab_size);
+  sampling->structured_output = *std::move(structure);
+  Status valid = Validate(*sampling, (*engine)->model().vocab_size);
+  if (valid.ok() && sampling->structured_output) {
+    valid = (*engine)->PrepareStructuredOutput(*sampling->structured_output);
+  }
   if (!valid.ok()) return UsageError(valid.message());
   if (!once) return RunRepl(**engine, *sampling, flags.system);
   Result<Request> request = MakeRequest(flags, std::move(text), *sampling, **engine);
@@ -152,6 +182,12 @@ void AddRunCommand(CommandLine& line) {
   f.Add("--raw", flags->raw, "Complete the prompt as plain text instead of a conversation");
   f.Add("--system", flags->system, "The system message");
   f.Add("--json", flags->json, "Print one JSON object per answer");
+  f.Add("--json-schema", flags->structure.json_schema,
+        "Answer with JSON that is valid under the schema in this file");
+  f.Add("--grammar", flags->structure.grammar,
+        "Answer with a sentence of the grammar in this file, which is in llama.cpp's GBNF");
+  f.Add("--regex", flags->structure.regex,
+        "Answer with a text that matches this regular expression as a whole");
   AddEngineFlags(f, flags->engine);
   AddSamplingFlags(f, flags->sampling);
 }

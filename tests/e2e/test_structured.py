@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Structured output with OpenAI's client and the real model, which is too small to keep to a schema
+by itself."""
+
+import concurrent.futures
+import json
+import re
+import tempfile
+import typing
+import unittest
+
+import support
+
+try:
+    import jsonschema_rs
+    import openai
+    import pydantic
+except ImportError:
+    openai = None
+
+PROMPT = [{'role': 'user', 'content': 'Invent a person. Answer in JSON.'}]
+
+SCHEMAS = [
+    {'type': 'object', 'additionalProperties': False, 'required': ['name', 'age'], 'properties': {
+        'name': {'type': 'string', 'maxLength': 12},
+        'age': {'type': 'integer', 'minimum': 18, 'maximum': 99},
+        'email': {'type': 'string', 'pattern': '^[a-z]{1,8}@[a-z]{1,8}[.]com$'}}},
+    {'type': 'array', 'minItems': 2, 'maxItems': 3, 'items': {
+        'enum': ['red', 'green', None, 7, {'deep': [True]}]}},
+    {'$defs': {'tree': {'type': 'object', 'additionalProperties': False, 'required': ['leaf'],
+                        'properties': {'leaf': {'type': 'boolean'}}}},
+     'anyOf': [{'$ref': '#/$defs/tree'}, {'const': 'none'}]},
+    {'type': 'object', 'additionalProperties': False, 'required': ['day'], 'properties': {
+        'day': {'type': 'string', 'format': 'date'}, 'id': {'type': 'string', 'format': 'uuid'}}},
+]
+
+
+@unittest.skipIf(openai is None, 'openai, pydantic or jsonschema_rs is not there')
+class Structured(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(support.Server('--max-seqs', '8'))
+        cls.client = cls.server.client()
+        cls.model = cls.client.models.list().data[0].id
+
+    def chat(self, client=None, **options):
+        options = {'model': self.model, 'messages': PROMPT, 'max_tokens': 200, 'temperature': 1,
+                   'seed': 1, **options}
+        return (client or self.client).chat.completions.create(**options)
+
+    @staticmethod
+    def named(schema):
+        return {'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': schema}}
+
+    def person(self):
+        class Person(pydantic.BaseModel):
+            name: str = pydantic.Field(max_length=20)
+            age: int = pydantic.Field(ge=0, le=150)
+            likes: list[typing.Literal['tea', 'coffee']] = pydantic.Field(max_length=3)
+        return Person
+
+    def test_parses_into_classes(self):
+        options = dict(model=self.model, messages=PROMPT, max_tokens=200, temperature=0,
+                       response_format=self.person())
+        whole = self.client.chat.completions.parse(**options).choices[0]
+        self.assertEqual(whole.finish_reason, 'stop')
+        self.assertIsInstance(whole.message.parsed, options['response_format'])
+        with self.client.chat.completions.stream(**options) as stream:
+            pieces = [event.delta for event in stream if event.type == 'content.delta']
+            final = stream.get_final_completion().choices[0].message
+        self.assertGreater(len(pieces), 5)
+        self.assertEqual(''.join(pieces), whole.message.content)
+        self.assertEqual(final.parsed, whole.message.parsed)
+
+    def test_every_choice_is_valid_under_its_schema(self):
+        for schema in SCHEMAS:
+            with self.subTest(schema=schema):
+                answer = self.chat(n=4, response_format=self.named(schema), logprobs=True)
+                for choice in answer.choices:
+                    self.assertEqual(choice.finish_reason, 'stop')
+                    value = json.loads(choice.message.content)
+                    validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+                    self.assertTrue(validator.is_valid(value), value)
+                    self.assertTrue(choice.logprobs.content)
+
+    def test_any_object(self):
+        choice = self.chat(response_format={'type': 'json_object'}, temperature=0).choices[0]
+        if choice.finish_reason == 'stop':
+            self.assertIsInstance(json.loads(choice.message.content), dict)
+        else:
+            self.assertEqual(choice.finish_reason, 'length')
+            self.assertTrue(choice.message.content.lstrip().startswith('{'))
+
+    def test_fields_of_other_servers(self):
+        def complete(**fields):
+            answer = self.client.completions.create(
+                model=self.model, prompt='A word:', max_tokens=60, seed=3, extra_body=fields)
+            self.assertEqual(answer.choices[0].finish_reason, 'stop', fields)
+            return answer.choices[0].text
+        for name in ('guided_regex', 'regex'):
+            self.assertRegex(complete(**{name: '[a-f]{4}-[0-9]{2}'}), '^[a-f]{4}-[0-9]{2}$')
+        self.assertRegex(complete(structured_outputs={'regex': '[a-f]{4}'}), '^[a-f]{4}$')
+        self.assertIn(complete(guided_choice=['yes', 'no']), ('yes', 'no'))
+        grammar = 'root ::= "<" [a-z]+ ">" ("!" | "?")'
+        for name in ('grammar', 'guided_grammar', 'ebnf'):
+            self.assertRegex(complete(**{name: grammar}), '^<[a-z]+>[!?]$')
+        for name in ('json_schema', 'guided_json'):
+            self.assertIn(json.loads(complete(**{name: {'enum': [1, 'b']}})), (1, 'b'))
+
+    def test_company_changes_nothing(self):
+        def ask(seed):
+            schema = SCHEMAS[seed % len(SCHEMAS)]
+            return self.chat(seed=seed, response_format=self.named(schema)).choices[0].message.content
+        alone = [ask(seed) for seed in range(8)]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            free = [pool.submit(self.chat, max_tokens=60, seed=100 + i) for i in range(8)]
+            self.assertEqual(list(pool.map(ask, range(8))), alone)
+            self.assertTrue(all(answer.result().choices for answer in free))
+
+    def test_a_truncated_answer_says_length(self):
+        options = dict(response_format=self.named(SCHEMAS[0]), max_tokens=4)
+        self.assertEqual(self.chat(**options).choices[0].finish_reason, 'length')
+        with self.assertRaises(openai.LengthFinishReasonError):
+            self.client.chat.completions.parse(model=self.model, messages=PROMPT, max_tokens=4,
+                                               response_format=self.person())
+
+    def test_names_the_place_of_what_is_wrong(self):
+        at = 'response_format.json_schema.schema'
+        for schema, path in (({'type': 'thing'}, at), ({'properties': {'a': {'type': 'thing'}}}, at),
+                             ({'$ref': '#/nowhere'}, at)):
+            with self.subTest(schema=schema), self.assertRaises(openai.BadRequestError) as caught:
+                self.chat(response_format=self.named(schema))
+            self.assertTrue(caught.exception.param.startswith(path), caught.exception.param)
+        for fields in ({'guided_regex': '(a'}, {'grammar': 'root ::= ('}, {'guided_json': 'text'}):
+            with self.subTest(fields=fields), self.assertRaises(openai.BadRequestError) as caught:
+                self.chat(extra_body=fields)
+            self.assertTrue(caught.exception.param.startswith(next(iter(fields))),
+                            caught.exception.param)
+        self.assertEqual(self.server.health()['status'], 'ok')
+
+    def test_forces_tool_calls(self):
+        def tool(name, **properties):
+            return {'type': 'function', 'function': {'name': name, 'parameters': {
+                'type': 'object', 'additionalProperties': False, 'properties': properties,
+                'required': list(properties)}}}
+        tools = [tool('add', a={'type': 'integer', 'minimum': 0, 'maximum': 99}),
+                 tool('paint', colour={'enum': ['red', 'green']})]
+        with support.Server('--tool-call-parser', 'hermes') as server:
+            client = server.client()
+            for choice, names in (('required', {'add', 'paint'}),
+                                  ({'type': 'function', 'function': {'name': 'paint'}}, {'paint'})):
+                options = dict(tools=tools, tool_choice=choice, parallel_tool_calls=False)
+                for seed in range(4):
+                    whole = self.chat(client, seed=seed, **options).choices[0]
+                    self.assertEqual(whole.finish_reason, 'tool_calls', whole)
+                    self.assertFalse(whole.message.content)
+                    call, = whole.message.tool_calls
+                    self.assertIn(call.function.name, names)
+                    schema = next(t['function']['parameters'] for t in tools
+                                  if t['function']['name'] == call.function.name)
+                    arguments = json.loads(call.function.arguments)
+                    self.assertTrue(jsonschema_rs.is_valid(schema, arguments), arguments)
+                    streamed = [c for chunk in self.chat(client, seed=seed, stream=True, **options)
+                                for piece in chunk.choices for c in piece.delta.tool_calls or []]
+                    self.assertEqual([(c.function.name, c.function.arguments) for c in streamed],
+                                     [(call.function.name, call.function.arguments)])
+
+    def test_on_the_command_line(self):
+        with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
+            json.dump(SCHEMAS[0], file)
+            file.flush()
+            args = ['run', support.model_path(), '-p', 'Invent a person.', '--max-tokens', '200']
+            out = support.tokamak(*args, '--json-schema', file.name, '--temperature', '0').stdout
+            self.assertTrue(jsonschema_rs.Draft202012Validator(SCHEMAS[0]).is_valid(
+                json.loads(re.sub(r'\s*\n\s*', ' ', out))), out)
+            failed = support.tokamak(*args, '--json-schema', file.name, '--regex', 'a', check=False)
+            self.assertEqual(failed.returncode, 2)
+        out = support.tokamak(*args, '--regex', '[a-f]{4}').stdout
+        self.assertRegex(out, '^[a-f]{4}\n$')
+        self.assertEqual(support.tokamak(*args, '--regex', '(a', check=False).returncode, 2)
+
+
+if __name__ == '__main__':
+    support.main()
