@@ -164,6 +164,20 @@ class Conversation(PageTest):
         self.assertIn('max_tokens 5', self.browser.one('#show-settings').text)
         self.assertIn('cut at max_tokens', self.browser.one('.message.assistant .figures').text)
 
+    def test_answers_can_have_a_json_schema(self):
+        self.open()
+        self.browser.one('#show-settings').click()
+        box = self.browser.one('#settings [name=schema]')
+        box.type('{"type": ')
+        self.browser.one('#settings [type=submit]').click()  # refused: it is not JSON
+        self.assertTrue(self.browser.run('return document.querySelector("#settings").open'))
+        box.type('"object"}')
+        self.browser.one('#settings [type=submit]').click()
+        self.say('Hello')
+        self.assertEqual(self.stand_in.bodies[-1]['response_format']['json_schema']['schema'],
+                         {'type': 'object'})
+        self.assertIn('JSON', self.browser.one('#show-settings').text)
+
     def test_the_system_prompt_has_a_place_of_its_own(self):
         self.stand_in.answer = lambda _: ['Yes.']
         self.open(settings={'temperature': 0})

@@ -20,12 +20,23 @@ export function editSettings(settings, apply) {
   const form = $('settings-form');
   const fill = (from) => {
     for (const name of FIELDS) form.elements[name].value = from[name] ?? '';
+    const schema = from.response_format?.json_schema?.schema;
+    form.elements.schema.value = schema ? JSON.stringify(schema, null, 2) : '';
+    form.elements.schema.setCustomValidity('');
   };
   fill(settings);
   $('settings-reset').onclick = () => fill({});
+  form.elements.schema.oninput = (event) => {
+    event.target.setCustomValidity(isObject(event.target.value) ? '' : 'This is not a JSON object.');
+  };
   form.onsubmit = (event) => {
     event.preventDefault();
     const chosen = {};
+    const schema = form.elements.schema.value.trim();
+    if (schema) {
+      chosen.response_format = {type: 'json_schema',
+                                json_schema: {name: 'answer', schema: JSON.parse(schema)}};
+    }
     for (const name of FIELDS) {
       if (form.elements[name].value !== '') chosen[name] = Number(form.elements[name].value);
     }
@@ -35,10 +46,22 @@ export function editSettings(settings, apply) {
   $('settings').showModal();
 }
 
-// "temperature 0.7 · top_p 0.9", for the button that leads there.
+// Whether a text is a JSON object or blank.
+function isObject(text) {
+  if (!text.trim()) return true;
+  try {
+    const value = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value);
+  } catch {
+    return false;
+  }
+}
+
+// "temperature 0.7 · top_p 0.9 · JSON", for the button that leads there.
 export function describeSettings(settings) {
   const parts = FIELDS.filter((name) => settings[name] !== undefined)
                     .map((name) => `${name} ${settings[name]}`);
+  if (settings.response_format) parts.push('JSON');
   return parts.join(' · ') || 'Sampling';
 }
 
