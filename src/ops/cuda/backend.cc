@@ -87,6 +87,9 @@ Status CudaOps::Start() {
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)));
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
+  RETURN_IF_ERROR(CUDA_TRY(
+      guard_,
+      cudaDeviceGetAttribute(&shared_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
   capability_ = 10 * major + minor;
   name_ += precise_ ? "/precise" : NameSuffix(kKernelFamilies, kernels_, capability_);
@@ -106,6 +109,13 @@ Status CudaOps::Start() {
   WarnOfUnverified(kDenseFamilies);
   // Enough for the small uploads and the results of a few steps in flight.
   return pinned_.Reserve(16, 64 << 10);
+}
+
+Capabilities CudaOps::capabilities() const {
+  // The plain kernel for latents, of DeepSeek's sizes, needs more than GPUs before Hopper have.
+  constexpr int kLatentSharedBytes = 184 << 10;
+  return shared_bytes_ < kLatentSharedBytes ? kCudaCapabilities - Capability::kMla
+                                            : kCudaCapabilities;
 }
 
 void CudaOps::WarnOfUnverified(std::span<const KernelFamily> families) const {

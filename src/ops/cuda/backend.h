@@ -23,7 +23,7 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   std::string_view name() const override { return name_; }
-  Capabilities capabilities() const override { return kCudaCapabilities; }
+  Capabilities capabilities() const override;
   std::optional<int64_t> FreeDeviceMemory() override;
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
@@ -91,6 +91,7 @@ class CudaOps final : public Ops {
   const int64_t stall_event_;
   int64_t num_recorded_ = 0;  // events
   int num_sms_ = 0;
+  int shared_bytes_ = 0;  // that a CTA may have
   BlockPool pinned_;
   WeightLoader loader_;
   Gemm gemm_;
