@@ -141,6 +141,8 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
   const bool gpu = ops != nullptr;
   if (gpu) {
     options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
+    // The kernels that decompress latents are slower there for any number of tokens.
+    if (options.mla == "auto") options.mla = "absorbed";
   } else {
     options.device = "cpu";
     ASSIGN_OR_RETURN(ops, MakeCpu(options, threads));
@@ -166,8 +168,10 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Tas
   if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
     RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
-    return CheckFitsOnDevice(checkpoint, options, task, *free_bytes,
-                             {.name = ops.name(), .capabilities = ops.capabilities()});
+    CountedBackend gpu = CountedCuda(options.precise);
+    gpu.name = ops.name();
+    gpu.capabilities = ops.capabilities();
+    return CheckFitsOnDevice(checkpoint, options, task, *free_bytes, gpu);
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, task));
   return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",

@@ -37,6 +37,15 @@ int64_t CudaBytes(const WeightSpec& spec) {
 
 WeightSizer CudaSizer(bool precise) { return precise ? &CudaBytes<true> : &CudaBytes<false>; }
 
+CountedBackend CountedCuda(bool precise) {
+  return {.name = "cuda",
+          .capabilities = kCudaCapabilities,
+          .inner_type = CudaWeightType(precise),
+          .activation = [precise](const WeightSpec& spec) {
+            return CudaWeightType(precise, spec.use);
+          }};
+}
+
 Result<LoadOptions> MakeLoadOptions(const EngineOptions& options) {
   LoadOptions load;
   load.max_context = options.max_context;

@@ -21,21 +21,12 @@ namespace {
 
 constexpr int32_t kDefaultContext = 2048;
 
-CountedBackend Cuda(bool precise) {
-  return {.name = "cuda",
-          .capabilities = kCudaCapabilities,
-          .inner_type = CudaWeightType(precise),
-          .activation = [precise](const WeightSpec& spec) {
-            return CudaWeightType(precise, spec.use);
-          }};
-}
-
 // A backend with all features that rounds activations like the one in `options`.
 Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
   CountedBackend backend;
   if (gpu) {
-    backend.inner_type = CudaWeightType(options.precise);
-    backend.activation = Cuda(options.precise).activation;
+    backend = CountedCuda(options.precise);
+    backend.capabilities = Capabilities::All();
   } else if (options.isa != "reference") {
     ASSIGN_OR_RETURN(
         const cpu::IsaKernels isa,
@@ -238,7 +229,8 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   }
   if (gpu) {
     const Status loaded =
-        LoadModel(checkpoint, *MakeCountOps(gpu_bytes, Cuda(options.precise)), load).status();
+        LoadModel(checkpoint, *MakeCountOps(gpu_bytes, CountedCuda(options.precise)), load)
+            .status();
     plan.refusal = loaded.message();
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);
