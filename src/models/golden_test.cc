@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -124,6 +125,12 @@ class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, c
   std::unique_ptr<Model> model_;
 };
 
+// The largest error is one of thousands, so chance decides which run has the larger one, ours or
+// the reference's. It is ours in these goldens, as in every tenth of many random models; the errors
+// of all positions are not. In models with experts it is where another expert was chosen.
+const std::set<std::string> kLargerByChance = {"hf/olmo2_128", "hf/mixtral_odd", "hf/glm4_moe_odd",
+                                               "hf/gpt_oss_odd"};
+
 // If not precise, the result is closer than the reference's own bf16 run.
 TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
@@ -136,11 +143,7 @@ TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
       "difference, %.2g of the divergence\n",
       distance.worst_logprob, distance.worst_logprob / golden.bf16.worst_logprob,
       distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
-  // The largest error is one of thousands, so chance decides which run has the larger one. It is
-  // ours in some goldens, as in every tenth of many random models; the errors of all positions are
-  // not. In models with experts, it is where another expert was chosen.
-  const bool chance = name_ == "hf/olmo2_128" || model_->spec().max_experts > 0;
-  const double most = chance ? 2 : 1;
+  const double most = kLargerByChance.contains(name_) ? 2 : 1;
   EXPECT_LT(distance.worst_logprob, precise_ ? 1e-4 : most * golden.bf16.worst_logprob);
   EXPECT_LT(distance.median, golden.bf16.median);
   EXPECT_LT(distance.divergence, golden.bf16.divergence);
@@ -215,7 +218,9 @@ INSTANTIATE_TEST_SUITE_P(
                           "hf/gemma2_256", "hf/mpt_odd", "hf/mpt_128", "hf/mixtral_odd",
                           "hf/mixtral_128", "hf/qwen2_moe_odd", "hf/qwen2_moe_128", "qwen3_moe_odd",
                           "qwen3_moe_128", "hf/glm4_moe_odd", "hf/glm4_moe_128", "hf/gpt_oss_odd",
-                          "hf/gpt_oss_64", "gguf/gpt_oss_64"),
+                          "hf/gpt_oss_64", "gguf/gpt_oss_64", "hf/deepseek_v2_odd",
+                          "hf/deepseek_v2_256", "hf/deepseek_v3_odd", "hf/deepseek_v3_256",
+                          "hf/deepseek_v3_fp8", "gguf/deepseek_v2_256"),
         ::testing::Values("default", "plain", "precise")),
     [](const auto& info) {
       return TestName(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
