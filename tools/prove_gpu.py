@@ -108,8 +108,9 @@ class Part:
 def parts(requests=600, kernels='new'):
     """All parts, in the order in which they are begun."""
     cases = ':'.join(f'*{case}*/cuda*' for case in (
-        'ActivationOps.', 'NormOps.', 'MoeOps.', 'GroupedOps.', 'ElementwiseOps.Softcap',
-        'ElementwiseOps.Convert', 'AttentionOps.EditedScores', 'AttentionOps.CapsAndSinks', 'AttentionOps.Alibi'))
+        'ActivationOps.', 'NormOps.', 'MoeOps.', 'GroupedOps.', 'MlaOps.Cut',
+        'ElementwiseOps.Softcap', 'ElementwiseOps.Convert', 'AttentionOps.EditedScores',
+        'AttentionOps.CapsAndSinks', 'AttentionOps.Alibi', 'AttentionOps.NonCausal'))
     cases += '-*cuda_plain'  # the same kernels
     memcheck = ('compute-sanitizer', '--tool', 'memcheck', '--report-api-errors', 'no')
     racecheck = ('compute-sanitizer', '--tool', 'racecheck', '--print-limit', '10000')
