@@ -81,7 +81,7 @@ struct Taken {
 void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
   const auto checkpoint = OpenCheckpoint(options.model, {});
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
-  const auto ops = MakeOps(options, 1, nullptr);
+  const auto ops = MakeOpsFor(*checkpoint, options, Task::kGenerate, 1, nullptr);
   ASSERT_TRUE(ops.ok()) << ops.status().ToString();
   const auto model = LoadWeights(*checkpoint, **ops, options, Task::kGenerate);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
