@@ -1,6 +1,7 @@
-// Sampling: one CTA per row of logits f32 [rows, vocab_size]. It reads the row a few times (the
-// first time from memory, then from the L2 cache) and writes it only for edits and masks. Compiled
-// without fused multiply-adds, so that for equal logits the token and the logprobs are those of
+// Sampling: one CTA per row of logits f32 [rows, vocab_size], or a cluster of CTAs if rows are few
+// and need neither filters nor edits nor logprobs. It reads the row a few times (the first time
+// from memory, then from the L2 cache) and writes it only for edits and masks. Compiled without
+// fused multiply-adds, so that for equal logits the token and the logprobs are those of
 // ops/sampling, bit for bit. Bound: rows · vocab_size · 4 bytes per pass; a greedy row takes one
 // pass, a draw without filters two.
 //
@@ -11,6 +12,7 @@
 
 #include "ops/cuda/cta.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/ptx.h"
 #include "ops/cuda/sample_filters.cuh"
 #include "ops/cuda/sample_layout.h"
 #include "ops/sampling/best_draw.h"
@@ -33,6 +35,26 @@ struct Highest {
   }
 };
 
+// Combines what all threads of each of `parts` CTAs know, which are a cluster if they are several.
+// Every thread gets the result.
+template <typename T, typename Combine>
+__device__ T ReduceParts(T value, int parts, Combine combine) {
+  value = CtaReduce(value, combine);
+  if constexpr (ptx::kHasDependents) {
+    if (parts == 1) return value;
+    struct alignas(T) Storage {  // bytes, because shared memory runs no constructors
+      unsigned char bytes[sizeof(T)];
+    };
+    SHARED(storage, Storage);
+    T* const mine = reinterpret_cast<T*>(storage.bytes);
+    if (threadIdx.x == 0) *mine = value;
+    ptx::SyncCluster();
+    for (int part = 0; part < parts; ++part) value = combine(value, *ptx::MapShared(mine, part));
+    ptx::SyncCluster();  // all have read
+  }
+  return value;
+}
+
 __device__ Highest CtaHighest(Highest mine) {
   return CtaReduce(mine, [](Highest a, const Highest& b) {
     a.Offer(b.value, b.id);
@@ -40,29 +62,43 @@ __device__ Highest CtaHighest(Highest mine) {
   });
 }
 
-// One row, and what all threads of its CTA know about it.
+// One row, and what all threads of its CTA know about it. Several CTAs may share it, each with
+// every parts-th piece.
 struct Row {
   float* logits;
   int32_t size;
+  int part = 0, parts = 1;
+
+  // The thread's first of consecutive pieces, and the distance to the next one.
+  __device__ int32_t First() const {
+    return part * kCtaThreads + static_cast<int32_t>(threadIdx.x);
+  }
+  __device__ int32_t Step() const { return parts * kCtaThreads; }
 
   template <typename F>
   __device__ void ForEach(F visit) const {
-    for (int32_t id = static_cast<int32_t>(threadIdx.x); id < size; id += kCtaThreads) {
-      visit(id, logits[id]);
-    }
+    for (int32_t id = First(); id < size; id += Step()) visit(id, logits[id]);
   }
 
   // Returns the highest logit and its id; an empty Highest if all are -Inf. Sets *usable to whether
   // no logit is NaN or +Inf.
   __device__ Highest Scan(bool* usable) const {
-    Highest highest;
-    bool fine = true;
+    struct Scanned {
+      Highest highest;
+      int fine = 1;
+    };
+    Scanned scanned;
     ForEach([&](int32_t id, float x) {
-      if (x > highest.value) highest.Offer(x, id);
-      fine = fine && x < INFINITY;
+      if (x > scanned.highest.value) scanned.highest.Offer(x, id);
+      if (!(x < INFINITY)) scanned.fine = 0;
     });
-    *usable = __syncthreads_and(static_cast<int>(fine)) != 0;
-    return CtaHighest(highest);
+    scanned = ReduceParts(scanned, parts, [](Scanned a, const Scanned& b) {
+      a.highest.Offer(b.highest.value, b.highest.id);
+      a.fine &= b.fine;
+      return a;
+    });
+    *usable = scanned.fine != 0;
+    return scanned.highest;
   }
 };
 
@@ -191,7 +227,7 @@ __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors&
     best.Offer(0.0f, highest.id, DrawWords(key, id / 4)[id % 4]);
   }
   const int32_t quads = (row.size + 3) / 4;
-  for (int32_t quad = static_cast<int32_t>(threadIdx.x); quad < quads; quad += kCtaThreads) {
+  for (int32_t quad = row.First(); quad < quads; quad += row.Step()) {
     float y[4];
     float largest = -INFINITY;
 #pragma unroll
@@ -214,14 +250,14 @@ __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors&
     double score;
     int32_t token, unused;
   };
-  return CtaReduce(Packed{best.score, best.token, 0},
-                   [](const Packed& a, const Packed& b) {
-                     BestDraw both;
-                     both.score = a.score;
-                     both.token = a.token;
-                     both.Offer(b.score, b.token);
-                     return Packed{both.score, both.token, 0};
-                   })
+  return ReduceParts(Packed{best.score, best.token, 0}, row.parts,
+                     [](const Packed& a, const Packed& b) {
+                       BestDraw both;
+                       both.score = a.score;
+                       both.token = a.token;
+                       both.Offer(b.score, b.token);
+                       return Packed{both.score, both.token, 0};
+                     })
       .token;
 }
 
@@ -267,16 +303,31 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
   return token;
 }
 
+// Whether several CTAs can share the row.
+__device__ bool CanBeShared(const DeviceSlot& slot, const SampleArgs::Row& where, int32_t size) {
+  const bool edits =
+      slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, where.position);
+  return !edits && where.mask < 0 && slot.top_logprobs < 0 && !HasFilters(slot, size);
+}
+
 __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constant__ SampleArgs a) {
   SHARED(memory, CutMemory);
-  const SampleArgs::Row& where = a.rows[blockIdx.x];
+  const int index = static_cast<int>(blockIdx.x) / a.parts;
+  const SampleArgs::Row& where = a.rows[index];
   const DeviceSlot slot = a.slots[where.slot];
-  const Row row = {a.logits + blockIdx.x * a.logits_stride, a.vocab_size};
-  SampleRecord* record = a.records + blockIdx.x;
-  if (threadIdx.x == 0) record->num_top = -1;
+  Row row = {a.logits + index * a.logits_stride, a.vocab_size};
+  const int part = static_cast<int>(blockIdx.x) % a.parts;
+  if (a.parts > 1 && CanBeShared(slot, where, a.vocab_size)) {
+    row.part = part;
+    row.parts = a.parts;
+  } else if (part > 0) {
+    return;
+  }
+  SampleRecord* record = a.records + index;
+  if (threadIdx.x == 0 && part == 0) record->num_top = -1;
   RowHealth health = RowHealth::kOk;
   const int32_t token = SampleRow(a, where, row, slot, record, &health, memory);
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0 || part != 0) return;
   record->health = static_cast<int32_t>(health);
   record->token = token;
   a.last[where.slot] = token;
@@ -330,8 +381,17 @@ __global__ void FillTokensKernel(const __grid_constant__ FillArgs a) {
 
 }  // namespace
 
-cudaError_t LaunchSample(const SampleArgs& args, int num_rows, cudaStream_t stream) {
-  return LaunchKernel(SampleKernel, static_cast<unsigned>(num_rows), kCtaThreads, 0, stream, args);
+cudaError_t LaunchSample(SampleArgs args, int num_rows, cudaStream_t stream) {
+  // A CTA fills an SM. GPUs with clusters have a few more SMs than this.
+  constexpr int kSms = 128;
+  constexpr int kMostParts = 8;  // of a cluster, on every GPU that has clusters
+  args.parts = 1;
+  if (HasDependents()) {  // those GPUs have clusters too
+    while (args.parts < kMostParts && 2 * args.parts * num_rows <= kSms) args.parts *= 2;
+  }
+  const auto parts = static_cast<unsigned>(args.parts);
+  return LaunchGroups({.cluster = parts}, SampleKernel, parts * static_cast<unsigned>(num_rows),
+                      kCtaThreads, 0, stream, args);
 }
 
 cudaError_t LaunchScore(const ScoreArgs& args, int num_rows, cudaStream_t stream) {

@@ -159,14 +159,21 @@ inline __device__ Mass TargetMass(float part, Mass total) {
   return target < 1 ? 1 : target > total ? total : target;
 }
 
+inline __device__ bool CutsTopK(const DeviceSlot& slot, int32_t vocab_size) {
+  return slot.top_k > 0 && slot.top_k < vocab_size;
+}
+inline __device__ bool HasFilters(const DeviceSlot& slot, int32_t vocab_size) {
+  return CutsTopK(slot, vocab_size) || slot.typical_p < 1.0f || slot.top_p < 1.0f ||
+         slot.min_p > 0.0f;
+}
+
 // Returns what the slot's filters keep, the same to all threads of the CTA. tempered(id) gives a
 // token's y.
 template <typename Tempered>
 __device__ Survivors ApplyFilters(const DeviceSlot& slot, int32_t vocab_size, Tempered tempered,
                                   CutMemory& memory) {
   Survivors left;
-  const bool cuts_k = slot.top_k > 0 && slot.top_k < vocab_size;
-  left.any_filter = cuts_k || slot.typical_p < 1.0f || slot.top_p < 1.0f || slot.min_p > 0.0f;
+  left.any_filter = HasFilters(slot, vocab_size);
   if (!left.any_filter) return left;
   const auto for_each = [&](auto visit) {
     for (int32_t id = static_cast<int32_t>(threadIdx.x); id < vocab_size; id += kCtaThreads) {
@@ -174,7 +181,7 @@ __device__ Survivors ApplyFilters(const DeviceSlot& slot, int32_t vocab_size, Te
       if (left.Keep(y, static_cast<uint32_t>(id))) visit(static_cast<uint32_t>(id), y);
     }
   };
-  if (cuts_k) {
+  if (CutsTopK(slot, vocab_size)) {
     left.top_k = FindCut<float>(memory, static_cast<Mass>(slot.top_k), [&](auto visit) {
       for_each([&](uint32_t id, float y) { visit(id, -y, Mass{1}); });
     });

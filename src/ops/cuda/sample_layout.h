@@ -58,13 +58,14 @@ struct SampleArgs {
   const uint32_t* masks;  // [mask, mask_words], or null
   int32_t mask_words;
   SampleRecord* records;  // [num_rows]
+  int parts;              // CTAs per row; LaunchSample chooses
   struct Row {
     int32_t slot, position, mask;  // mask -1: none
   };
   Row rows[kRowsPerLaunch];
 };
-// One CTA per row, num_rows <= kRowsPerLaunch.
-cudaError_t LaunchSample(const SampleArgs& args, int num_rows, cudaStream_t stream);
+// num_rows <= kRowsPerLaunch.
+cudaError_t LaunchSample(SampleArgs args, int num_rows, cudaStream_t stream);
 
 struct ScoreArgs {
   const float* logits;
