@@ -179,10 +179,11 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const TokenLogprobs*
   OutputChunk chunk = MakeChunk(sequence);
   chunk.token_ids.push_back(token);
   if (logprobs != nullptr) chunk.logprobs.push_back(*logprobs);
-  const bool may_stop =
-      before + 1 >= min_tokens && (!sequence->constraint || sequence->constraint->complete());
-  const bool stopped = sequence->decoder && sequence->decoder->Append(token, may_stop, &chunk.text);
   const bool finished = sequence->constraint && sequence->constraint->finished();
+  // A stop string must not cut the last token off an answer that ends here anyway.
+  const bool may_end = !sequence->constraint || (sequence->constraint->complete() && !finished);
+  const bool may_stop = before + 1 >= min_tokens && may_end;
+  const bool stopped = sequence->decoder && sequence->decoder->Append(token, may_stop, &chunk.text);
   if (stopped) {
     Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
   } else if (finished || sequence->known() == sequence->max_length) {

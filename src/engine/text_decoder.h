@@ -15,9 +15,9 @@ class TextDecoder {
   virtual ~TextDecoder() = default;
 
   // Adds `token` and appends to *text what is final: valid UTF-8 that no later token can change and
-  // that cannot be the start of a stop string. Returns true if `may_stop` and the text now holds a
-  // stop string; *text then ends before it, and no other call may follow. Without `may_stop`, stop
-  // strings are ordinary text.
+  // that cannot be the start of a stop string. Returns true if the text now holds a stop string;
+  // *text then ends before it, and no other call may follow. The text of a token without `may_stop`
+  // is never part of a stop string. `may_stop` may change back and forth.
   virtual bool Append(TokenId token, bool may_stop, std::string* text) = 0;
 
   // Call it when the generation ends without a stop string: appends what was held back.

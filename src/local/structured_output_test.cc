@@ -92,6 +92,21 @@ TEST(StructuredOutput, ATruncatedAnswerSaysLength) {
   EXPECT_TRUE(std::regex_match(answer.text, std::regex("[a-z]+"))) << answer.text;
 }
 
+// After each line the answer is complete, and within the next one it is not.
+TEST(StructuredOutput, StopStringsThatCannotOccurChangeNothing) {
+  const auto engine = Load();
+  for (const auto& [pattern, stop] : std::vector<std::pair<std::string, std::string>>{
+           {"(- [a-z]{1,3}\\n){1,4}", "\n\n"}, {"\\{\"a\": [0-9]{1,3}\\}", "}"}}) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      Request request = Make({.kind = Kind::kRegex, .text = pattern}, seed);
+      request.sampling.stop = {stop};
+      const OutputChunk answer = Generate(*engine, std::move(request));
+      EXPECT_TRUE(std::regex_match(answer.text, std::regex(pattern))) << answer.text;
+      EXPECT_EQ(answer.finish_reason, FinishReason::kStop) << answer.error.ToString();
+    }
+  }
+}
+
 TEST(StructuredOutput, AnswersDoNotDependOnOtherRequestsOrOverlap) {
   Request request = MakeRegex(42);
   request.sampling.n = 3;

@@ -22,7 +22,12 @@ class TokenizerTextDecoder final : public TextDecoder {
 
   bool Append(TokenId token, bool may_stop, std::string* text) override {
     const std::string piece = detokenizer_.Append(token);
-    if (!stop_ || !may_stop) {
+    if (!stop_) {
+      text->append(piece);
+      return false;
+    }
+    if (!may_stop) {
+      Release(text);
       text->append(piece);
       return false;
     }
@@ -38,19 +43,21 @@ class TokenizerTextDecoder final : public TextDecoder {
   }
 
   void Flush(std::string* text) override {
-    held_.clear();
     const std::string piece = detokenizer_.Flush();
-    if (!stop_) {
-      text->append(piece);
-      return;
-    }
-    text->append(stop_->Append(piece));
-    text->append(stop_->Flush());
+    if (stop_) Release(text);
+    text->append(piece);
   }
 
   int32_t tokens_held() const override { return static_cast<int32_t>(held_.size()); }
 
  private:
+  // Appends what may have been the start of a stop string.
+  void Release(std::string* text) {
+    text->append(stop_->Flush());
+    shown_ = decoded_;
+    held_.clear();
+  }
+
   Detokenizer detokenizer_;
   std::optional<StopStringMatcher> stop_;
   size_t decoded_ = 0;       // bytes of text given to stop_

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tokenizer/testing/tiny_vocabs.h"
@@ -52,6 +53,32 @@ TEST(TextDecoder, HoldsTokensUntilPartOfTheirTextIsShown) {
               ElementsAre(0, 0, 1, 2, 0, 0));
   // Without stop strings nothing is held for ever.
   EXPECT_THAT(Held({}, {"ö", "t"}), ElementsAre(0, 0, 0, 0));
+}
+
+// Structured answers may stop after some tokens and not after others.
+TEST(TextDecoder, TokensThatMayNotStopBelongToNoStopString) {
+  const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
+  const auto decode = [&](const std::string& stop,
+                          const std::vector<std::pair<std::string, bool>>& pieces) {
+    SamplingParams sampling;
+    sampling.stop = {stop};
+    const auto decoder = MakeTextDecoder(tokenizer, sampling).value();
+    std::string text;
+    for (const auto& [piece, may_stop] : pieces) {
+      const std::vector<int32_t> tokens = tokenizer->Encode(piece, {.add_special = false}).value();
+      for (const int32_t token : tokens) {
+        if (decoder->Append(token, may_stop, &text)) return text + "|";
+        EXPECT_LE(decoder->tokens_held(), may_stop ? 2 : 0);
+      }
+    }
+    decoder->Flush(&text);
+    return text;
+  };
+  EXPECT_EQ(decode("yz", {{"x", false}, {"y", true}, {"x", false}, {"z", true}}), "xyxz");
+  EXPECT_EQ(decode("yz", {{"x", false}, {"y", false}, {"z", true}}), "xyz");
+  EXPECT_EQ(decode("yz", {{"y", true}, {"z", false}, {"x", true}}), "yzx");
+  EXPECT_EQ(decode("yz", {{"y", true}, {"x", false}, {"y", true}, {"z", true}}), "yx|");
+  EXPECT_EQ(decode("ö!", {{"ö", true}, {"x", false}, {"ö", true}, {"!", true}}), "öx|");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "sim/model.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tokamak::sim {
 namespace {
@@ -60,7 +61,7 @@ std::optional<TokenId> TokenModel::Draw(uint64_t prefix, uint64_t seed, int32_t 
 bool LetterDecoder::Append(TokenId token, bool may_stop, std::string* text) {
   held_ += Letter(token);
   if (!stop_.empty() && may_stop && held_ == stop_) return true;
-  const size_t keep = stop_.empty() ? 0 : 1;
+  const size_t keep = stop_.empty() || !may_stop ? 0 : 1;
   while (held_.size() > keep) {
     *text += held_.front();
     held_.erase(0, 1);
@@ -91,6 +92,7 @@ Expectation Expect(const TokenModel& model, const RequestSpec& spec, int32_t cho
   if (p.structured_output) state = RulesOf(*p.structured_output).Start();
   Expectation e;
   std::string all;
+  bool could_stop = false;  // stop strings may begin with the last token
   while (static_cast<int32_t>(e.tokens.size()) < most) {
     const int32_t generated = static_cast<int32_t>(e.tokens.size());
     const auto token = model.Draw(prefix, seed, choice, [&](TokenId t) {
@@ -114,15 +116,16 @@ Expectation Expect(const TokenModel& model, const RequestSpec& spec, int32_t cho
     prefix = TokenModel::Extend(prefix, *token);
     if (state) state = TokenRules::Next(*state, *token);
     all += Letter(*token);
-    const bool may_stop = generated + 1 >= p.min_tokens && all.size() >= 2 &&
-                          (!state || TokenRules::Complete(*state));
-    if (spec.decodes && !spec.stop.empty() && may_stop &&
+    const bool finished = state && TokenRules::Finished(*state);
+    const bool may_stop =
+        generated + 1 >= p.min_tokens && !finished && (!state || TokenRules::Complete(*state));
+    if (spec.decodes && !spec.stop.empty() && std::exchange(could_stop, may_stop) && may_stop &&
         all.compare(all.size() - 2, 2, spec.stop) == 0) {
       all.resize(all.size() - 2);
       e.reason = FinishReason::kStop;
       break;
     }
-    if (state && TokenRules::Finished(*state)) {
+    if (finished) {
       e.reason = FinishReason::kStop;
       break;
     }
