@@ -11,6 +11,21 @@
 namespace tokamak {
 namespace {
 
+// The engine gets a copy of a structured output with each prompt, and the I/O thread makes them.
+constexpr size_t kMaxStructureBytes = 8 << 20;
+
+Status CheckStructures(const CompletionRequest& request) {
+  const std::optional<StructuredOutput>& output = request.sampling.structured_output;
+  if (!output) return Status();
+  size_t bytes = output->text.size();
+  for (const std::string& choice : output->choices) bytes += choice.size();
+  if (bytes <= kMaxStructureBytes / std::max<size_t>(1, request.prompts.size())) return Status();
+  return InvalidArgument(
+      "prompt: {} prompts with a structured output of {} bytes for each are more than {} MiB; send "
+      "fewer prompts in one request",
+      request.prompts.size(), bytes, kMaxStructureBytes >> 20);
+}
+
 Result<ChatTemplate> ParseChatTemplate(const std::string& source, const ModelInfo& model) {
   Result<ChatTemplate> chat = ChatTemplate::Parse(source, model.bos_token, model.eos_token);
   if (!chat.ok() && !source.empty()) {
@@ -201,6 +216,7 @@ Status Preparer::AddStructure(const Rendered& rendered, CompletionRequest& reque
 
 Status Preparer::PreparePrompts(PreparedCompletion& prepared) const {
   const CompletionRequest& request = prepared.request;
+  RETURN_IF_ERROR(CheckStructures(request));
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     const PromptInput& prompt = request.prompts[i];
     const std::string path =

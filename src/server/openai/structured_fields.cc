@@ -13,13 +13,21 @@ using Kind = StructuredOutput::Kind;
 constexpr size_t kMaxChoices = 4096;
 constexpr char kField[] = "structured_output";  // in the engine's messages
 
+// Whether a field asks for nothing. Empty lists and objects do not mean that: an answer without the
+// form that the client wants would be worse than an error.
+bool AsksNothing(const JsonReader& field) {
+  const JsonValue& value = field.value();
+  return value.is_null() || value.AsBool() == false ||
+         (value.is_string() && value.AsString()->empty());
+}
+
 class StructuredFields {
  public:
   StructuredFields(SamplingParams& sampling, FieldSpellings& spellings)
       : sampling_(sampling), spellings_(spellings) {}
 
   void ReadResponseFormat(const JsonReader& format) {
-    if (IsOff(format.value())) return;
+    if (AsksNothing(format)) return;
     if (!format.is_object()) return format.Bad("an object");
     const std::string type = format.String("type");
     if (!format.ok() || type == "text") return;
@@ -29,13 +37,13 @@ class StructuredFields {
     }
     // llama.cpp's server takes a schema here.
     const JsonReader schema = format["schema"];
-    if (schema.present()) return ReadSchema(schema);
+    if (!AsksNothing(schema)) return ReadSchema(schema);
     Give(format, {.kind = Kind::kJsonObject});
   }
 
   // vLLM's object.
   void ReadStructuredOutputs(const JsonReader& outputs) {
-    if (IsOff(outputs.value())) return;
+    if (AsksNothing(outputs)) return;
     if (!outputs.is_object()) return outputs.Bad("an object");
     outputs.Only({"json", "json_object", "regex", "choice", "grammar", "whitespace_pattern",
                   "disable_any_whitespace", "disable_fallback", "disable_additional_properties"});
@@ -57,29 +65,30 @@ class StructuredFields {
   }
 
   void ReadSchema(const JsonReader& schema) {
+    if (AsksNothing(schema)) return;
     const JsonValue& value = schema.value();
-    if (IsOff(value) && !value.is_object()) return;
     if (!value.is_object() && !value.is_string()) return schema.Bad("an object");
     Give(schema,
          {.kind = Kind::kJsonSchema, .text = value.is_string() ? schema.String() : value.Dump()});
   }
 
   void ReadText(const JsonReader& text, Kind kind) {
-    if (IsOff(text.value())) return;
+    if (AsksNothing(text)) return;
     Give(text, {.kind = kind, .text = text.String()});
   }
 
   void ReadChoice(const JsonReader& choice) {
-    if (IsOff(choice.value())) return;
+    if (AsksNothing(choice)) return;
     StructuredOutput output{.kind = Kind::kChoice};
     choice.ForEach(kMaxChoices,
                    [&](const JsonReader& text) { output.choices.push_back(text.String()); });
+    if (choice.ok() && output.choices.empty()) return choice.Fail("must have at least one text");
     Give(choice, std::move(output));
   }
 
   // Requires that the other fields have been read.
   void ReadWhitespace(const JsonReader& pattern) {
-    if (IsOff(pattern.value())) return;
+    if (AsksNothing(pattern)) return;
     const std::string text = pattern.String();
     if (!pattern.ok()) return;
     std::optional<StructuredOutput>& output = sampling_.structured_output;

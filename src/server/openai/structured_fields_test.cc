@@ -37,6 +37,7 @@ TEST(StructuredFields, AreReadUnderEveryName) {
   const std::vector<std::pair<Json, StructuredOutput>> cases = {
       {{{"response_format", {{"type", "json_object"}}}}, any_object},
       {{{"response_format", {{"type", "json_object"}, {"schema", schema}}}}, by_schema},
+      {{{"response_format", {{"type", "json_object"}, {"schema", ""}}}}, any_object},
       {{{"response_format", {{"type", "json_schema"}, {"json_schema", named}}}}, by_schema},
       {{{"structured_outputs", {{"json", schema}}}}, by_schema},
       {{{"structured_outputs", {{"json_object", true}}}}, any_object},
@@ -67,8 +68,8 @@ TEST(StructuredFields, AreReadUnderEveryName) {
 TEST(StructuredFields, MayBeOff) {
   for (const char* fields :
        {R"({"response_format": {"type": "text"}})", R"({"response_format": null})",
-        R"({"grammar": "", "guided_choice": [], "guided_json": null, "guided_regex": false})",
-        R"({"structured_outputs": {}})", R"({"guided_whitespace_pattern": null})"}) {
+        R"({"grammar": "", "guided_choice": null, "guided_json": null, "guided_regex": false})",
+        R"({"structured_outputs": null})", R"({"guided_whitespace_pattern": null})"}) {
     const auto request = Parse(true, Json::parse(fields));
     ASSERT_TRUE(request.ok()) << fields << request.status().ToString();
     EXPECT_FALSE(request->sampling.structured_output) << fields;
@@ -85,6 +86,17 @@ TEST(StructuredFields, TakeAPatternForWhiteSpace) {
 TEST(StructuredFields, RefusalsNameThePath) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"response_format": 5})", "response_format"},
+      {R"({"response_format": {}})", "response_format.type"},
+      {R"({"response_format": []})", "response_format"},
+      {R"({"structured_outputs": {}})", "structured_outputs"},
+      {R"({"structured_outputs": {"json": null}})", "structured_outputs"},
+      {R"({"structured_outputs": {"choice": []}})", "structured_outputs.choice"},
+      {R"({"guided_choice": []})", "guided_choice"},
+      {R"({"guided_choice": {}})", "guided_choice"},
+      {R"({"guided_json": []})", "guided_json"},
+      {R"({"guided_json": 0})", "guided_json"},
+      {R"({"guided_regex": []})", "guided_regex"},
+      {R"({"guided_regex": 0})", "guided_regex"},
       {R"({"response_format": {"type": "json"}})", "response_format.type"},
       {R"({"response_format": {"type": "json_schema"}})", "response_format.json_schema"},
       {R"({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}})",
@@ -109,7 +121,7 @@ TEST(StructuredFields, RefusalsNameThePath) {
   }
 }
 
-class PreparingTest : public ::testing::Test {
+class PreparingStructureTest : public ::testing::Test {
  protected:
   Result<PreparedCompletion> Prepare(const std::string& fields, const std::string& chat_template) {
     FakeEngine engine;
@@ -121,7 +133,7 @@ class PreparingTest : public ::testing::Test {
 };
 
 // The engine names the place within the schema.
-TEST_F(PreparingTest, RefusalsOfTheEngineHaveTheFieldsPath) {
+TEST_F(PreparingStructureTest, RefusalsOfTheEngineHaveTheFieldsPath) {
   for (const auto& [fields, path] : std::vector<std::pair<std::string, std::string>>{
            {R"("response_format": {"type": "json_schema",
                "json_schema": {"schema": {"x": "refused"}}})",
@@ -134,7 +146,19 @@ TEST_F(PreparingTest, RefusalsOfTheEngineHaveTheFieldsPath) {
   }
 }
 
-TEST_F(PreparingTest, ReasoningIsFreeUnlessTheTemplateTurnsItOff) {
+TEST_F(PreparingStructureTest, CopiesOfALargeSchemaForManyPromptsAreRefused) {
+  FakeEngine engine;
+  const Preparer preparer(engine, "m", {});
+  const auto prepare = [&](size_t prompts) {
+    Json body = {{"prompt", std::vector<std::string>(prompts, "a")},
+                 {"guided_regex", std::string(1 << 20, 'a')}};
+    return preparer.Prepare(false, body.dump()).status();
+  };
+  EXPECT_TRUE(prepare(8).ok()) << prepare(8).ToString();
+  EXPECT_EQ(LeadingPath(prepare(9).message()), "prompt") << prepare(9).ToString();
+}
+
+TEST_F(PreparingStructureTest, ReasoningIsFreeUnlessTheTemplateTurnsItOff) {
   const auto reasoning = [&](const std::string& end) {
     const auto prepared = Prepare(R"("guided_regex": "a")",
                                   "{{ messages[0].content }}{% if 0 %}</think>{% endif %}" + end);
@@ -148,7 +172,7 @@ TEST_F(PreparingTest, ReasoningIsFreeUnlessTheTemplateTurnsItOff) {
   EXPECT_EQ(reasoning("<think>\n\n</think>\n\n"), std::nullopt);
 }
 
-TEST_F(PreparingTest, ToolsThatTheModelMayCallAreRefused) {
+TEST_F(PreparingStructureTest, ToolsThatTheModelMayCallAreRefused) {
   const std::string tools = R"("guided_regex": "a", "tools": [{"function": {"name": "f"}}])";
   const std::string source = "{{ messages[0].content }}{{ tools }}<tool_call></tool_call>";
   const auto refused = Prepare(tools, source);
@@ -162,7 +186,7 @@ constexpr char kTools[] = R"("tools": [
     {"function": {"name": "g", "parameters": {"type": "object"}}}])";
 constexpr char kHermes[] = "{{ messages[0].content }}{{ tools }}<tool_call></tool_call>";
 
-TEST_F(PreparingTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
+TEST_F(PreparingStructureTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
   const auto forced = [&](const std::string& choice) {
     const auto prepared = Prepare(std::string(kTools) + R"(, "tool_choice": )" + choice, kHermes);
     EXPECT_TRUE(prepared.ok()) << prepared.status().ToString();
@@ -183,7 +207,7 @@ TEST_F(PreparingTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
   EXPECT_TRUE(named.ends_after_tag);
 }
 
-TEST_F(PreparingTest, ToolsThatCannotBeForcedAreRefused) {
+TEST_F(PreparingStructureTest, ToolsThatCannotBeForcedAreRefused) {
   const std::string tools = std::string(kTools) + ", ";
   for (const auto& [fields, path] : std::vector<std::pair<std::string, std::string>>{
            {R"("tool_choice": "required")", "tool_choice"},
