@@ -19,15 +19,24 @@ bool OnlyLineBreaks(std::string_view text) {
   return text.find_first_not_of('\n') == std::string_view::npos;
 }
 
+// Whether `text` closes the reasoning and goes on with something else than line breaks.
+bool GoesAcross(std::string_view text, std::string_view close) {
+  const size_t found = text.find(close);
+  return found != std::string_view::npos && !OnlyLineBreaks(text.substr(found + close.size()));
+}
+
 class ReasoningConstraint final : public TokenConstraint {
  public:
   ReasoningConstraint(const StructuredOutput::Reasoning& reasoning,
                       std::shared_ptr<const ConstraintTokens> tokens,
-                      std::unique_ptr<TokenConstraint> answer)
+                      std::shared_ptr<const std::vector<TokenId>> across,
+                      std::function<std::unique_ptr<TokenConstraint>()> make_answer)
       : open_(reasoning.open),
         close_(reasoning.close),
         tokens_(std::move(tokens)),
-        answer_(std::move(answer)),
+        across_(std::move(across)),
+        make_answer_(std::move(make_answer)),
+        answer_(make_answer_()),
         state_(reasoning.begun ? State::kReasoning : State::kStart) {}
 
   Status Allow(std::span<uint32_t> allowed) override {
@@ -90,6 +99,7 @@ class ReasoningConstraint final : public TokenConstraint {
     for (size_t id = 0; id < tokens_->bytes.size(); ++id) {
       const std::string_view bytes = tokens_->bytes[id];
       if (bytes.empty() || !(rest.starts_with(bytes) || bytes.starts_with(rest))) continue;
+      if (bytes.size() > rest.size() && GoesAcross(bytes.substr(rest.size()), close_)) continue;
       Set(allowed, id);
       any = true;
     }
@@ -99,6 +109,7 @@ class ReasoningConstraint final : public TokenConstraint {
   bool AcceptStart(TokenId token, std::string_view bytes) {
     const std::string_view rest = std::string_view(open_).substr(text_.size());
     fits_answer_ = fits_answer_ && answer_->Accept(token);
+    touched_ = touched_ || fits_answer_;
     if (rest.size() > bytes.size() && rest.starts_with(bytes)) {
       text_ += bytes;
       return true;
@@ -106,6 +117,8 @@ class ReasoningConstraint final : public TokenConstraint {
     if (bytes.starts_with(rest)) {
       state_ = State::kReasoning;
       text_.clear();
+      // The marker may have begun like an answer ("<" of "<tool_call>").
+      if (touched_) answer_ = make_answer_();
       return AcceptReasoning(bytes.substr(rest.size()));
     }
     state_ = State::kAnswer;
@@ -118,6 +131,7 @@ class ReasoningConstraint final : public TokenConstraint {
     const size_t size = tokens_->bytes.size();
     std::fill_n(allowed.begin(), size / 32, ~uint32_t{0});
     for (size_t id = size / 32 * 32; id < size; ++id) Set(allowed, id);
+    for (const TokenId id : *across_) Clear(allowed, static_cast<size_t>(id));
     for (size_t begun = 1; begun <= text_.size(); ++begun) {
       if (!std::string_view(close_).starts_with(
               std::string_view(text_).substr(text_.size() - begun)))
@@ -158,19 +172,32 @@ class ReasoningConstraint final : public TokenConstraint {
   const std::string open_;
   const std::string close_;
   const std::shared_ptr<const ConstraintTokens> tokens_;
-  const std::unique_ptr<TokenConstraint> answer_;
+  const std::shared_ptr<const std::vector<TokenId>> across_;
+  const std::function<std::unique_ptr<TokenConstraint>()> make_answer_;
+  std::unique_ptr<TokenConstraint> answer_;
   State state_;
   std::string text_;
   bool fits_answer_ = true;  // kStart: the tokens so far are the beginning of an answer
+  bool touched_ = false;     // kStart: answer_ has accepted a token
 };
 
 }  // namespace
 
+std::vector<TokenId> TokensAcross(std::string_view close, const ConstraintTokens& tokens) {
+  std::vector<TokenId> across;
+  for (size_t id = 0; id < tokens.bytes.size() && !close.empty(); ++id) {
+    if (GoesAcross(tokens.bytes[id], close)) across.push_back(static_cast<TokenId>(id));
+  }
+  return across;
+}
+
 std::unique_ptr<TokenConstraint> MakeReasoningConstraint(
     const StructuredOutput::Reasoning& reasoning, std::shared_ptr<const ConstraintTokens> tokens,
-    std::unique_ptr<TokenConstraint> answer) {
-  if (reasoning.close.empty() || (reasoning.open.empty() && !reasoning.begun)) return answer;
-  return std::make_unique<ReasoningConstraint>(reasoning, std::move(tokens), std::move(answer));
+    std::shared_ptr<const std::vector<TokenId>> across,
+    std::function<std::unique_ptr<TokenConstraint>()> make_answer) {
+  if (reasoning.close.empty() || (reasoning.open.empty() && !reasoning.begun)) return make_answer();
+  return std::make_unique<ReasoningConstraint>(reasoning, std::move(tokens), std::move(across),
+                                               std::move(make_answer));
 }
 
 }  // namespace tokamak

@@ -43,14 +43,20 @@ class TextConstraint final : public TokenConstraint {
 
 class ReasoningConstraintTest : public ::testing::Test {
  protected:
-  void Start(bool begun) {
+  void Start(bool begun, const std::string& answer = "{}") {
     auto tokens = std::make_shared<ConstraintTokens>();
-    tokens->bytes = {"<", "think>", "<think>", "</think>", "</", "think>\n", "think>{",
-                     "a", "{}",     "\n",      "\n\n",     "{",  "}",        ""};
+    tokens->bytes = {"<",         "think>",   "<think>",    "</think>",
+                     "</",        "think>\n", "think>{",    "a",
+                     "{}",        "\n",       "\n\n",       "{",
+                     "}",         "",         "a</think>{", "<think></think>{",
+                     "</think>\n"};
     tokens->newlines = {9, 10};
     tokens_ = tokens;
-    constraint_ = MakeReasoningConstraint({.open = "<think>", .close = "</think>", .begun = begun},
-                                          tokens_, std::make_unique<TextConstraint>(tokens_, "{}"));
+    const auto across =
+        std::make_shared<const std::vector<TokenId>>(TokensAcross("</think>", *tokens_));
+    constraint_ = MakeReasoningConstraint(
+        {.open = "<think>", .close = "</think>", .begun = begun}, tokens_, across,
+        [tokens, answer] { return std::make_unique<TextConstraint>(tokens, answer); });
   }
   // The tokens that may come next, joined by blanks; line breaks are written as $.
   std::string Allowed() {
@@ -94,8 +100,10 @@ TEST_F(ReasoningConstraintTest, AnAnswerMayBeginAtOnceOrWithReasoning) {
 }
 
 TEST_F(ReasoningConstraintTest, ReasoningIsFreeAndTheAnswerIsNot) {
-  for (const std::vector<std::string>& close :
-       {std::vector<std::string>{"</think>"}, {"</", "think>"}, {"</", "think>\n"}}) {
+  for (const std::vector<std::string>& close : {std::vector<std::string>{"</think>"},
+                                                {"</", "think>"},
+                                                {"</", "think>\n"},
+                                                {"</think>\n"}}) {
     Start(/*begun=*/false);
     Take({"<think>", "a", "{", "}", "\n\n", "{}"});
     EXPECT_FALSE(constraint_->complete());
@@ -105,12 +113,32 @@ TEST_F(ReasoningConstraintTest, ReasoningIsFreeAndTheAnswerIsNot) {
   }
 }
 
+TEST_F(ReasoningConstraintTest, AnAnswerMayBeginLikeTheMarker) {
+  Start(/*begun=*/false, "<a");
+  EXPECT_EQ(Allowed(), "< <think>");
+  Take({"<"});
+  EXPECT_EQ(Allowed(), "think> think>$ think>{ a");
+  Take({"a"});
+  EXPECT_TRUE(constraint_->finished());
+  // What the answer has taken of the marker does not count after the reasoning.
+  Start(/*begun=*/false, "<a");
+  Take({"<", "think>", "a", "</think>"});
+  EXPECT_EQ(Allowed(), "< $ $$");
+  Take({"<", "a"});
+  EXPECT_TRUE(constraint_->finished());
+  Start(/*begun=*/false, "<think>");
+  Take({"<think>", "a", "</think>", "<", "think>"});
+  EXPECT_TRUE(constraint_->finished());
+}
+
 TEST_F(ReasoningConstraintTest, NoTokenMayEndTheReasoningAndBeginTheAnswer) {
   Start(/*begun=*/true);
   Take({"a", "</"});
   const std::string allowed = Allowed();
   EXPECT_NE(allowed.find("think>$"), std::string::npos) << allowed;
   EXPECT_EQ(allowed.find("think>{"), std::string::npos) << allowed;
+  EXPECT_EQ(allowed.find("</think>{"), std::string::npos) << allowed;
+  EXPECT_NE(allowed.find("</think>$"), std::string::npos) << allowed;
 }
 
 TEST_F(ReasoningConstraintTest, TwoLineBreaksMayFollowTheReasoning) {

@@ -126,20 +126,26 @@ ConstraintMaker::ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer, con
 
 ConstraintMaker::~ConstraintMaker() = default;
 
-Status ConstraintMaker::Prepare(const StructuredOutput& output) { return Compile(output).status(); }
+Status ConstraintMaker::Prepare(const StructuredOutput& output) {
+  RETURN_IF_ERROR(Compile(output).status());
+  (void)Tokens();
+  if (output.reasoning) (void)Across(output.reasoning->close);
+  return Status();
+}
 
 Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
     const StructuredOutput& output, int32_t n) {
   ASSIGN_OR_RETURN(const auto grammar, Compile(output));
   const std::shared_ptr<const ConstraintTokens> tokens = Tokens();
+  const auto make = [grammar, vocabulary = tokens->vocabulary] {
+    return std::make_unique<GrammarConstraint>(grammar, vocabulary);
+  };
+  const auto across = output.reasoning ? Across(output.reasoning->close) : nullptr;
   std::vector<std::unique_ptr<TokenConstraint>> constraints;
   for (int32_t i = 0; i < n; ++i) {
-    std::unique_ptr<TokenConstraint> constraint =
-        std::make_unique<GrammarConstraint>(grammar, tokens->vocabulary);
-    if (output.reasoning) {
-      constraint = MakeReasoningConstraint(*output.reasoning, tokens, std::move(constraint));
-    }
-    constraints.push_back(std::move(constraint));
+    constraints.push_back(output.reasoning
+                              ? MakeReasoningConstraint(*output.reasoning, tokens, across, make)
+                              : make());
   }
   return constraints;
 }
@@ -168,11 +174,12 @@ std::shared_ptr<const Grammar> ConstraintMaker::Find(const std::string& key) {
 
 void ConstraintMaker::Keep(Entry entry) {
   MutexLock lock(mutex_);
-  if (entry.bytes > limits_.bytes || by_key_.contains(entry.key)) return;
+  if (by_key_.contains(entry.key)) return;
   bytes_ += entry.bytes;
   entries_.push_front(std::move(entry));
   by_key_[entries_.front().key] = entries_.begin();
-  while (bytes_ > limits_.bytes || entries_.size() > limits_.grammars) {
+  while (entries_.size() > kAlwaysKept &&
+         (bytes_ > limits_.bytes || entries_.size() > limits_.grammars)) {
     bytes_ -= entries_.back().bytes;
     by_key_.erase(entries_.back().key);
     entries_.pop_back();
@@ -184,10 +191,27 @@ size_t ConstraintMaker::num_grammars() const {
   return entries_.size();
 }
 
+bool ConstraintMaker::prepared(const StructuredOutput& output) {
+  if (Find(KeyOf(output)) == nullptr) return false;
+  MutexLock lock(tokens_mutex_);
+  return tokens_ != nullptr &&
+         (!output.reasoning || (across_ != nullptr && across_close_ == output.reasoning->close));
+}
+
 std::shared_ptr<const ConstraintTokens> ConstraintMaker::Tokens() {
-  MutexLock lock(mutex_);
+  MutexLock lock(tokens_mutex_);
   if (tokens_ == nullptr) tokens_ = MakeTokens(*tokenizer_);
   return tokens_;
+}
+
+std::shared_ptr<const std::vector<TokenId>> ConstraintMaker::Across(const std::string& close) {
+  const std::shared_ptr<const ConstraintTokens> tokens = Tokens();
+  MutexLock lock(tokens_mutex_);
+  if (across_ == nullptr || across_close_ != close) {
+    across_ = std::make_shared<const std::vector<TokenId>>(TokensAcross(close, *tokens));
+    across_close_ = close;
+  }
+  return across_;
 }
 
 }  // namespace tokamak

@@ -30,10 +30,13 @@ struct ConstraintTokens {
 };
 
 // Compiles structured outputs and remembers the latest. The tokenizer's tables are made for the
-// first one. Thread-safe.
+// first one. Thread-safe. Make takes little time after Prepare of the same output.
 class ConstraintMaker {
  public:
-  // The bounds on what is remembered.
+  // The latest are kept, however large they are, so that Make finds what Prepare has compiled: a
+  // server prepares two requests at a time.
+  static constexpr size_t kAlwaysKept = 4;
+  // The bounds on all that are kept.
   struct Limits {
     size_t grammars = 256;
     size_t bytes = size_t{64} << 20;
@@ -45,12 +48,15 @@ class ConstraintMaker {
   ~ConstraintMaker();
 
   // See Engine::PrepareStructuredOutput.
-  Status Prepare(const StructuredOutput& output) EXCLUDES(mutex_);
+  Status Prepare(const StructuredOutput& output) EXCLUDES(mutex_, tokens_mutex_);
   // Returns constraints for n choices. Errors as above.
   Result<std::vector<std::unique_ptr<TokenConstraint>>> Make(const StructuredOutput& output,
-                                                             int32_t n) EXCLUDES(mutex_);
+                                                             int32_t n)
+      EXCLUDES(mutex_, tokens_mutex_);
 
   size_t num_grammars() const EXCLUDES(mutex_);
+  // Returns whether Make would find everything that it shares with other requests.
+  bool prepared(const StructuredOutput& output) EXCLUDES(mutex_, tokens_mutex_);
 
  private:
   struct Entry {
@@ -62,7 +68,10 @@ class ConstraintMaker {
   Result<std::shared_ptr<const Grammar>> Compile(const StructuredOutput& output) EXCLUDES(mutex_);
   std::shared_ptr<const Grammar> Find(const std::string& key) EXCLUDES(mutex_);
   void Keep(Entry entry) EXCLUDES(mutex_);
-  std::shared_ptr<const ConstraintTokens> Tokens() EXCLUDES(mutex_);
+  std::shared_ptr<const ConstraintTokens> Tokens() EXCLUDES(tokens_mutex_);
+  // Returns TokensAcross of a marker.
+  std::shared_ptr<const std::vector<TokenId>> Across(const std::string& close)
+      EXCLUDES(tokens_mutex_);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const Limits limits_;
@@ -70,7 +79,12 @@ class ConstraintMaker {
   std::list<Entry> entries_ GUARDED_BY(mutex_);  // the latest used first
   std::map<std::string_view, std::list<Entry>::iterator> by_key_ GUARDED_BY(mutex_);
   size_t bytes_ GUARDED_BY(mutex_) = 0;
-  std::shared_ptr<const ConstraintTokens> tokens_ GUARDED_BY(mutex_);  // null: not needed yet
+
+  Mutex tokens_mutex_;
+  // Null: not needed yet.
+  std::shared_ptr<const ConstraintTokens> tokens_ GUARDED_BY(tokens_mutex_);
+  std::shared_ptr<const std::vector<TokenId>> across_ GUARDED_BY(tokens_mutex_);
+  std::string across_close_ GUARDED_BY(tokens_mutex_);  // the marker of across_
 };
 
 }  // namespace tokamak

@@ -184,7 +184,7 @@ TEST(StructuredOutput, ARecordRepeatsTheRun) {
 
 TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
   ConstraintMaker maker(Tokenizer::Create(testing::TinyBytePairs()).value(),
-                        {.grammars = 2, .bytes = size_t{1} << 20});
+                        {.grammars = 5, .bytes = size_t{1} << 20});
   const auto prepare = [&](const std::string& text) {
     const Status status = maker.Prepare({.kind = Kind::kRegex, .text = text});
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -193,11 +193,28 @@ TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
   EXPECT_EQ(prepare("a"), 1u);
   EXPECT_EQ(prepare("a"), 1u);
   EXPECT_EQ(prepare("b"), 2u);
-  EXPECT_EQ(prepare("c"), 2u);
+  for (const char* text : {"c", "d", "e", "f"}) (void)prepare(text);
+  EXPECT_EQ(prepare("g"), 5u);
+  EXPECT_EQ(prepare("h"), 5u);
+  // However small the limits are, what was just prepared need not be compiled again.
   ConstraintMaker small(Tokenizer::Create(testing::TinyBytePairs()).value(),
-                        {.grammars = 2, .bytes = 10});
-  EXPECT_TRUE(small.Prepare({.kind = Kind::kRegex, .text = "a+b+"}).ok());
-  EXPECT_EQ(small.num_grammars(), 0u);
+                        {.grammars = 1, .bytes = 10});
+  for (const char* text : {"a", "b", "c", "d", "e", "f"}) {
+    EXPECT_TRUE(small.Prepare({.kind = Kind::kRegex, .text = text}).ok());
+  }
+  EXPECT_EQ(small.num_grammars(), ConstraintMaker::kAlwaysKept);
+}
+
+TEST(ConstraintMaker, PreparesEverythingThatMakeNeeds) {
+  for (const bool reasons : {false, true}) {
+    const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
+    ConstraintMaker maker(tokenizer);
+    StructuredOutput output{.kind = Kind::kRegex, .text = "a+"};
+    if (reasons) output.reasoning = {.open = "<think>", .close = "</think>"};
+    EXPECT_FALSE(maker.prepared(output));
+    EXPECT_TRUE(maker.Prepare(output).ok());
+    EXPECT_TRUE(maker.prepared(output));
+  }
 }
 
 TEST(ConstraintMaker, RefusesModelsWithoutATokenizer) {
