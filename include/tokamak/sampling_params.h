@@ -19,7 +19,7 @@ struct StructuredOutput {
   enum class Kind : uint8_t {
     kJsonObject,  // any JSON object
     kJsonSchema,  // JSON that is valid under the schema in `text`
-    kRegex,       // a match of the ECMAScript regular expression in `text`
+    kRegex,       // a match of the regular expression in `text` (docs/grammars.md)
     kChoice,      // one of `choices`
     kGrammar,     // a sentence of the grammar in `text`, written in llama.cpp's GBNF
     kTags,        // free text with parts that follow `tags`, such as tool calls
