@@ -4,8 +4,11 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "base/json/json_value.h"
+#include "grammar/json_compiler.h"
 #include "grammar/testing/check_masks.h"
 
 namespace tokamak::grammar {
@@ -111,6 +114,88 @@ TEST(Bombs, Schemas) {
   Detonate(Kind::kJsonSchema,
            "{\"type\": \"string\", \"pattern\": \"" + std::string(1 << 20, 'a') + "\"}");
   Detonate(Kind::kJsonSchema, std::string(5 << 20, '['));
+}
+
+// Work that compiling a schema takes beside that of its expressions.
+uint64_t WorkOf(const std::string& schema, bool compiles) {
+  const auto value = JsonValue::Parse(schema, {});
+  EXPECT_TRUE(value);
+  if (!value) return 0;
+  ExprPool pool;
+  pool.Allow(500'000);
+  const SchemaDocument document(*value);
+  JsonCompiler compiler(pool, document, JsonSpace());
+  const auto result = compiler.Value({&*value});
+  const bool compiled = result.ok() && pool.trouble() == ExprPool::Trouble::kNone;
+  EXPECT_EQ(compiled, compiles) << (result.ok() ? "" : result.status().message());
+  return compiler.work();
+}
+
+std::string Names(int count, const std::string& prefix) {
+  return Times(count, [&](int i) { return "\"" + prefix + std::to_string(i) + "\":{},"; });
+}
+
+// Each part of the work is counted: more input means more work, until that ends compilation.
+TEST(Bombs, SchemasThatAreComparedCountAsWork) {
+  using Schema = std::function<std::string(int)>;
+  const auto patterns = [](int count, int from) {
+    return "{\"patternProperties\": {" +
+           Times(count, [&](int i) { return "\"b" + std::to_string(from + i) + "\": {},"; }) +
+           "\"c\": {}}}";
+  };
+  const auto numbers = [](int count, int from) {
+    return "{\"enum\": [" + Times(count, [&](int i) { return std::to_string(from + i) + ","; }) +
+           "-1]}";
+  };
+  const Schema names_by_patterns = [&](int n) {
+    return "{\"properties\": {" + Names(n, "a") + "\"z\": {}}, \"patternProperties\": {" +
+           Names(n, "b") + "\"z\": {}}}";
+  };
+  const Schema long_pattern = [](int n) {
+    return "{\"properties\": {" + Names(n, "a") + "\"z\": {}}, \"patternProperties\": {\"" +
+           std::string(static_cast<size_t>(n), 'b') + "\": {}}}";
+  };
+  const Schema merged_enums = [&](int n) {
+    return "{\"allOf\": [" + numbers(n, 0) + "," + numbers(n, n) + "]}";
+  };
+  const Schema disjoint_enums = [&](int n) {
+    return "{\"oneOf\": [" + numbers(n, 0) + ", {\"enum\": [" +
+           Times(n, [&](int i) { return std::to_string(n + i) + ","; }) + "-2]}]}";
+  };
+  const Schema exclusive_strings = [](int n) {
+    return "{\"oneOf\": [" +
+           Times(n,
+                 [&](int i) {
+                   return "{\"type\": \"string\", \"pattern\": \"^(a|b)*a(a|b){8}" +
+                          std::to_string(i) + "$\"},";
+                 }) +
+           "{\"type\": \"null\"}]}";
+  };
+  const Schema required = [](int n) {
+    const std::string names =
+        Times(n, [](int i) { return "\"" + std::to_string(i) + "\","; }) + "\"z\"";
+    return "{\"type\": \"object\", \"oneOf\": [{\"required\": [" + names +
+           "]}, {\"properties\": {\"z\": false}}]}";
+  };
+  const std::vector<std::tuple<const char*, Schema, int, int>> cases = {
+      {"names by patterns", names_by_patterns, 20, 20000},
+      {"a long pattern", long_pattern, 100, 30000},
+      {"enums together", merged_enums, 300, 100000},
+      {"enums of oneOf", disjoint_enums, 300, 100000},
+      {"strings of oneOf", exclusive_strings, 3, 300},
+      {"required names", required, 50, 100000},
+  };
+  for (const auto& [what, schema, few, many] : cases) {
+    SCOPED_TRACE(what);
+    EXPECT_GT(WorkOf(schema(few), true), static_cast<uint64_t>(few) * static_cast<uint64_t>(few));
+    EXPECT_LT(WorkOf(schema(many), false), JsonCompiler::kMaxWork * 3 / 2);
+  }
+  // The number of patterns is limited for all schemas of an object together.
+  const auto many_objects = [&](int n) {
+    return "{\"allOf\": [" + Times(n, [&](int i) { return patterns(98, 98 * i) + ","; }) + "{}]}";
+  };
+  EXPECT_GT(WorkOf(many_objects(1), true), 0u);
+  EXPECT_LT(WorkOf(many_objects(500), false), uint64_t{1'000'000});
 }
 
 TEST(Bombs, Gbnf) {

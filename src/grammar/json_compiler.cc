@@ -15,12 +15,14 @@ namespace tokamak::grammar {
 namespace {
 
 constexpr int kMaxNesting = 200;
-constexpr size_t kMaxWork = 50000;   // schemas merged, however often
-constexpr size_t kStringWork = 300;  // for two schemas of strings that are compared
 constexpr uint16_t kMaxInlineDepth = 100;
 constexpr int kDisjointDepth = 3;  // how deep a difference between alternatives may be
 constexpr size_t kMaxAlternatives = 1000;
-constexpr uint64_t kMatchWork = 200'000;
+constexpr uint64_t kMatchWork = 200'000;  // of a pool, for one name or one pair of alternatives
+// Work, in units of about 10 ns.
+constexpr uint64_t kPoolWork = 20;     // for one unit of a pool's
+constexpr uint64_t kStringWork = 500;  // to begin with two schemas of strings
+constexpr uint64_t kValueWork = 50;    // for a value of an enum
 
 }  // namespace
 
@@ -62,16 +64,18 @@ Result<Expr> JsonCompiler::Value(Schemas schemas) {
 }
 
 Result<Merged> JsonCompiler::Merge(const Schemas& schemas) {
-  Result<Merged> merged = document_.Merge(schemas);
-  if (merged.ok()) work_ += merged->schemas;
-  if (work_ > kMaxWork) {
-    return document_.Refuse(schemas[0], "", "makes the schema too large; simplify it");
-  }
+  Result<Merged> merged = document_.Merge(schemas, kMaxWork - std::min(work_, kMaxWork));
+  if (merged.ok()) RETURN_IF_ERROR(Spend(schemas[0], merged->work));
   return merged;
 }
 
+Status JsonCompiler::Spend(const JsonValue* place, uint64_t work) {
+  work_ += work;
+  return work_ > kMaxWork ? document_.Refuse(place, "", kTooMuchWork) : Status();
+}
+
 Result<Expr> JsonCompiler::Build(const Schemas& schemas) {
-  if (pool_.trouble() != ExprPool::Trouble::kNone) return kNothing;
+  if (out_of_work()) return kNothing;
   ASSIGN_OR_RETURN(const Merged merged, Merge(schemas));
   if (merged.types == 0) return kNothing;
   return merged.choices.empty() ? Typed(schemas, merged) : Choice(schemas, merged, {});
@@ -118,10 +122,10 @@ Result<Expr> JsonCompiler::Choice(const Schemas& schemas, const Merged& merged,
         next.push_back(chosen);
         next.back().push_back(&alternative);
       }
-    }
-    if (next.size() > kMaxAlternatives) {
-      return InvalidArgument("{}: more than {} combinations of alternatives are not supported",
-                             document_.PathOf(list), kMaxAlternatives);
+      if (next.size() > kMaxAlternatives) {
+        return InvalidArgument("{}: more than {} combinations of alternatives are not supported",
+                               document_.PathOf(list), kMaxAlternatives);
+      }
     }
     combined = std::move(next);
   }
@@ -172,7 +176,9 @@ Result<Expr> JsonCompiler::Typed(const Schemas& schemas, const Merged& merged) {
 
 Result<Expr> JsonCompiler::Values(const Schemas& schemas, const Merged& merged) {
   std::vector<Expr> strings, terms;
+  RETURN_IF_ERROR(Spend(schemas[0], merged.values->size() * kValueWork));
   for (const JsonValue* value : *merged.values) {
+    if (out_of_work()) return kNothing;
     const uint8_t type = TypeOf(*value);
     if ((merged.types & type) == 0) continue;
     if (type == kString) {
@@ -360,25 +366,34 @@ Result<Expr> JsonCompiler::Array(const Schemas& schemas, const Merged& merged) {
       {merged.min_items == 0 ? pool_.Literal("[]") : kNothing, Bracketed('[', first, ']')});
 }
 
-bool JsonCompiler::Matches(std::string_view pattern, std::string_view text) {
-  const auto [known, added] = matches_.try_emplace({std::string(pattern), std::string(text)});
-  if (!added) return known->second;
-  ExprPool pool;
-  pool.Allow(kMatchWork);
-  Result<Expr> expr = RegexExpr(pool, pattern, {.ecma = true},
-                                [&](const CodePoints& set) { return Utf8Char(pool, set); });
-  Expr left_recursive = -1;
-  Expr state = expr.ok() ? pool.Seal(*expr, left_recursive) : kNothing;
+Result<bool> JsonCompiler::Matches(const JsonValue* place, std::string_view pattern,
+                                   std::string_view text) {
+  const auto [entry, added] = automata_.try_emplace(pattern);
+  auto& [pool, start] = entry->second;
+  const uint64_t before = pool.work();
+  pool.Allow(std::min(kMatchWork, (kMaxWork - std::min(work_, kMaxWork)) / kPoolWork));
+  if (added) {
+    Result<Expr> expr = RegexExpr(pool, pattern, {.ecma = true},
+                                  [&pool = pool](const auto& set) { return Utf8Char(pool, set); });
+    if (!expr.ok()) return expr.status().WithContext(document_.PathOf(place));
+    Expr left_recursive = -1;
+    start = pool.Seal(*expr, left_recursive);
+  }
+  Expr state = start;
   for (const char byte : text) {
     state = pool.Derive(state, pool.classes()[static_cast<uint8_t>(byte)]);
+    if (state == kNothing) break;
   }
-  return known->second = pool.nullable(state);
+  RETURN_IF_ERROR(Spend(place, (pool.work() - before) * kPoolWork + text.size() + kPoolWork));
+  if (pool.trouble() != ExprPool::Trouble::kNone) {
+    return document_.Refuse(place, "", "it takes too much work to match this pattern with names");
+  }
+  return pool.nullable(state);
 }
 
 Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
-  work_ += kStringWork;
   ExprPool pool;
-  pool.Allow(kMatchWork);
+  pool.Allow(std::min(kMatchWork, (kMaxWork - std::min(work_, kMaxWork)) / kPoolWork));
   JsonCompiler other(pool, document_, JsonSpace());  // expressions belong to one pool
   std::vector<Expr> terms;
   for (const Merged* merged : {&a, &b}) {
@@ -394,14 +409,12 @@ Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
   const Expr both = pool.And(terms);
   Expr left_recursive = -1;
   const bool empty = pool.Seal(both, left_recursive) == kNothing;
+  RETURN_IF_ERROR(Spend(TrueSchema(), kStringWork + pool.work() * kPoolWork));
   return empty && pool.trouble() == ExprPool::Trouble::kNone;
 }
 
 // Looks for a member that one demands and the other has with other values, or must not have.
 Result<bool> JsonCompiler::DisjointObjects(const Merged& left, const Merged& right, int depth) {
-  const auto demands = [](const Merged& merged, const std::string& name) {
-    return std::find(merged.required.begin(), merged.required.end(), name) != merged.required.end();
-  };
   const auto forbids = [](const Schemas& schemas) {
     return std::any_of(schemas.begin(), schemas.end(), [](const JsonValue* schema) {
       return schema->AsBool() == std::optional(false);
@@ -409,10 +422,13 @@ Result<bool> JsonCompiler::DisjointObjects(const Merged& left, const Merged& rig
   };
   for (const Merged* merged : {&left, &right}) {
     const Merged& other = merged == &left ? right : left;
+    const std::set<std::string_view> demanded(other.required.begin(), other.required.end());
+    RETURN_IF_ERROR(Spend(TrueSchema(), demanded.size() * kValueWork));
     for (const std::string& name : merged->required) {
-      const Schemas own = ForName(*merged, name), others = ForName(other, name);
+      ASSIGN_OR_RETURN(const Schemas others, ForName(other, name));
       if (forbids(others)) return true;
-      if (!demands(other, name)) continue;
+      if (!demanded.contains(name)) continue;
+      ASSIGN_OR_RETURN(const Schemas own, ForName(*merged, name));
       ASSIGN_OR_RETURN(const bool disjoint, Disjoint(own, others, depth - 1));
       if (disjoint) return true;
     }
@@ -426,10 +442,9 @@ Result<bool> JsonCompiler::Disjoint(const Schemas& a, const Schemas& b, int dept
   const uint8_t types = left.types & right.types;
   if (types == 0) return true;
   if (left.values && right.values) {
-    return std::none_of(left.values->begin(), left.values->end(), [&](const JsonValue* value) {
-      return std::any_of(right.values->begin(), right.values->end(),
-                         [&](const JsonValue* other) { return *value == *other; });
-    });
+    const std::vector<bool> common = Among(*left.values, *right.values, kMaxWork, work_);
+    RETURN_IF_ERROR(Spend(a.back(), 0));
+    return std::find(common.begin(), common.end(), true) == common.end();
   }
   const auto possible = [&](const Merged& merged, uint8_t type) {
     return !merged.values ||

@@ -30,6 +30,11 @@ class JsonCompiler {
   // A value that fits all of `schemas`.
   Result<Expr> Value(Schemas schemas);
 
+  // What was spent on other things than expressions of the pool, in units of about 10 ns. It ends
+  // compilation where it exceeds the bound.
+  static constexpr uint64_t kMaxWork = 10'000'000;
+  uint64_t work() const { return work_; }
+
  private:
   // What an object's member may be called, and what its value must fit.
   struct Member {
@@ -38,6 +43,9 @@ class JsonCompiler {
     bool required = false;
   };
 
+  // Expressions are kNothing from then on, so any end of compilation is as good.
+  bool out_of_work() const { return pool_.trouble() != ExprPool::Trouble::kNone; }
+  Status Spend(const JsonValue* place, uint64_t work);
   Result<Merged> Merge(const Schemas& schemas);
   Result<Expr> Build(const Schemas& schemas);
   Result<Expr> Choice(const Schemas& schemas, const Merged& merged,
@@ -51,7 +59,7 @@ class JsonCompiler {
   Result<Expr> Object(const Schemas& schemas, const Merged& merged);
   Result<Expr> Pattern(const JsonValue* place, std::string_view pattern);
   // The schemas for the value of a member `name`.
-  Schemas ForName(const Merged& merged, const std::string& name);
+  Result<Schemas> ForName(const Merged& merged, const std::string& name);
   Result<std::vector<Member>> Members(const Merged& merged);
   Result<Expr> Extra(const Merged& merged, const std::vector<Member>& members);
   Result<Expr> Names(const Merged& merged);
@@ -67,7 +75,7 @@ class JsonCompiler {
   Result<bool> Disjoint(const Schemas& a, const Schemas& b, int depth);
   Result<bool> DisjointObjects(const Merged& left, const Merged& right, int depth);
   Result<bool> DisjointStrings(const Merged& a, const Merged& b);
-  bool Matches(std::string_view pattern, std::string_view text);
+  Result<bool> Matches(const JsonValue* place, std::string_view pattern, std::string_view text);
 
   ExprPool& pool_;
   const SchemaDocument& document_;
@@ -79,9 +87,13 @@ class JsonCompiler {
     bool recursive = false;  // was needed meanwhile
   };
   std::map<Schemas, Known> values_;
-  std::map<std::pair<std::string, std::string>, bool> matches_;
+  struct Automaton {
+    ExprPool pool;
+    Expr start = kNothing;
+  };
+  std::map<std::string_view, Automaton> automata_;  // by pattern
   int depth_ = 0;
-  size_t work_ = 0;
+  uint64_t work_ = 0;
 };
 
 // Any place in any document that every value fits.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 
@@ -12,6 +13,10 @@ namespace tokamak::grammar {
 namespace {
 
 constexpr size_t kMaxMerged = 1000;  // schemas that hold together
+// Work, in units of about 10 ns.
+constexpr uint64_t kSchemaWork = 200;
+constexpr uint64_t kNameWork = 10;  // to find or copy a name
+constexpr uint64_t kStepWork = 10;  // along references
 
 // Keywords that restrict values in ways that an automaton over the text does not follow.
 constexpr std::array<std::string_view, 14> kUnsupported = {
@@ -82,7 +87,53 @@ bool FindPath(const JsonValue& from, const JsonValue* place, std::string& path) 
   return found;
 }
 
+// Bounds the work of comparing the value with another one.
+uint64_t Extent(const JsonValue& value) {
+  uint64_t result = 1;
+  if (const std::string* text = value.AsString()) return result + text->size() / 64;
+  if (const JsonValue::Array* elements = value.AsArray()) {
+    for (const JsonValue& element : *elements) result += Extent(element);
+  } else if (const JsonValue::Object* members = value.AsObject()) {
+    for (const auto& [name, member] : *members) {
+      result += kNameWork + name.size() / 64 + Extent(member);
+    }
+  }
+  return result;
+}
+
 }  // namespace
+
+std::vector<bool> Among(const std::vector<const JsonValue*>& values,
+                        const std::vector<const JsonValue*>& others, uint64_t max_work,
+                        uint64_t& work) {
+  std::set<std::string_view> texts;
+  std::vector<const JsonValue*> rest;
+  uint64_t extent = 0;  // of the rest
+  for (const JsonValue* other : others) {
+    work += kNameWork;
+    if (other->is_string()) {
+      texts.insert(*other->AsString());
+    } else {
+      rest.push_back(other);
+      extent += Extent(*other);
+    }
+  }
+  work += extent;
+  std::vector<bool> result(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const JsonValue& value = *values[i];
+    work += kNameWork;
+    if (value.is_string()) {
+      result[i] = texts.contains(*value.AsString());
+      continue;
+    }
+    work += std::min(extent, Extent(value) * rest.size());
+    if (work > max_work) break;
+    result[i] = std::any_of(rest.begin(), rest.end(),
+                            [&](const JsonValue* other) { return value == *other; });
+  }
+  return result;
+}
 
 uint8_t TypeOf(const JsonValue& value) {
   if (value.is_null()) return kNull;
@@ -167,14 +218,19 @@ Result<const JsonValue*> SchemaDocument::Resolve(const JsonValue* schema,
   return place;
 }
 
-Result<Merged> SchemaDocument::Merge(const Schemas& schemas) const {
+Result<Merged> SchemaDocument::Merge(const Schemas& schemas, uint64_t max_work) const {
   Merged merged;
+  merged.max_work = max_work;
   Schemas pending = schemas;
   std::map<const JsonValue*, const JsonValue*> source;  // the schema that led to another one
   for (const JsonValue* schema : pending) source[schema] = nullptr;
   for (size_t i = 0; i < pending.size() && merged.types != 0; ++i) {
     Schemas more;
+    merged.work += kSchemaWork;
     RETURN_IF_ERROR(Add(pending[i], merged, more));
+    if (pending.size() + more.size() > kMaxMerged) {
+      return Refuse(pending[0], "", "combines more than 1,000 schemas");
+    }
     size_t next = i + 1;  // depth first, so that properties keep their order
     for (const JsonValue* schema : more) {
       if (source.try_emplace(schema, pending[i]).second) {
@@ -182,14 +238,12 @@ Result<Merged> SchemaDocument::Merge(const Schemas& schemas) const {
         continue;
       }
       for (const JsonValue* from = pending[i]; from != nullptr; from = source[from]) {
+        merged.work += kStepWork;
         if (from == schema) return Refuse(pending[i], "", "refers to itself");
       }
     }
-    if (pending.size() > kMaxMerged) {
-      return Refuse(pending[0], "", "combines more than 1,000 schemas");
-    }
+    if (merged.work > max_work) return Refuse(pending[i], "", kTooMuchWork);
   }
-  merged.schemas = pending.size();
   return merged;
 }
 
@@ -200,7 +254,9 @@ Status SchemaDocument::Add(const JsonValue* schema, Merged& merged, Schemas& pen
   }
   const JsonValue::Object* members = schema->AsObject();
   if (members == nullptr) return Refuse(schema, "", "a schema must be an object or a boolean");
+  merged.work += members->size() * kNameWork;
   if (const JsonValue* reference = schema->Find("$ref")) {
+    if (const std::string* text = reference->AsString()) merged.work += text->size();
     ASSIGN_OR_RETURN(const JsonValue* target, Resolve(schema, *reference));
     pending.push_back(target);
     if (reference_alone_) return {};
@@ -244,6 +300,7 @@ Status SchemaDocument::AddTypes(const JsonValue* schema, const JsonValue& value,
   };
   bool known = true;
   if (const JsonValue::Array* names = value.AsArray()) {
+    merged.work += names->size() * kNameWork;
     for (const JsonValue& name : *names) known = add(name) && known;
   } else {
     known = add(value);
@@ -313,25 +370,22 @@ Status SchemaDocument::AddNot(const JsonValue* schema, const JsonValue& value,
     merged.types &= static_cast<uint8_t>(~types.types);
     return {};
   }
-  JsonValue::Array one = {argument};
-  const JsonValue::Array* values = keyword == "const"  ? &one
-                                   : keyword == "enum" ? argument.AsArray()
-                                                       : nullptr;
-  if (values == nullptr) return Refuse(schema, "not", kWhy);
-  for (const JsonValue& forbidden : *values) {
-    if (forbidden.is_null()) {
+  std::vector<const JsonValue*> values;
+  if (keyword == "const") {
+    values = {&argument};
+  } else if (keyword == "enum" && argument.is_array()) {
+    for (const JsonValue& element : *argument.AsArray()) values.push_back(&element);
+  } else {
+    return Refuse(schema, "not", kWhy);
+  }
+  merged.work += values.size() * kNameWork;
+  for (const JsonValue* forbidden : values) {
+    if (forbidden->is_null()) {
       merged.types &= static_cast<uint8_t>(~kNull);
-    } else if (forbidden.is_string()) {
-      continue;
+    } else if (forbidden->is_string()) {
+      merged.forbidden.push_back(forbidden);
     } else {
       return Refuse(schema, "not", kWhy);
-    }
-  }
-  if (keyword == "const") {
-    if (argument.is_string()) merged.forbidden.push_back(&argument);
-  } else {
-    for (const JsonValue& forbidden : *argument.AsArray()) {
-      if (forbidden.is_string()) merged.forbidden.push_back(&forbidden);
     }
   }
   return {};
@@ -364,11 +418,11 @@ Status SchemaDocument::AddKeyword(const JsonValue* schema, const std::string& ke
       values.clear();
       for (const JsonValue& element : *value.AsArray()) values.push_back(&element);
     }
+    merged.work += values.size();
     if (merged.values) {
-      std::erase_if(*merged.values, [&](const JsonValue* old) {
-        return std::none_of(values.begin(), values.end(),
-                            [&](const JsonValue* other) { return *old == *other; });
-      });
+      const std::vector<bool> kept = Among(*merged.values, values, merged.max_work, merged.work);
+      size_t i = 0;
+      std::erase_if(*merged.values, [&](const JsonValue*) { return !kept[i++]; });
     } else {
       merged.values = std::move(values);
     }
@@ -381,6 +435,7 @@ Status SchemaDocument::AddKeyword(const JsonValue* schema, const std::string& ke
     for (const JsonValue& name : *value.AsArray()) {
       RETURN_IF_ERROR(need(name.is_string(), "must be an array of strings"));
       merged.required.push_back(*name.AsString());
+      merged.work += kNameWork + name.AsString()->size() / 64;
     }
   } else if (keyword == "allOf") {
     RETURN_IF_ERROR(need(value.is_array(), "must be an array"));

@@ -42,7 +42,8 @@ struct ArrayRules {
 };
 
 struct Merged {
-  size_t schemas = 0;  // number of those that were merged
+  uint64_t work = 0;  // in units of about 10 ns
+  uint64_t max_work = UINT64_MAX;
   uint8_t types = kAllTypes;
   std::optional<std::vector<const JsonValue*>> values;  // of enum and const
   NumberLimits numbers;
@@ -72,8 +73,8 @@ class SchemaDocument {
  public:
   explicit SchemaDocument(const JsonValue& root);
 
-  // Merges `schemas` and what they refer to with $ref and allOf.
-  Result<Merged> Merge(const Schemas& schemas) const;
+  // Merges `schemas` and what they refer to with $ref and allOf. Fails if that takes more work.
+  Result<Merged> Merge(const Schemas& schemas, uint64_t max_work) const;
   // "$.properties.a" for a value of the document.
   std::string PathOf(const JsonValue* place) const;
   // An error at a keyword of a schema.
@@ -95,6 +96,14 @@ class SchemaDocument {
   std::map<std::string, const JsonValue*, std::less<>> anchors_;
   bool reference_alone_ = false;  // drafts up to 7 ignore what stands beside $ref
 };
+
+// For each value whether it equals one of `others`. Adds to `work` what that takes, and stops where
+// this exceeds `max_work`.
+std::vector<bool> Among(const std::vector<const JsonValue*>& values,
+                        const std::vector<const JsonValue*>& others, uint64_t max_work,
+                        uint64_t& work);
+
+inline constexpr std::string_view kTooMuchWork = "makes the schema too large; simplify it";
 
 // The bit of a value's type.
 uint8_t TypeOf(const JsonValue& value);

@@ -10,15 +10,19 @@ namespace tokamak::grammar {
 namespace {
 
 constexpr size_t kMaxCombinedPatterns = 4;  // with more, a name matches one of them
-constexpr size_t kMaxPatterns = 100;
-constexpr size_t kMaxCounted = 128;  // members whose number is counted
+constexpr size_t kMaxPatterns = 100;        // of all schemas together
+// Work, in units of about 10 ns.
+constexpr uint64_t kLookUpWork = 10;
+constexpr uint64_t kMemberWork = 80;  // to find a member's name among others
+constexpr size_t kMaxCounted = 128;   // members whose number is counted
 
 bool IsFalse(const JsonValue* schema) { return schema->AsBool() == std::optional(false); }
 
 }  // namespace
 
-Schemas JsonCompiler::ForName(const Merged& merged, const std::string& name) {
+Result<Schemas> JsonCompiler::ForName(const Merged& merged, const std::string& name) {
   Schemas result;
+  RETURN_IF_ERROR(Spend(TrueSchema(), (1 + merged.objects.size()) * kLookUpWork));
   for (const ObjectRules& object : merged.objects) {
     bool named = false;
     if (object.properties != nullptr) {
@@ -29,7 +33,8 @@ Schemas JsonCompiler::ForName(const Merged& merged, const std::string& name) {
     }
     if (object.patterns != nullptr) {
       for (const auto& [pattern, schema] : *object.patterns->AsObject()) {
-        if (!Matches(pattern, name)) continue;
+        ASSIGN_OR_RETURN(const bool matches, Matches(&schema, pattern, name));
+        if (!matches) continue;
         result.push_back(&schema);
         named = true;
       }
@@ -51,14 +56,16 @@ Result<std::vector<JsonCompiler::Member>> JsonCompiler::Members(const Merged& me
     for (const auto& [name, schema] : *object.properties->AsObject()) add(name);
   }
   for (const std::string& name : merged.required) add(name);
+  RETURN_IF_ERROR(Spend(TrueSchema(), (members.size() + merged.required.size()) * kMemberWork));
   const std::set<std::string> required(merged.required.begin(), merged.required.end());
   Expr allowed_names = kNothing;
   if (!merged.names.empty()) {
     ASSIGN_OR_RETURN(allowed_names, Names(merged));
   }
   for (Member& member : members) {
+    if (out_of_work()) break;
     member.required = required.contains(member.name);
-    const Schemas schemas = ForName(merged, member.name);
+    ASSIGN_OR_RETURN(const Schemas schemas, ForName(merged, member.name));
     if (std::any_of(schemas.begin(), schemas.end(), IsFalse)) continue;
     ASSIGN_OR_RETURN(const Expr value, Value(schemas));
     Expr name = TextLiteral(member.name);
@@ -97,9 +104,6 @@ Result<Expr> JsonCompiler::Extra(const Merged& merged, const std::vector<Member>
   std::vector<Expr> pattern_exprs;
   for (const ObjectRules& object : merged.objects) {
     if (object.patterns == nullptr) continue;
-    if (object.patterns->size() > kMaxPatterns) {
-      return document_.Refuse(object.patterns, "", "more than 100 patterns are not supported");
-    }
     for (const auto& [pattern, schema] : *object.patterns->AsObject()) {
       const auto same = [&name = pattern](const std::string* other) { return *other == name; };
       if (std::any_of(patterns.begin(), patterns.end(), same)) continue;
@@ -122,11 +126,12 @@ Result<Expr> JsonCompiler::Extra(const Merged& merged, const std::vector<Member>
   std::vector<Expr> terms;
   const auto add = [&](const std::vector<bool>& chosen) -> Status {
     Schemas schemas;
+    const size_t look_ups = merged.objects.size() + patterns.size();
+    RETURN_IF_ERROR(Spend(TrueSchema(), look_ups * kLookUpWork));
     for (const ObjectRules& object : merged.objects) {
       bool named = false;
-      for (size_t i = 0; i < patterns.size(); ++i) {
-        const JsonValue* schema =
-            chosen[i] && object.patterns != nullptr ? object.patterns->Find(*patterns[i]) : nullptr;
+      for (size_t i = 0; i < patterns.size() && object.patterns != nullptr; ++i) {
+        const JsonValue* schema = chosen[i] ? object.patterns->Find(*patterns[i]) : nullptr;
         if (schema == nullptr) continue;
         schemas.push_back(schema);
         named = true;
@@ -236,7 +241,14 @@ Expr JsonCompiler::NotEmpty(Expr content) {
 }
 
 Result<Expr> JsonCompiler::Object(const Schemas& schemas, const Merged& merged) {
+  size_t patterns = 0;
+  for (const ObjectRules& object : merged.objects) {
+    patterns += object.patterns == nullptr ? 0 : object.patterns->size();
+    if (patterns <= kMaxPatterns) continue;
+    return document_.Refuse(object.patterns, "", "more than 100 patterns are not supported");
+  }
   ASSIGN_OR_RETURN(const std::vector<Member> members, Members(merged));
+  if (out_of_work()) return kNothing;
   ASSIGN_OR_RETURN(const Expr extra, Extra(merged, members));
   const auto required = std::count_if(members.begin(), members.end(),
                                       [](const Member& member) { return member.required; });

@@ -261,6 +261,19 @@ TEST(JsonSchema, RefusesWhatItCannotGuaranteeByItsPath) {
   }
 }
 
+TEST(JsonSchema, RefusesPatternsThatTakeTooMuchWork) {
+  std::string name;
+  for (int i = 0; i < 1000; ++i) name += i % 3 == 0 ? 'a' : 'b';
+  const auto grammar = CompileGrammar(
+      Spec(GrammarSpec::Kind::kJsonSchema, "{\"type\": \"object\", \"properties\": {\"" + name +
+                                               "\": {}}, \"patternProperties\": "
+                                               "{\"^[ab]*a[ab]{900}$\": false}}"));
+  ASSERT_FALSE(grammar.ok());  // the pattern matches, so the property is forbidden
+  EXPECT_EQ(grammar.status().message(),
+            "$.patternProperties.^[ab]*a[ab]{900}$: it takes too much work to match this pattern "
+            "with names");
+}
+
 TEST(JsonSchema, WhiteSpaceIsAChoice) {
   GrammarSpec spec =
       Spec(GrammarSpec::Kind::kJsonSchema, R"({"type": "object", "required": ["a"]})");
