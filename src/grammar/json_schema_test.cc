@@ -64,6 +64,7 @@ TEST(JsonSchema, Strings) {
       {"{\"type\": \"string\", \"pattern\": \"^[a-z]+$\"}",
        {"\"abc\""},
        {"\"\"", "\"aB\"", "\"\\u0061\""}},
+      {"{\"type\": \"string\", \"pattern\": \"(^abc$){1}\"}", {"\"abc\""}, {"\"\"", "\"x\""}},
       {"{\"type\": \"string\", \"pattern\": \"b+\"}",
        {"\"b\"", "\"abbc\"", "\"\\n\\u00e9b\""},
        {"\"\"", "\"ac\""}},

@@ -147,7 +147,7 @@ class Parser {
     if (again) Fail(at_, "a quantifier follows a quantifier");
     if (!atom.free()) {
       if (max != 1) Fail(start, "\"^\" and \"$\" cannot be repeated");
-      atom.at[0][0] = pool_.Or({atom.at[0][0], kEmpty});
+      if (min == 0) atom.at[0][0] = pool_.Or({atom.at[0][0], kEmpty});
       return atom;
     }
     return Free(pool_.Repeat(atom.at[0][0], min, max));
