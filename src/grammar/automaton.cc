@@ -13,7 +13,9 @@ namespace grammar {
 namespace {
 
 constexpr uint64_t kWorkPerMask = 400'000;  // about 0.1 s
-constexpr size_t kMaxBytes = 32 << 20;      // beyond the grammar's own
+constexpr uint64_t kEasyWork = kWorkPerMask / 4;
+constexpr size_t kMaxBytes = 32 << 20;     // beyond the grammar's own
+constexpr size_t kMaxIdleBytes = 4 << 20;  // likewise, of all that wait for a matcher
 constexpr size_t kMaxMasks = 64;
 constexpr size_t kLongWalk = 1000;  // nodes; a shorter one costs less than a cached mask
 constexpr size_t kMaxPairs = 2000;  // of states, when texts are compared
@@ -26,16 +28,19 @@ Automaton::Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabul
       pool_(grammar.pool),
       path_(vocabulary_->impl().max_depth() + 1) {}
 
-Expr Automaton::start() const { return grammar_.start; }
-
 Expr Automaton::Advance(Expr state, std::string_view bytes) {
   pool_.Allow(kWorkPerMask);
   for (const char byte : bytes) {
     state = pool_.Derive(state, pool_.classes()[static_cast<uint8_t>(byte)]);
     if (state == kNothing) break;
   }
-  pool_.ClearTrouble();
+  EndCall();
   return state;
+}
+
+void Automaton::EndCall() {
+  hard_ |= pool_.work_left() < kWorkPerMask - kEasyWork;
+  pool_.ClearTrouble();
 }
 
 bool Automaton::CanGoOn(Expr state) {
@@ -46,14 +51,28 @@ bool Automaton::CanGoOn(Expr state) {
   for (size_t c = 0; c < pool_.class_bytes().size() && !result; ++c) {
     result = pool_.Derive(state, static_cast<uint8_t>(c)) != kNothing;
   }
-  pool_.ClearTrouble();
+  result |= in_trouble();  // not known: the next mask tells
+  EndCall();
   return result;
+}
+
+size_t Automaton::bytes() const {
+  size_t result = pool_.bytes() + path_.capacity() * sizeof(Expr);
+  for (const auto& [state, mask] : masks_) result += mask.capacity() * sizeof(mask[0]);
+  return result + covered_.size() * 4 * sizeof(Expr);
+}
+
+bool Automaton::reusable() const {
+  return !hard_ && bytes() <= 2 * grammar_.pool.bytes() + kMaxIdleBytes / 2;
 }
 
 Expr Automaton::Trim(Expr state) {
   if (pool_.bytes() < grammar_.pool.bytes() + kMaxBytes) return state;
   ExprPool fresh = grammar_.pool;
-  state = fresh.Import(pool_, state);
+  fresh.Allow(UINT32_MAX);  // the state is within kMaxBytes
+  const Expr imported = fresh.Import(pool_, state);
+  if (fresh.trouble() != ExprPool::Trouble::kNone) return state;
+  state = imported;
   pool_ = std::move(fresh);
   masks_.clear();
   covered_.clear();
@@ -68,6 +87,7 @@ bool Automaton::Covers(Expr state, Expr text) {
     const auto [from, reading] = pairs[i];
     for (size_t c = 0; c < pool_.class_bytes().size(); ++c) {
       const Expr read = pool_.Derive(reading, static_cast<uint8_t>(c));
+      if (in_trouble()) return false;  // not known
       if (read == kNothing) continue;
       const Expr next = pool_.Derive(from, static_cast<uint8_t>(c));
       if (next == kNothing || pairs.size() > kMaxPairs) return false;
@@ -91,7 +111,7 @@ PlainText Automaton::Covered(Expr state) {
   if (result == PlainText::kNone && Covers(state, grammar_.plain_short)) {
     result = Covers(state, grammar_.plain) ? PlainText::kAll : PlainText::kShort;
   }
-  covered_[state] = result;
+  if (!in_trouble()) covered_[state] = result;
   return result;
 }
 
@@ -129,8 +149,9 @@ Status Automaton::FillMask(Expr state, std::span<uint32_t> allowed) {
   const std::vector<uint32_t>& plain = vocabulary.Mask(covered);
   std::fill(std::copy(plain.begin(), plain.end(), allowed.begin()), allowed.end(), 0);
   const size_t looked_at = Walk(state, vocabulary.TrieWithout(covered), allowed);
-  if (pool_.trouble() != ExprPool::Trouble::kNone) {
-    pool_.ClearTrouble();
+  const bool failed = in_trouble();
+  EndCall();
+  if (failed) {
     std::fill(allowed.begin(), allowed.end(), 0);
     return ResourceExhausted(
         "the grammar is too ambiguous at this point of the answer; simplify it");
@@ -166,50 +187,73 @@ std::unique_ptr<grammar::Automaton> Grammar::Impl::Borrow(
 
 void Grammar::Impl::GiveBack(std::unique_ptr<grammar::Automaton> automaton) {
   constexpr size_t kMaxIdle = 4;
+  if (!automaton->reusable()) return;
   MutexLock lock(mutex_);
-  if (idle_.size() >= kMaxIdle) idle_.erase(idle_.begin());
   idle_.push_back(std::move(automaton));
+  size_t bytes = 0;
+  for (const auto& idle : idle_) bytes += idle->bytes();
+  while (idle_.size() > 1 &&
+         (idle_.size() > kMaxIdle || bytes > 2 * pool.bytes() + grammar::kMaxIdleBytes)) {
+    bytes -= idle_.front()->bytes();
+    idle_.erase(idle_.begin());
+  }
+}
+
+size_t Grammar::Impl::idle_bytes() {
+  MutexLock lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& idle : idle_) bytes += idle->bytes();
+  return bytes;
 }
 
 struct Matcher::State {
-  State(std::shared_ptr<const Grammar> from, std::unique_ptr<grammar::Automaton> borrowed)
-      : grammar(std::move(from)), automaton(std::move(borrowed)), now(automaton->start()) {}
-  ~State() { grammar->impl().GiveBack(std::move(automaton)); }
+  State(std::shared_ptr<const Grammar> from, std::shared_ptr<const Vocabulary> over)
+      : grammar(std::move(from)), vocabulary(std::move(over)), now(grammar->impl().start) {}
+  ~State() {
+    if (automaton_ != nullptr) grammar->impl().GiveBack(std::move(automaton_));
+  }
+
+  // Made at the first use, because a request may wait long before that.
+  grammar::Automaton& automaton() {
+    if (automaton_ == nullptr) automaton_ = grammar->impl().Borrow(vocabulary);
+    return *automaton_;
+  }
 
   std::shared_ptr<const Grammar> grammar;
-  std::unique_ptr<grammar::Automaton> automaton;
+  std::shared_ptr<const Vocabulary> vocabulary;
   grammar::Expr now;
+
+ private:
+  std::unique_ptr<grammar::Automaton> automaton_;
 };
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar,
-                 std::shared_ptr<const Vocabulary> vocabulary) {
-  auto automaton = grammar->impl().Borrow(std::move(vocabulary));
-  state_ = std::make_unique<State>(std::move(grammar), std::move(automaton));
-}
+                 std::shared_ptr<const Vocabulary> vocabulary)
+    : state_(std::make_unique<State>(std::move(grammar), std::move(vocabulary))) {}
 Matcher::~Matcher() = default;
 Matcher::Matcher(Matcher&&) noexcept = default;
 Matcher& Matcher::operator=(Matcher&&) noexcept = default;
 
 Status Matcher::FillMask(std::span<uint32_t> allowed) {
-  state_->now = state_->automaton->Trim(state_->now);
-  return state_->automaton->FillMask(state_->now, allowed);
+  state_->now = state_->automaton().Trim(state_->now);
+  return state_->automaton().FillMask(state_->now, allowed);
 }
 
 bool Matcher::Accept(int32_t token) {
-  const Vocabulary::Impl& vocabulary = state_->automaton->vocabulary()->impl();
+  const Vocabulary::Impl& vocabulary = state_->vocabulary->impl();
   if (token < 0 || static_cast<size_t>(token) >= vocabulary.size()) return false;
   const std::string_view bytes = vocabulary.bytes_of(token);
   return !bytes.empty() && AcceptBytes(bytes);
 }
 
 bool Matcher::AcceptBytes(std::string_view bytes) {
-  const grammar::Expr next = state_->automaton->Advance(state_->now, bytes);
+  const grammar::Expr next = state_->automaton().Advance(state_->now, bytes);
   if (next == grammar::kNothing) return false;
   state_->now = next;
   return true;
 }
 
-bool Matcher::complete() const { return state_->automaton->nullable(state_->now); }
-bool Matcher::finished() const { return complete() && !state_->automaton->CanGoOn(state_->now); }
+bool Matcher::complete() const { return state_->automaton().nullable(state_->now); }
+bool Matcher::finished() const { return complete() && !state_->automaton().CanGoOn(state_->now); }
 
 }  // namespace tokamak

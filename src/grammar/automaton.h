@@ -19,7 +19,6 @@ class Automaton {
   Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabulary> vocabulary);
 
   const Vocabulary* vocabulary() const { return vocabulary_.get(); }
-  Expr start() const;
 
   // As Matcher::FillMask.
   Status FillMask(Expr state, std::span<uint32_t> allowed);
@@ -31,11 +30,19 @@ class Automaton {
   // Forgets what was found if it takes too much memory. Returns the state's new number.
   Expr Trim(Expr state);
 
+  size_t bytes() const;
+  // Whether the next matcher may go on with what was found. Not if one call came near the bound on
+  // work: another answer would fail or not depending on what others had found before.
+  bool reusable() const;
+
  private:
   // The largest set whose tokens are all allowed in `state`, without a look at what follows the
   // part of the grammar that it is in.
   PlainText Covered(Expr state);
   bool Covers(Expr state, Expr text);
+  bool in_trouble() const { return pool_.trouble() != ExprPool::Trouble::kNone; }
+  // Ends a call that may do so much work.
+  void EndCall();
   // Returns the number of nodes looked at.
   size_t Walk(Expr state, const std::vector<Vocabulary::Impl::Node>& trie,
               std::span<uint32_t> allowed);
@@ -46,6 +53,7 @@ class Automaton {
   std::unordered_map<Expr, std::vector<uint32_t>> masks_;  // of states that take long
   std::unordered_map<Expr, PlainText> covered_;
   std::vector<Expr> path_;
+  bool hard_ = false;  // a call came near the bound
 };
 
 }  // namespace tokamak::grammar
@@ -63,6 +71,7 @@ class Grammar::Impl {
 
   std::unique_ptr<grammar::Automaton> Borrow(std::shared_ptr<const Vocabulary> vocabulary);
   void GiveBack(std::unique_ptr<grammar::Automaton> automaton);
+  size_t idle_bytes();
 
  private:
   Mutex mutex_;

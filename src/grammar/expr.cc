@@ -360,6 +360,8 @@ Expr ExprPool::Derive(Expr expr, uint8_t byte_class) {
   const Expr result = DeriveNew(expr, byte_class);
   if (trouble_ != Trouble::kNone) return kNothing;  // not known then
   if (row_of_[expr] < 0) {
+    // Memory follows work: another unit pays for about as much as 8 classes take.
+    if (!Spend(class_bytes_.size() / 8)) return kNothing;
     row_of_[expr] = static_cast<int32_t>(rows_.size());
     rows_.resize(rows_.size() + class_bytes_.size(), -1);
   }

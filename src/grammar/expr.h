@@ -8,6 +8,7 @@
 // merge and derivatives are computed once.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -102,6 +103,7 @@ class ExprPool {
   // Work is counted in operands looked at; memory follows it.
   void Allow(uint64_t work) { limit_ = work_ + work; }
   uint64_t work() const { return work_; }
+  uint64_t work_left() const { return limit_ - std::min(work_, limit_); }
   Trouble trouble() const { return trouble_; }
   void ClearTrouble() { trouble_ = Trouble::kNone; }
   size_t bytes() const;
