@@ -179,7 +179,7 @@ TEST_P(MoeOps, RoutersRoundNothingAndTheBatchChangesNoBit) {
   const auto reference = MakeReferenceOps();
   WorstError worst(fmt::format("{} linear, routers", ops_->name()));
   constexpr int64_t kTokens = 70;
-  for (const auto& shape : {std::pair<int64_t, int64_t>{1, 576}, {60, 31}, {70, 260}}) {
+  for (const auto& shape : {std::pair<int64_t, int64_t>{1, 576}, {60, 31}, {70, 260}, {3, 4612}}) {
     const int64_t rows = shape.first, cols = shape.second;
     const WeightSpec spec = {
         .parts = {MemorySource::Random("gate", DType::kF32, {rows, cols}, random())},

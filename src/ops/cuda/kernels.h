@@ -200,7 +200,8 @@ struct BiasArgs {
 cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream);
 
 // The router's product: out[m, n] = Σ_k x[m, k] · w[n, k] + bias[n], all f32. Each output is 32
-// chains of fused multiply-adds, which are added in pairs.
+// chains of fused multiply-adds, which are added in pairs. As a dependent: the kernel ahead must
+// not write `weight`.
 struct RouterLinearArgs {
   const float* x;       // [num_tokens, cols]
   const float* weight;  // [rows, cols], dense

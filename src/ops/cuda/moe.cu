@@ -8,7 +8,7 @@
 // for each of T · top_k.
 //
 // Bound: CombineExperts by memory, top_k rows of f32 read and one written per token. The router's
-// product by loads: its weights are small, and with few tokens its CTAs are few.
+// product by loads: its weights are small, and with few tokens its warps are few.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,6 +27,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kChooseWarps = 4;
+constexpr int kRouterWarps = 8;  // at most
 
 __device__ int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
 
@@ -241,14 +242,14 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs a) {
 }
 
 // A warp has a tile of outputs. A lane adds the products of columns 4 · lane + 128 · i up to four
-// further ones; then the lanes' sums are added as WarpSum does. So the tile changes no bits.
-template <int kTokens, int kRows, bool kVectors>
-__global__ void __launch_bounds__(kThreads) RouterLinearKernel(const RouterLinearArgs a) {
-  ptx::LaunchDependents();
-  ptx::WaitForKernelAhead();
-  const int64_t warp = blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarp;
+// further ones; then the lanes' sums are added as WarpSum does. So the tile changes no bits. A lane
+// requests kSteps such groups of columns at a time, and the first of the weights before the kernel
+// ahead has ended.
+template <int kTokens, int kRows, int kSteps, bool kVectors>
+__global__ void __launch_bounds__(kRouterWarps* kWarp)
+    RouterLinearKernel(const RouterLinearArgs a) {
+  const int64_t warp = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) / kWarp;
   const int64_t first_row = warp * kRows, first_token = blockIdx.y * int64_t{kTokens};
-  if (first_row >= a.rows) return;
   const float* x[kTokens];
   const float* w[kRows];
 #pragma unroll
@@ -257,21 +258,44 @@ __global__ void __launch_bounds__(kThreads) RouterLinearKernel(const RouterLinea
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) w[r] = a.weight + min(first_row + r, a.rows - 1) * a.cols;
-  float sums[kTokens][kRows] = {};
-#pragma unroll 2
-  for (int64_t k = Lane() * 4; k < a.cols; k += kWarp * 4) {
-    float values[kTokens][4], factors[kRows][4];
+  float factors[kSteps][kRows][4];
+  const auto load_weights = [&](int64_t first) {
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) LoadFour<F32, kVectors>(x[t] + k, a.cols - k, values[t]);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) LoadFour<F32, kVectors>(w[r] + k, a.cols - k, factors[r]);
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
+    for (int s = 0; s < kSteps; ++s) {
+      const int64_t k = first + s * kWarp * 4;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
+        if (k < a.cols) LoadFour<F32, kVectors>(w[r] + k, a.cols - k, factors[s][r]);
+      }
+    }
+  };
+  ptx::LaunchDependents();
+  load_weights(Lane() * 4);
+  ptx::WaitForKernelAhead();
+  if (first_row >= a.rows) return;
+  float sums[kTokens][kRows] = {};
+  for (int64_t first = Lane() * 4; first < a.cols; first += kSteps * kWarp * 4) {
+    if (first >= kSteps * kWarp * 4) load_weights(first);
+    float values[kSteps][kTokens][4];
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          sums[t][r] = fmaf(values[t][c], factors[r][c], sums[t][r]);
+    for (int s = 0; s < kSteps; ++s) {
+      const int64_t k = first + s * kWarp * 4;
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+        if (k < a.cols) LoadFour<F32, kVectors>(x[t] + k, a.cols - k, values[s][t]);
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      if (first + s * kWarp * 4 >= a.cols) break;
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            sums[t][r] = fmaf(values[s][t][c], factors[s][r][c], sums[t][r]);
+          }
         }
       }
     }
@@ -289,12 +313,13 @@ __global__ void __launch_bounds__(kThreads) RouterLinearKernel(const RouterLinea
   }
 }
 
-template <int kTokens, int kRows>
-cudaError_t LaunchRouterTiles(const RouterLinearArgs& args, bool vectors, cudaStream_t stream) {
-  const dim3 grid(Grid(args.rows, kWarps * kRows), Grid(args.num_tokens, kTokens));
-  const auto kernel = vectors ? &RouterLinearKernel<kTokens, kRows, true>
-                              : &RouterLinearKernel<kTokens, kRows, false>;
-  return LaunchDependent(kernel, grid, kThreads, stream, args);
+template <int kTokens, int kRows, int kSteps>
+cudaError_t LaunchRouterTiles(const RouterLinearArgs& args, int warps, bool vectors,
+                              cudaStream_t stream) {
+  const dim3 grid(Grid(args.rows, warps * kRows), Grid(args.num_tokens, kTokens));
+  const auto kernel = vectors ? &RouterLinearKernel<kTokens, kRows, kSteps, true>
+                              : &RouterLinearKernel<kTokens, kRows, kSteps, false>;
+  return LaunchDependent(kernel, grid, static_cast<unsigned>(warps) * kWarp, stream, args);
 }
 
 }  // namespace
@@ -333,9 +358,10 @@ cudaError_t LaunchRouterLinear(const RouterLinearArgs& args, cudaStream_t stream
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
   const bool vectors = args.cols % 4 == 0 && FitsFours(args.x, args.x_stride, sizeof(float)) &&
                        FitsFours(args.weight, args.cols, sizeof(float));
-  constexpr int64_t kFewTokens = 64;  // so few that larger tiles would leave SMs idle
-  return args.num_tokens <= kFewTokens ? LaunchRouterTiles<4, 1>(args, vectors, stream)
-                                       : LaunchRouterTiles<4, 4>(args, vectors, stream);
+  // With few tokens, larger tiles or CTAs would leave SMs idle.
+  if (args.num_tokens <= 4) return LaunchRouterTiles<1, 1, 16>(args, 1, vectors, stream);
+  if (args.num_tokens <= 64) return LaunchRouterTiles<4, 2, 4>(args, 1, vectors, stream);
+  return LaunchRouterTiles<4, 4, 2>(args, kRouterWarps, vectors, stream);
 }
 
 }  // namespace tokamak::cuda
