@@ -123,6 +123,8 @@ TEST_P(MoeOps, RoutesAsDefined) {
       {.num_experts = 60, .top_k = 4},
       {.num_experts = 16, .top_k = 16, .score = Router::Score::kSigmoid},
       {.num_experts = 32, .top_k = 4, .score = Router::Score::kChosenSoftmax},
+      {.num_experts = 512, .top_k = 10, .normalize = true},
+      {.num_experts = 1000, .top_k = 40, .score = Router::Score::kChosenSoftmax},
       {.num_experts = 160, .top_k = 6, .scale = 16, .num_groups = 8, .top_groups = 3},
       {.num_experts = 256,
        .top_k = 8,
@@ -139,11 +141,13 @@ TEST_P(MoeOps, RoutesAsDefined) {
       if (with_bias && router.score != Router::Score::kSigmoid) continue;
       const auto experts = static_cast<size_t>(router.num_experts);
       const auto top_k = static_cast<size_t>(router.top_k);
-      const std::vector<float> logits = RandomFloats(random, router.num_experts * 70, 3.0f);
+      const size_t num_tokens = experts == 8 ? 700 : 70;
+      const std::vector<float> logits =
+          RandomFloats(random, static_cast<int64_t>(experts * num_tokens), 3.0f);
       const std::vector<float> bias =
           with_bias ? RandomFloats(random, router.num_experts) : std::vector<float>();
       const Route route = RunRoute(*ops_, router, logits, bias);
-      for (size_t t = 0; t < 70; ++t) {
+      for (size_t t = 0; t < num_tokens; ++t) {
         const Choice expected = Choose(router, logits.data() + t * experts, bias);
         for (size_t j = 0; j < top_k; ++j) {
           ASSERT_EQ(route.experts[t * top_k + j], expected.experts[j])
@@ -154,7 +158,7 @@ TEST_P(MoeOps, RoutesAsDefined) {
       }
       // Rows are ordered by expert, then by token; `rows` is the inverse.
       ASSERT_EQ(route.offsets.front(), 0);
-      ASSERT_EQ(route.offsets.back(), static_cast<int32_t>(70 * top_k));
+      ASSERT_EQ(route.offsets.back(), static_cast<int32_t>(num_tokens * top_k));
       for (size_t e = 0; e < experts; ++e) {
         for (int32_t row = route.offsets[e]; row < route.offsets[e + 1]; ++row) {
           const int32_t token = route.tokens[static_cast<size_t>(row)];
@@ -219,6 +223,15 @@ TEST_P(MoeOps, EqualScoresGoToTheLowerExpertAndNanStaysInItsToken) {
   EXPECT_EQ(route.weights[1], 0.5f);
   for (size_t i = 2; i < 6; ++i) EXPECT_TRUE(std::isnan(route.weights[i])) << i;
   EXPECT_EQ(route.offsets.back(), 6);
+  // Scores that differ in the last bits of a float, and zeros of both signs.
+  const RouterConfig by_logits = {
+      .num_experts = 4, .top_k = 2, .score = RouterConfig::Score::kChosenSoftmax};
+  EXPECT_EQ(RunRoute(*ops_, by_logits,
+                     {1, 1 + 0x1p-23f, 1 + 0x1p-22f, 1, -1, -0.0f, 0, -0.0f, -1, -1 - 0x1p-23f,
+                      -1 - 0x1p-22f, -1 - 0x1p-21f, -INFINITY, NAN, NAN, -INFINITY},
+                     {})
+                .experts,
+            (std::vector<int32_t>{2, 1, 1, 2, 0, 1, 0, 3}));
 }
 
 // Each expert's rows equal its Linear's bit for bit; other tests compare Linear with the reference.

@@ -2,10 +2,10 @@
 //
 // A warp chooses a token's experts, in double like ops/host/route.cc, so that scores tie where they
 // tie there. Its order of experts is total: NaN below all numbers, and of equal ones the lower
-// first. A CTA per expert then finds the expert's rows of the grouped order: it counts the pairs of
-// lower experts and its own, and writes down its own in order of tokens. No CTA needs another
-// one's count, so no atomics are needed. All pairs are read once per expert, from the L2: 4 bytes
-// for each of T · top_k.
+// first. Lanes have the scores in registers and find the next expert by integers. A CTA per expert
+// then finds the expert's rows of the grouped order: it counts the pairs of lower experts and its
+// own, and writes down its own in order of tokens. No CTA needs another one's count, so no atomics
+// are needed. All pairs are read once per expert, from the L2: 4 bytes for each of T · top_k.
 //
 // Bound: CombineExperts by memory, top_k rows of f32 read and one written per token. The router's
 // product by loads: its weights are small, and with few tokens its warps are few.
@@ -31,133 +31,210 @@ constexpr int kRouterWarps = 8;  // at most
 
 __device__ int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
 
-struct Candidate {
-  double value;
-  int index;
-  int unused;  // for ShuffleXor
-};
+// Of n values that a warp has in registers, value 32 · b + l is the b-th of lane l.
+__device__ int IndexOf(int b) { return b * kWarp + Lane(); }
 
-__device__ Candidate Better(const Candidate& a, const Candidate& b) {
-  const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-  if (a_nan != b_nan) return a_nan ? b : a;
-  if (a_nan || a.value == b.value) return a.index < b.index ? a : b;
-  return a.value > b.value ? a : b;
+// An integer that orders values: NaN below all numbers, and -0 equal to 0. None is 0.
+__device__ uint64_t Rank(double value) {
+  if (value != value) return 1;
+  const auto bits = static_cast<uint64_t>(__double_as_longlong(value + 0.0));  // -0 + 0 is 0
+  const uint64_t sign = uint64_t{1} << 63;
+  return (bits & sign) != 0 ? ~bits : bits | sign;
 }
 
-// Calls take(j, index) in all lanes for the `count` best of n values, at most 1024, best first.
-template <typename Take>
-__device__ void ForBest(const double* values, int n, int count, const Take& take) {
-  uint32_t taken = 0;  // bit b: this lane's b-th value
+// Calls take(j, index, b) for the `count` highest ranks, best first, of equal ones the lower index
+// first. `b` is kValues except in the lane whose b-th value it is. Ranks that were taken become 0,
+// as are those of values that do not exist.
+template <int kValues, typename Take>
+__device__ void ForBest(uint64_t (&ranks)[kValues], int count, const Take& take) {
   for (int j = 0; j < count; ++j) {
-    Candidate best = {std::numeric_limits<double>::quiet_NaN(), n, 0};
-    for (int i = Lane(), b = 0; i < n; i += kWarp, ++b) {
-      if ((taken >> b & 1) == 0) best = Better(best, {values[i], i, 0});
+    uint64_t best[kValues];  // of this lane, in best[0] at last
+    int at[kValues];
+#pragma unroll
+    for (int b = 0; b < kValues; ++b) {
+      best[b] = ranks[b];
+      at[b] = b;
     }
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-      best = Better(best, ShuffleXor(best, distance));
+#pragma unroll
+    for (int distance = 1; distance < kValues; distance *= 2) {
+#pragma unroll
+      for (int b = 0; b + distance < kValues; b += 2 * distance) {
+        if (best[b + distance] <= best[b]) continue;
+        best[b] = best[b + distance];
+        at[b] = at[b + distance];
+      }
     }
-    if (best.index % kWarp == Lane()) taken |= 1u << best.index / kWarp;
-    take(j, best.index);
+    const auto high = static_cast<uint32_t>(best[0] >> 32);
+    const auto low = static_cast<uint32_t>(best[0]);
+    const uint32_t highest = __reduce_max_sync(kAllLanes, high);
+    const uint32_t low_of_highest = __reduce_max_sync(kAllLanes, high == highest ? low : 0);
+    const bool equal = high == highest && low == low_of_highest;
+    const auto index = static_cast<uint32_t>(IndexOf(at[0]));
+    const uint32_t first = ~__reduce_max_sync(kAllLanes, equal ? ~index : 0);
+    const bool is_mine = equal && first == index;
+#pragma unroll
+    for (int b = 0; b < kValues; ++b) {
+      if (is_mine && b == at[0]) ranks[b] = 0;
+    }
+    take(j, static_cast<int>(first), is_mine ? at[0] : kValues);
   }
 }
 
-// out[i] = e^values[i] / Σ_j e^values[j], by a warp. `out` may be `values`.
-__device__ void Softmax(const double* values, int n, double* out) {
-  double highest = -std::numeric_limits<double>::infinity();
-  for (int i = Lane(); i < n; i += kWarp) highest = fmax(highest, values[i]);
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    highest = fmax(highest, ShuffleXor(highest, distance));
+// values[i] = e^values[i] / Σ_j e^values[j] of n values, each of which is a float.
+template <int kValues>
+__device__ void Softmax(int n, double (&values)[kValues]) {
+  float highest = -std::numeric_limits<float>::infinity();
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    if (IndexOf(b) < n) highest = fmaxf(highest, static_cast<float>(values[b]));
   }
+  highest = WarpMax(highest);
   double sum = 0;
-  for (int i = Lane(); i < n; i += kWarp) sum += out[i] = exp(values[i] - highest);
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    if (IndexOf(b) < n) sum += values[b] = exp(values[b] - static_cast<double>(highest));
+  }
   for (int distance = kWarp / 2; distance > 0; distance /= 2) sum += ShuffleXor(sum, distance);
-  for (int i = Lane(); i < n; i += kWarp) out[i] /= sum;
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    if (IndexOf(b) < n) values[b] /= sum;
+  }
 }
 
-// The warp's memory for a token.
-struct TokenScores {
-  double* scores;  // [num_experts]
-  double* choice;  // [num_experts]
-  double* other;   // [num_experts]: scores of groups, then of the chosen experts
-};
-
-__device__ void Score(const RouteArgs& a, const float* logits, const TokenScores& token) {
-  const RouterConfig& router = a.router;
-  for (int e = Lane(); e < router.num_experts; e += kWarp) {
-    const auto logit = static_cast<double>(logits[e]);
-    token.scores[e] = router.score == RouterConfig::Score::kSigmoid ? 1 / (1 + exp(-logit)) : logit;
+template <int kValues>
+__device__ void Score(const RouterConfig& router, const float* logits, double (&scores)[kValues]) {
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    scores[b] = IndexOf(b) < router.num_experts ? static_cast<double>(logits[IndexOf(b)]) : 0;
   }
-  __syncwarp();
-  if (router.score == RouterConfig::Score::kSoftmax) {
-    Softmax(token.scores, router.num_experts, token.scores);
-    __syncwarp();
+  if (router.score == RouterConfig::Score::kSoftmax) Softmax(router.num_experts, scores);
+  if (router.score != RouterConfig::Score::kSigmoid) return;
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    if (IndexOf(b) < router.num_experts) scores[b] = 1 / (1 + exp(-scores[b]));
   }
-  for (int e = Lane(); e < router.num_experts; e += kWarp) {
-    token.choice[e] = token.scores[e] + static_cast<double>(a.bias != nullptr ? a.bias[e] : 0.0f);
-  }
-  __syncwarp();
 }
 
-// Gives the experts outside of the best groups a choice that comes last.
-__device__ void KeepBestGroups(const RouterConfig& router, const TokenScores& token) {
+// Gives the experts outside of the best groups a choice that comes last. A warp calls it;
+// choice [num_experts] and groups [num_groups] are in shared memory.
+template <int kValues>
+__device__ void KeepBestGroups(const RouterConfig& router, double* choice, double* groups) {
   const int size = router.num_experts / router.num_groups;
   const double infinity = std::numeric_limits<double>::infinity();
   for (int g = Lane(); g < router.num_groups; g += kWarp) {
     double first = -infinity, second = -infinity;
     for (int i = 0; i < size; ++i) {
-      const double value = token.choice[g * size + i];
+      const double value = choice[g * size + i];
       const double lower = value < first ? value : first;  // with NaN, as the host's std::min
       second = second < lower ? lower : second;
       first = first < value ? value : first;
     }
     const bool best = router.group_score == RouterConfig::GroupScore::kBest || size == 1;
-    token.other[g] = best ? first : first + second;
+    groups[g] = best ? first : first + second;
   }
   __syncwarp();
+  uint64_t ranks[kValues];
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    ranks[b] = IndexOf(b) < router.num_groups ? Rank(groups[IndexOf(b)]) : 0;
+  }
   uint32_t kept = 0;  // bit b: this lane's b-th group
-  ForBest(token.other, router.num_groups, router.top_groups, [&](int, int g) {
-    if (g % kWarp == Lane()) kept |= 1u << g / kWarp;
+  ForBest(ranks, router.top_groups, [&](int, int, int b) {
+    if (b < kValues) kept |= 1u << b;
   });
   const double masked = router.score == RouterConfig::Score::kSoftmax ? 0.0 : -infinity;
   for (int g = Lane(), b = 0; g < router.num_groups; g += kWarp, ++b) {
     if ((kept >> b & 1) != 0) continue;
-    for (int i = 0; i < size; ++i) token.choice[g * size + i] = masked;
+    for (int i = 0; i < size; ++i) choice[g * size + i] = masked;
   }
   __syncwarp();
 }
 
-__global__ void __launch_bounds__(kChooseWarps* kWarp) ChooseKernel(const RouteArgs a) {
+// The doubles of a warp in shared memory: the scores of the chosen experts, then KeepBestGroups'.
+__host__ __device__ constexpr int ChooseDoubles(const RouterConfig& router) {
+  return router.top_k + (router.num_groups > 1 ? router.num_experts + router.num_groups : 0);
+}
+
+// The ranks of the experts' choice. `memory` is KeepBestGroups'.
+template <int kValues>
+__device__ void RankChoice(const RouteArgs& a, const double (&scores)[kValues], double* memory,
+                           uint64_t (&ranks)[kValues]) {
+  const int n = a.router.num_experts;
+  const bool has_groups = a.router.num_groups > 1;
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    const int e = IndexOf(b);
+    ranks[b] = 0;
+    if (e >= n) continue;
+    const double choice = scores[b] + static_cast<double>(a.bias != nullptr ? a.bias[e] : 0.0f);
+    if (has_groups) memory[e] = choice;
+    ranks[b] = Rank(choice);
+  }
+  if (!has_groups) return;
+  __syncwarp();
+  KeepBestGroups<kValues>(a.router, memory, memory + n);
+#pragma unroll
+  for (int b = 0; b < kValues; ++b) {
+    if (IndexOf(b) < n) ranks[b] = Rank(memory[IndexOf(b)]);
+  }
+}
+
+// A warp per token. kValues: of a lane, for up to 32 times as many experts.
+template <int kValues>
+__global__ void __launch_bounds__(kChooseWarps* kWarp, kValues <= 8 ? 4 : 1)
+    ChooseKernel(const RouteArgs a) {
   DYNAMIC_SHARED(memory, double);
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
   const int warp = static_cast<int>(threadIdx.x / kWarp);
-  const int64_t t = blockIdx.x * int64_t{kChooseWarps} + warp;
+  const int64_t t = blockIdx.x * int64_t{blockDim.x / kWarp} + warp;
   if (t >= a.num_tokens) return;
   const RouterConfig& router = a.router;
-  const int n = router.num_experts, top_k = router.top_k;
-  double* const mine = memory + int64_t{warp} * 3 * n;
-  const TokenScores token = {mine, mine + n, mine + 2 * n};
-  Score(a, a.logits + t * a.logits_stride, token);
-  if (router.num_groups > 1) KeepBestGroups(router, token);
-  ForBest(token.choice, n, top_k, [&](int j, int expert) {
-    if (Lane() != 0) return;
-    a.experts[t * top_k + j] = expert;
-    token.other[j] = token.scores[expert];
+  const int top_k = router.top_k;
+  double* const chosen = memory + warp * ChooseDoubles(router);
+  double scores[kValues];
+  uint64_t ranks[kValues];
+  Score(router, a.logits + t * a.logits_stride, scores);
+  RankChoice(a, scores, chosen + top_k, ranks);
+  ForBest(ranks, top_k, [&](int j, int expert, int at) {
+#pragma unroll
+    for (int b = 0; b < kValues; ++b) {
+      if (b == at) chosen[j] = scores[b];
+    }
+    if (at < kValues) a.experts[t * top_k + j] = expert;
   });
   __syncwarp();
   if (router.score == RouterConfig::Score::kChosenSoftmax) {
-    Softmax(token.other, top_k, token.other);
+#pragma unroll
+    for (int b = 0; b < kValues; ++b) scores[b] = IndexOf(b) < top_k ? chosen[IndexOf(b)] : 0;
+    Softmax(top_k, scores);
+#pragma unroll
+    for (int b = 0; b < kValues; ++b) {
+      if (IndexOf(b) < top_k) chosen[IndexOf(b)] = scores[b];
+    }
     __syncwarp();
   }
   double divisor = 1;
   if (router.normalize) {
     divisor = 1e-20;  // as in the reference implementations: all sigmoids may be 0
-    for (int j = 0; j < top_k; ++j) divisor += token.other[j];
+    for (int j = 0; j < top_k; ++j) divisor += chosen[j];
   }
   const auto scale = static_cast<double>(router.scale);
   for (int j = Lane(); j < top_k; j += kWarp) {
-    a.weights[t * top_k + j] = static_cast<float>(token.other[j] / divisor * scale);
+    a.weights[t * top_k + j] = static_cast<float>(chosen[j] / divisor * scale);
   }
+}
+
+template <int kValues>
+cudaError_t LaunchChoose(const RouteArgs& args, cudaStream_t stream) {
+  constexpr int64_t kFewTokens = 512;  // for which there are SMs enough for a CTA each
+  const int warps = args.num_tokens <= kFewTokens ? 1 : kChooseWarps;
+  const size_t bytes = static_cast<size_t>(warps * ChooseDoubles(args.router)) * sizeof(double);
+  const auto kernel = &ChooseKernel<kValues>;
+  const cudaError_t allowed = AllowSharedMemory(kernel, bytes);
+  if (allowed != cudaSuccess) return allowed;
+  return LaunchGroups({.dependent = HasDependents()}, kernel, Grid(args.num_tokens, warps),
+                      static_cast<unsigned>(warps) * kWarp, bytes, stream, args);
 }
 
 // A CTA per expert. Each warp has a part of the pairs.
@@ -327,12 +404,11 @@ cudaError_t LaunchRouterTiles(const RouterLinearArgs& args, int warps, bool vect
 cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
   const auto experts = static_cast<unsigned>(args.router.num_experts);
   if (args.num_tokens > 0) {
-    const size_t bytes = size_t{kChooseWarps} * 3 * experts * sizeof(double);
-    const cudaError_t allowed = AllowSharedMemory(ChooseKernel, bytes);
-    if (allowed != cudaSuccess) return allowed;
-    const cudaError_t error = LaunchGroups({.dependent = HasDependents()}, ChooseKernel,
-                                           Grid(args.num_tokens, kChooseWarps),
-                                           kChooseWarps * kWarp, bytes, stream, args);
+    const auto choose = experts <= 4 * kWarp    ? &LaunchChoose<4>
+                        : experts <= 8 * kWarp  ? &LaunchChoose<8>
+                        : experts <= 16 * kWarp ? &LaunchChoose<16>
+                                                : &LaunchChoose<32>;
+    const cudaError_t error = choose(args, stream);
     if (error != cudaSuccess) return error;
   }
   constexpr int64_t kPairs = 128;  // of a warp, if there are few
