@@ -117,6 +117,17 @@ class Structured(unittest.TestCase):
             self.assertEqual(list(pool.map(ask, range(8))), alone)
             self.assertTrue(all(answer.result().choices for answer in free))
 
+    def test_stop_strings_spoil_nothing(self):
+        for schema in SCHEMAS:
+            choice = self.chat(response_format=self.named(schema), stop=['}', ']', '"']).choices[0]
+            self.assertEqual(choice.finish_reason, 'stop')
+            self.assertTrue(jsonschema_rs.is_valid(schema, json.loads(choice.message.content)))
+        lines = self.client.completions.create(
+            model=self.model, prompt='A list:', max_tokens=60, seed=4, stop=['\n\n'],
+            extra_body={'grammar': r'root ::= ("- " [a-z]{1,9} "\n"){1,5}'}).choices[0]
+        self.assertRegex(lines.text, r'^(- [a-z]+\n)+$')
+        self.assertEqual(lines.finish_reason, 'stop')
+
     def test_a_truncated_answer_says_length(self):
         options = dict(response_format=self.named(SCHEMAS[0]), max_tokens=4)
         self.assertEqual(self.chat(**options).choices[0].finish_reason, 'length')
