@@ -15,6 +15,7 @@ namespace tokamak::grammar {
 namespace {
 
 constexpr int kMaxNesting = 200;
+constexpr uint32_t kMaxHostname = 253;  // RFC 1035, section 2.3.4, without the root's dot
 constexpr uint16_t kMaxInlineDepth = 100;
 constexpr int kDisjointDepth = 3;  // how deep a difference between alternatives may be
 constexpr size_t kMaxAlternatives = 1000;
@@ -286,6 +287,9 @@ Result<Expr> JsonCompiler::StringContent(const Merged& merged) {
     if (pattern) {
       ASSIGN_OR_RETURN(const Expr expr, Pattern(format, *pattern));
       terms.push_back(expr);
+      if (name == "hostname") {
+        terms.push_back(pool_.Repeat(JsonChar(pool_, CodePoints::All()), 0, kMaxHostname));
+      }
     } else if (IsStandardFormat(name)) {
       return document_.Refuse(format, "", "the format \"" + name + "\" is not supported");
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -18,11 +19,34 @@ constexpr uint64_t kSchemaWork = 200;
 constexpr uint64_t kNameWork = 10;  // to find or copy a name
 constexpr uint64_t kStepWork = 10;  // along references
 
-// Keywords that restrict values in ways that an automaton over the text does not follow.
-constexpr std::array<std::string_view, 14> kUnsupported = {
-    "if",           "contains",         "minContains", "dependentRequired",    "dependentSchemas",
-    "dependencies", "unevaluatedItems", "$dynamicRef", "$recursiveRef",        "$vocabulary",
-    "extends",      "disallow",         "divisibleBy", "unevaluatedProperties"};
+// Keywords that restrict values in ways that an automaton over the text does not follow. The first
+// ones ask for nothing if they are true or an empty object.
+constexpr ptrdiff_t kHarmlessIfTrue = 7;
+constexpr std::array<std::string_view, 14> kUnsupported = {"unevaluatedProperties",
+                                                           "unevaluatedItems",
+                                                           "dependentRequired",
+                                                           "dependentSchemas",
+                                                           "dependencies",
+                                                           "extends",
+                                                           "$vocabulary",
+                                                           "if",
+                                                           "contains",
+                                                           "minContains",
+                                                           "$dynamicRef",
+                                                           "$recursiveRef",
+                                                           "disallow",
+                                                           "divisibleBy"};
+
+// Keywords whose values are no schemas, but may look like them.
+constexpr std::array<std::string_view, 4> kData = {"enum", "const", "default", "examples"};
+// Keywords whose values are objects of schemas by any name.
+constexpr std::array<std::string_view, 5> kSchemasByName = {
+    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas"};
+
+template <size_t n>
+bool Contains(const std::array<std::string_view, n>& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
 
 bool IsSchema(const JsonValue& value) { return value.is_object() || value.AsBool().has_value(); }
 
@@ -152,10 +176,18 @@ SchemaDocument::SchemaDocument(const JsonValue& root) : root_(root) {
       reference_alone_ |= draft->AsString()->find(old) != std::string::npos;
     }
   }
-  std::vector<const JsonValue*> open = {&root};
+  FindAnchors();
+}
+
+void SchemaDocument::FindAnchors() {
+  std::vector<std::pair<const JsonValue*, bool>> open = {{&root_, false}};  // flag: schemas by name
   while (!open.empty()) {
-    const JsonValue* value = open.back();
+    const auto [value, by_name] = open.back();
     open.pop_back();
+    if (by_name) {
+      for (const auto& [name, schema] : *value->AsObject()) open.emplace_back(&schema, false);
+      continue;
+    }
     if (const JsonValue* anchor = value->Find("$anchor");
         anchor != nullptr && anchor->is_string()) {
       anchors_["#" + *anchor->AsString()] = value;
@@ -167,9 +199,14 @@ SchemaDocument::SchemaDocument(const JsonValue& root) : root_(root) {
         anchors_[*id->AsString()] = value;
       }
     }
-    ForEachChild(*value, [&](const std::string&, const JsonValue& child) {
-      if (child.is_array() || child.is_object()) open.push_back(&child);
-    });
+    if (const JsonValue::Array* elements = value->AsArray()) {
+      for (const JsonValue& element : *elements) open.emplace_back(&element, false);
+    } else if (const JsonValue::Object* members = value->AsObject()) {
+      for (const auto& [keyword, child] : *members) {
+        if (Contains(kData, keyword)) continue;
+        open.emplace_back(&child, child.is_object() && Contains(kSchemasByName, keyword));
+      }
+    }
   }
 }
 
@@ -189,8 +226,10 @@ Result<const JsonValue*> SchemaDocument::Resolve(const JsonValue* schema,
   const std::string* text = reference.AsString();
   if (text == nullptr) return Refuse(schema, "$ref", "must be a string");
   std::string_view target = *text;
-  const auto known = anchors_.find(target);
-  if (known != anchors_.end()) return known->second;
+  if (const auto known = anchors_.find(target);
+      known != anchors_.end() && !target.starts_with("#/")) {
+    return known->second;
+  }
   if (const JsonValue* id = root_.Find("$id"); id != nullptr && id->is_string()) {
     const std::string_view own = *id->AsString();
     if (target.starts_with(own) && !own.empty()) target.remove_prefix(own.size());
@@ -208,8 +247,11 @@ Result<const JsonValue*> SchemaDocument::Resolve(const JsonValue* schema,
     more = end < target.size();
     target.remove_prefix(std::min(end + 1, target.size()));
     if (const JsonValue::Array* elements = place->AsArray()) {
-      const size_t index = static_cast<size_t>(std::strtoul(token.c_str(), nullptr, 10));
-      place = index < elements->size() ? &(*elements)[index] : nullptr;
+      size_t index = 0;
+      const char* last = token.data() + token.size();
+      const auto [stop, error] = std::from_chars(token.data(), last, index);
+      const bool number = error == std::errc() && stop == last;
+      place = number && index < elements->size() ? &(*elements)[index] : nullptr;
     } else {
       place = place->Find(token);
     }
@@ -328,7 +370,8 @@ Status SchemaDocument::AddCount(const JsonValue* schema, std::string_view keywor
 
 Status SchemaDocument::AddNumber(const JsonValue* schema, std::string_view keyword,
                                  const JsonValue& value, Merged& merged) const {
-  if (value.AsBool()) return {};  // exclusiveMinimum of draft 4: read with minimum
+  // Of draft 4: read with minimum or maximum.
+  if (value.AsBool() && keyword.starts_with("exclusive")) return {};
   const std::optional<Decimal> limit = Decimal::From(value);
   if (!limit) return Refuse(schema, keyword, "must be a number of at most 400 digits");
   const auto flag = [&](std::string_view name) {
@@ -430,7 +473,7 @@ Status SchemaDocument::AddKeyword(const JsonValue* schema, const std::string& ke
     RETURN_IF_ERROR(need(value.is_string(), "must be a string"));
     (keyword == "pattern" ? merged.patterns : merged.formats).push_back(&value);
   } else if (keyword == "required") {
-    if (value.AsBool()) return {};  // draft 3
+    if (value.AsBool() == std::optional(false)) return {};  // draft 3: asks for nothing
     RETURN_IF_ERROR(need(value.is_array(), "must be an array of strings"));
     for (const JsonValue& name : *value.AsArray()) {
       RETURN_IF_ERROR(need(name.is_string(), "must be an array of strings"));
@@ -448,8 +491,9 @@ Status SchemaDocument::AddKeyword(const JsonValue* schema, const std::string& ke
     if (!IsTrue(value)) merged.names.push_back(&value);
   } else if (keyword == "uniqueItems") {
     if (value.AsBool().value_or(false)) merged.unique_items = schema;
-  } else if (std::find(kUnsupported.begin(), kUnsupported.end(), keyword) != kUnsupported.end() &&
-             !IsTrue(value)) {
+  } else if (const auto* found = std::find(kUnsupported.begin(), kUnsupported.end(), keyword);
+             found != kUnsupported.end() &&
+             (found - kUnsupported.begin() >= kHarmlessIfTrue || !IsTrue(value))) {
     return Refuse(schema, keyword, "is not supported");
   }
   return {};

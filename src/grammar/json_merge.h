@@ -92,6 +92,8 @@ class SchemaDocument {
   Status AddTypes(const JsonValue* schema, const JsonValue& value, Merged& merged) const;
   Result<const JsonValue*> Resolve(const JsonValue* schema, const JsonValue& reference) const;
 
+  void FindAnchors();
+
   const JsonValue& root_;
   std::map<std::string, const JsonValue*, std::less<>> anchors_;
   bool reference_alone_ = false;  // drafts up to 7 ignore what stands beside $ref

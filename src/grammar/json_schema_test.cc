@@ -101,6 +101,15 @@ TEST(JsonSchema, Strings) {
   });
 }
 
+TEST(JsonSchema, HostNamesAreLimitedAsAWhole) {
+  const auto grammar =
+      Compiled(Spec(GrammarSpec::Kind::kJsonSchema, R"({"type": "string", "format": "hostname"})"));
+  std::string name = "a";
+  while (name.size() < 253) name += ".b";
+  EXPECT_TRUE(Matches(grammar, "\"" + name + "\""));
+  EXPECT_FALSE(Matches(grammar, "\"a" + name + "\""));
+}
+
 TEST(JsonSchema, Numbers) {
   Check({
       {"{\"type\": \"integer\", \"minimum\": -12, \"maximum\": 305}",
@@ -226,6 +235,24 @@ TEST(JsonSchema, Combinations) {
        {"{}"},
        {"1"}},
       {R"({"$anchor": "top", "type": "array", "items": {"$ref": "#top"}})", {"[[]]"}, {"[1]"}},
+      {R"({"type": "object", "unevaluatedProperties": true, "dependentRequired": {}})",
+       {R"({"a": 1})"},
+       {"1"}},
+      // What looks like a schema in data is none.
+      {R"({"$ref": "#/$defs/A", "$defs": {"A": {"type": "integer"}}, "examples": [{"id": "#/$defs/A"}]})",
+       {"1"},
+       {"\"x\""}},
+      {R"({"properties": {"id": {"type": "string"}, "a": {"id": "#/$defs/A"}, "b": {"$ref": "#/$defs/A"}},
+          "$defs": {"A": {"type": "integer"}}, "type": "object"})",
+       {R"({"b": 1})"},
+       {R"({"b": "x"})"}},
+      {R"({"$ref": "#A", "examples": [{"$anchor": "A"}], "$defs": {"x": {"$anchor": "A", "type": "integer"}},
+          "default": {"$anchor": "A"}, "allOf": [{"enum": [{"$anchor": "A"}, 5]}]})",
+       {"5"},
+       {"\"x\"", R"({"$anchor": "A"})"}},
+      {R"({"$ref": "#A", "properties": {"default": {"$anchor": "A", "type": "integer"}}})",
+       {"1"},
+       {"\"x\""}},
   });
 }
 
@@ -234,6 +261,12 @@ TEST(JsonSchema, RefusesWhatItCannotGuaranteeByItsPath) {
       {R"({"properties": {"a": {"not": {"minimum": 3}}}})", "$.properties.a.not: is not supported"},
       {R"({"items": {"contains": {"type": "integer"}}})", "$.items.contains: is not supported"},
       {R"({"type": "array", "uniqueItems": true})", "$.uniqueItems: is not supported"},
+      {R"({"type": "array", "contains": {}})", "$.contains: is not supported"},
+      {R"({"if": true, "then": {"required": ["a"]}})", "$.if: is not supported"},
+      {R"({"properties": {"a": {"required": true}}})", "$.properties.a.required: must be"},
+      {R"({"type": "integer", "minimum": true})", "$.minimum: must be a number"},
+      {R"({"type": "integer", "multipleOf": true})", "$.multipleOf: must be a number"},
+      {R"({"$ref": "#/anyOf/x", "anyOf": [{}, {}]})", "does not exist"},
       {R"({"if": {"type": "string"}, "then": {"minLength": 1}})", "$.if: is not supported"},
       {R"({"oneOf": [{"type": "integer"}, {"minimum": 3}]})", "$.oneOf: alternatives 0 and 1"},
       {R"({"$ref": "https://example.com/x.json"})",
