@@ -15,6 +15,9 @@ namespace tokamak::grammar {
 namespace {
 
 constexpr int kMaxNesting = 200;
+// Levels of a value that the schema does not describe. JsonLimits allows 100, and those around it
+// count as well.
+constexpr size_t kMaxAnyLevels = 64;
 constexpr uint32_t kMaxHostname = 253;  // RFC 1035, section 2.3.4, without the root's dot
 constexpr uint16_t kMaxInlineDepth = 100;
 constexpr int kDisjointDepth = 3;  // how deep a difference between alternatives may be
@@ -41,10 +44,14 @@ JsonCompiler::JsonCompiler(ExprPool& pool, const SchemaDocument& document, const
       string_char_(AnyJsonChar(pool)) {}
 
 Result<Expr> JsonCompiler::Value(Schemas schemas) {
+  for (const JsonValue*& schema : schemas) {
+    if (IsTrue(*schema)) schema = TrueSchema();
+  }
   if (schemas.empty()) schemas.push_back(TrueSchema());
   std::sort(schemas.begin(), schemas.end());
   schemas.erase(std::unique(schemas.begin(), schemas.end()), schemas.end());
   if (schemas.size() > 1) std::erase(schemas, TrueSchema());
+  if (schemas[0] == TrueSchema()) return AnyValue();
   const auto known = values_.find(schemas);
   if (known != values_.end()) {
     known->second.recursive |= known->second.open;
@@ -62,6 +69,20 @@ Result<Expr> JsonCompiler::Value(Schemas schemas) {
   entry.open = false;
   if (!entry.recursive && pool_[*body].depth < kMaxInlineDepth) entry.expr = *body;
   return entry.expr;
+}
+
+Result<Expr> JsonCompiler::AnyValue() {
+  if (any_is_open_) return any_.back();  // the elements of the next level
+  any_is_open_ = true;
+  while (any_.size() <= kMaxAnyLevels) {
+    Merged all;
+    if (any_.empty()) all.types &= static_cast<uint8_t>(~(kArray | kObject));
+    ASSIGN_OR_RETURN(const Expr value, Typed({TrueSchema()}, all));
+    any_.push_back(pool_.NewRule());
+    pool_.SetRule(any_.back(), value);
+  }
+  any_is_open_ = false;
+  return any_.back();
 }
 
 Result<Merged> JsonCompiler::Merge(const Schemas& schemas) {

@@ -48,6 +48,8 @@ class JsonCompiler {
   Status Spend(const JsonValue* place, uint64_t work);
   Result<Merged> Merge(const Schemas& schemas);
   Result<Expr> Build(const Schemas& schemas);
+  // Any value of so many levels that parsers read it.
+  Result<Expr> AnyValue();
   Result<Expr> Choice(const Schemas& schemas, const Merged& merged,
                       std::vector<const JsonValue*> done);
   Status CheckExclusive(const Schemas& schemas, const JsonValue* list);
@@ -92,6 +94,8 @@ class JsonCompiler {
     Expr start = kNothing;
   };
   std::map<std::string_view, Automaton> automata_;  // by pattern
+  std::vector<Expr> any_;                           // any value, by its number of levels
+  bool any_is_open_ = false;
   int depth_ = 0;
   uint64_t work_ = 0;
 };

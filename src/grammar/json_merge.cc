@@ -50,11 +50,6 @@ bool Contains(const std::array<std::string_view, n>& list, std::string_view name
 
 bool IsSchema(const JsonValue& value) { return value.is_object() || value.AsBool().has_value(); }
 
-// A schema that every value fits.
-bool IsTrue(const JsonValue& value) {
-  return value.AsBool().value_or(false) || (value.is_object() && value.size() == 0);
-}
-
 uint8_t TypeNamed(std::string_view name) {
   static constexpr std::array<std::pair<std::string_view, uint8_t>, 7> kNames = {
       {{"null", kNull},
@@ -126,6 +121,10 @@ uint64_t Extent(const JsonValue& value) {
 }
 
 }  // namespace
+
+bool IsTrue(const JsonValue& value) {
+  return value.AsBool().value_or(false) || (value.is_object() && value.size() == 0);
+}
 
 std::vector<bool> Among(const std::vector<const JsonValue*>& values,
                         const std::vector<const JsonValue*>& others, uint64_t max_work,

@@ -107,6 +107,9 @@ std::vector<bool> Among(const std::vector<const JsonValue*>& values,
 
 inline constexpr std::string_view kTooMuchWork = "makes the schema too large; simplify it";
 
+// A schema that every value fits.
+bool IsTrue(const JsonValue& value);
+
 // The bit of a value's type.
 uint8_t TypeOf(const JsonValue& value);
 

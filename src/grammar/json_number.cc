@@ -13,6 +13,10 @@ namespace {
 
 constexpr size_t kMaxDigits = 400;  // a double has at most 309 before the point
 constexpr int kMaxMultiple = 1000;
+// Longer numbers might exceed a double, and parsers then refuse the answer: 10^308 is the largest
+// power of ten of one. With an exponent: below 10^9 times 10^299.
+constexpr uint32_t kMaxWhole = 308;
+constexpr uint32_t kMaxWholeWithExponent = 9;
 
 Expr Digits(ExprPool& pool, char first, char last) {
   return first > last ? kNothing
@@ -67,9 +71,23 @@ Expr Beyond(ExprPool& pool, const Decimal& limit, bool above, bool excluded) {
   return pool.Or({rest, pool.Concat(other_length, fraction)});
 }
 
-Expr Whole(ExprPool& pool) {
-  return pool.Or(
-      {pool.Byte('0'), pool.Concat(Digits(pool, '1', '9'), pool.Star(Digits(pool, '0', '9')))});
+// A digit that is not 0, and others.
+Expr DigitsUpTo(ExprPool& pool, uint32_t most) {
+  return pool.Concat(Digits(pool, '1', '9'), pool.Repeat(Digits(pool, '0', '9'), 0, most - 1));
+}
+
+Expr Whole(ExprPool& pool, uint32_t most = kMaxWhole) {
+  return pool.Or({pool.Byte('0'), DigitsUpTo(pool, most)});
+}
+
+Expr Exponent(ExprPool& pool) {
+  ByteSet signs{}, e{};
+  for (const char c : {'+', '-'}) signs[0] |= uint64_t{1} << c;
+  for (const char c : {'e', 'E'}) e[1] |= uint64_t{1} << (c - 64);
+  const Expr digit = Digits(pool, '0', '9');
+  return pool.Concat(
+      {pool.Bytes(e), pool.Optional(pool.Bytes(signs)),
+       pool.Or({pool.Repeat(digit, 1, 2), pool.Concat({Digits(pool, '0', '2'), digit, digit})})});
 }
 
 // Whole numbers that `divisor` divides, by the remainder of the digits so far.
@@ -105,9 +123,9 @@ std::optional<Expr> PowerOfTenShape(ExprPool& pool, const Decimal& multiple, boo
   if (multiple.whole != "0") {
     const auto zeros = static_cast<uint32_t>(multiple.whole.size() - 1);
     if (zeros == 0) return Whole(pool);
-    return pool.Or(
-        {pool.Byte('0'), pool.Concat({Digits(pool, '1', '9'), pool.Star(Digits(pool, '0', '9')),
-                                      pool.Repeat(pool.Byte('0'), zeros, zeros)})});
+    if (zeros >= kMaxWhole) return pool.Byte('0');
+    return pool.Or({pool.Byte('0'), pool.Concat(DigitsUpTo(pool, kMaxWhole - zeros),
+                                                pool.Repeat(pool.Byte('0'), zeros, zeros))});
   }
   if (whole) return Whole(pool);
   return pool.Concat(
@@ -180,14 +198,12 @@ void NumberLimits::AtMost(const Decimal& limit, bool excluded) {
 std::optional<Expr> NumberExpr(ExprPool& pool, const NumberLimits& limits, bool whole) {
   const Expr minus = pool.Byte('-');
   if (limits.none()) {
-    const Expr shape = pool.Concat(pool.Optional(minus), Whole(pool));
-    if (whole) return shape;
-    ByteSet signs{}, e{};
-    for (const char c : {'+', '-'}) signs[0] |= uint64_t{1} << c;
-    for (const char c : {'e', 'E'}) e[1] |= uint64_t{1} << (c - 64);
-    const Expr exponent = pool.Concat({pool.Bytes(e), pool.Optional(pool.Bytes(signs)),
-                                       pool.Repeat(Digits(pool, '0', '9'), 1, 3)});
-    return pool.Concat({shape, AnyFraction(pool), pool.Optional(exponent)});
+    if (whole) return pool.Concat(pool.Optional(minus), Whole(pool));
+    const Expr fraction = AnyFraction(pool);
+    return pool.Concat(
+        pool.Optional(minus),
+        pool.Or({pool.Concat(Whole(pool), fraction),
+                 pool.Concat({Whole(pool, kMaxWholeWithExponent), fraction, Exponent(pool)})}));
   }
   Expr shape = whole ? Whole(pool) : pool.Concat(Whole(pool), AnyFraction(pool));
   if (limits.multiple_of) {

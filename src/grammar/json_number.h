@@ -35,7 +35,8 @@ struct NumberLimits {
   void AtMost(const Decimal& limit, bool excluded);
 };
 
-// Whole numbers have no fraction and no exponent; others have no exponent if there are limits.
+// Whole numbers have no fraction and no exponent; others have no exponent if there are limits. None
+// exceeds a double, apart from multiples of whole numbers that are no powers of ten.
 // Absent if a multiple is asked for that is not supported: powers of ten are, and whole numbers up
 // to 1,000 if there are no other limits.
 std::optional<Expr> NumberExpr(ExprPool& pool, const NumberLimits& limits, bool whole);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json/json_value.h"
 #include "grammar/testing/check_masks.h"
 
 namespace tokamak::grammar {
@@ -39,6 +40,9 @@ TEST(JsonSchema, Types) {
       {"{\"type\": \"number\"}", {"0", "-0.5", "1e10", "1.25E-7"}, {".5", "1.", "--1", "NaN"}},
       {"{\"type\": [\"string\", \"null\"]}", {"null", "\"x\""}, {"1", "true"}},
       {"{\"type\": \"boolean\"}", {"true", "false"}, {"null", "\"true\""}},
+      {"{\"const\": 123456789012345678901234567890}",
+       {"123456789012345678901234567890"},
+       {"1.2345678901234568e+29", "123456789012345678901234567891"}},
       {"{\"const\": \"a\\\"b\"}", {"\"a\\\"b\""}, {"\"ab\""}},
       {"{\"enum\": [1, \"two\", null, [3, {\"a\": 4}], 2.5]}",
        {"1", "1.0", "\"two\"", "null", "[3, {\"a\": 4}]", "[3,{\"a\":4}]", "2.5"},
@@ -108,6 +112,36 @@ TEST(JsonSchema, HostNamesAreLimitedAsAWhole) {
   while (name.size() < 253) name += ".b";
   EXPECT_TRUE(Matches(grammar, "\"" + name + "\""));
   EXPECT_FALSE(Matches(grammar, "\"a" + name + "\""));
+}
+
+// Forced calls of functions are read again, so what a grammar accepts the parser must read.
+TEST(JsonSchema, AnswersCanBeParsed) {
+  const std::string nines(308, '9');
+  const std::vector<std::string> accepted = {
+      "1e299", "999999999.99E+299", "-1.5e-07",  "0e0",
+      nines,   nines + ".99",       "-" + nines, std::string(60, '[') + std::string(60, ']')};
+  const std::vector<std::string> rejected = {"1e300",     "1e400",      "1234567890e1",
+                                             nines + "9", nines + "e1", std::string(100, '[')};
+  for (const char* schema : {"true", "{\"title\": \"any\"}"}) {
+    const auto grammar = Compiled(Spec(GrammarSpec::Kind::kJsonSchema, schema));
+    for (const std::string& text : accepted) {
+      EXPECT_TRUE(Matches(grammar, text)) << text;
+      EXPECT_TRUE(JsonValue::Parse(text, {})) << text;
+    }
+    for (const std::string& text : rejected) EXPECT_FALSE(Matches(grammar, text)) << text;
+  }
+  const auto object = Compiled(Spec(GrammarSpec::Kind::kJsonObject, ""));
+  for (int levels = 1; levels < 120; ++levels) {
+    std::string text = "1";
+    for (int i = 0; i < levels; ++i) text = "{\"a\": " + text + "}";
+    const bool matches = Matches(object, text);
+    EXPECT_TRUE(matches || levels > 60) << levels;
+    EXPECT_TRUE(!matches || JsonValue::Parse(text, {})) << levels;
+  }
+  const auto positive =
+      Compiled(Spec(GrammarSpec::Kind::kJsonSchema, "{\"type\": \"number\", \"minimum\": 0}"));
+  EXPECT_TRUE(Matches(positive, nines));
+  EXPECT_FALSE(Matches(positive, nines + "9.5"));
 }
 
 TEST(JsonSchema, Numbers) {

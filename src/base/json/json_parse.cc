@@ -1,5 +1,7 @@
 // Parses and prints with nlohmann's library, whose header is slow to compile.
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "base/json/json_value.h"
 
@@ -78,36 +80,54 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   JsonValue root_;
 };
 
-Ordered ToOrdered(const JsonValue& value) {
+std::string DumpScalar(const Ordered& value) {
+  return value.dump(-1, ' ', false, Ordered::error_handler_t::replace);
+}
+
+void DumpTo(const JsonValue& value, std::string& out) {
   switch (value.kind()) {
     case JsonValue::Kind::kNull:
+      out += "null";
       break;
     case JsonValue::Kind::kBool:
-      return *value.AsBool();
+      out += *value.AsBool() ? "true" : "false";
+      break;
     case JsonValue::Kind::kInt:
-      return *value.AsInt();
+      out += std::to_string(*value.AsInt());
+      break;
     case JsonValue::Kind::kUint:
-      return *value.AsUint();
+      out += std::to_string(*value.AsUint());
+      break;
     case JsonValue::Kind::kDouble:
+      out += DumpScalar(*value.AsDouble());
+      break;
     case JsonValue::Kind::kBigInt:
-      return *value.AsDouble();
+      out += *value.AsBigInt();
+      break;
     case JsonValue::Kind::kString:
-      return *value.AsString();
+      out += DumpScalar(*value.AsString());
+      break;
     case JsonValue::Kind::kArray: {
-      Ordered array = Ordered::array();
-      for (const JsonValue& element : *value.AsArray()) array.push_back(ToOrdered(element));
-      return array;
+      const char* before = "[";
+      for (const JsonValue& element : *value.AsArray()) {
+        out += std::exchange(before, ",");
+        DumpTo(element, out);
+      }
+      out += value.size() == 0 ? "[]" : "]";
+      break;
     }
     case JsonValue::Kind::kObject: {
-      Ordered::object_t object;
-      object.reserve(value.size());
+      const char* before = "{";
       for (const auto& [name, member] : *value.AsObject()) {
-        object.push_back({name, ToOrdered(member)});  // the names are distinct
+        out += std::exchange(before, ",");
+        out += DumpScalar(name);
+        out += ':';
+        DumpTo(member, out);
       }
-      return object;
+      out += value.size() == 0 ? "{}" : "}";
+      break;
     }
   }
-  return nullptr;
 }
 
 }  // namespace
@@ -126,7 +146,9 @@ std::optional<JsonValue> JsonValue::Parse(std::string_view text, const JsonLimit
 }
 
 std::string JsonValue::Dump() const {
-  return ToOrdered(*this).dump(-1, ' ', false, Ordered::error_handler_t::replace);
+  std::string out;
+  DumpTo(*this, out);
+  return out;
 }
 
 }  // namespace tokamak

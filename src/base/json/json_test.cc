@@ -86,7 +86,9 @@ TEST(JsonValue, SaysWhyATextIsRefused) {
 }
 
 TEST(JsonValue, DumpsWhatItParsed) {
-  const std::string text = R"({"b":[1,-2,0.5,1e+300,true,null],"a":{"\n":"é"}})";
+  const std::string text =
+      R"({"b":[1,-2,0.5,1e+300,true,null,{},[]],"a":{"\n":"é"},"c":18446744073709551615,)"
+      R"("d":-123456789012345678901234567890})";
   EXPECT_EQ(Parse(text).Dump(), text);
 }
 
