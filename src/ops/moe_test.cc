@@ -141,7 +141,7 @@ TEST_P(MoeOps, RoutesAsDefined) {
       if (with_bias && router.score != Router::Score::kSigmoid) continue;
       const auto experts = static_cast<size_t>(router.num_experts);
       const auto top_k = static_cast<size_t>(router.top_k);
-      const size_t num_tokens = experts == 8 ? 700 : 70;
+      const size_t num_tokens = experts <= 16 ? 700 : 70;
       const std::vector<float> logits =
           RandomFloats(random, static_cast<int64_t>(experts * num_tokens), 3.0f);
       const std::vector<float> bias =
@@ -375,24 +375,24 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
   std::mt19937_64 random(3);
   const auto reference = MakeReferenceOps();
   WorstError worst(fmt::format("{} combine_experts", ops_->name()));
-  constexpr int64_t kTopK = 3;
-  for (const int64_t num_tokens : {0, 1, 9, 130}) {
+  for (const int64_t num_tokens : {0, 1, 9, 530}) {
+    const int64_t top_k = num_tokens == 9 ? 11 : 3;
     for (const int64_t cols : {1, 67, 576}) {
-      const std::vector<float> x = RandomFloats(random, num_tokens * kTopK * cols);
-      const std::vector<float> weights = RandomFloats(random, num_tokens * kTopK);
+      const std::vector<float> x = RandomFloats(random, num_tokens * top_k * cols);
+      const std::vector<float> weights = RandomFloats(random, num_tokens * top_k);
       const std::vector<float> shared =
           RoundTo(DType::kBF16, RandomFloats(random, num_tokens * cols));
       const std::vector<float> routers = RandomFloats(random, num_tokens);
-      std::vector<int32_t> rows(static_cast<size_t>(num_tokens * kTopK));
+      std::vector<int32_t> rows(static_cast<size_t>(num_tokens * top_k));
       std::iota(rows.begin(), rows.end(), 0);
       std::shuffle(rows.begin(), rows.end(), random);
       for (const int kind : {0, 1, 2, 3}) {  // no shared expert; one; a gated one, of inner type
         const auto combine = [&](Ops& ops, DType type) {
           OpRunner run(ops);
           const CombineExperts op = {
-              .x = run.Floats(x, {num_tokens * kTopK, cols}),
-              .rows = run.Upload(rows.data(), DType::kI32, {num_tokens, kTopK}),
-              .weights = run.Floats(weights, {num_tokens, kTopK}),
+              .x = run.Floats(x, {num_tokens * top_k, cols}),
+              .rows = run.Upload(rows.data(), DType::kI32, {num_tokens, top_k}),
+              .weights = run.Floats(weights, {num_tokens, top_k}),
               .shared =
                   kind > 0 ? run.Rounded(shared, kind == 3 ? type : DType::kF32, {num_tokens, cols})
                            : Tensor(),
@@ -401,9 +401,9 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
           run.Run(op);
           return run.Download(op.out);
         };
-        // Up to 8 roundings of sums below 16.
+        // Up to 12 roundings of sums below 16.
         worst.Compare(combine(*ops_, GetParam().inner), combine(*reference, DType::kF32),
-                      8 * 16 * kUnit, fmt::format("{}x{}, {}", num_tokens, cols, kind));
+                      12 * 16 * kUnit, fmt::format("{}x{}, {}", num_tokens, cols, kind));
       }
     }
   }

@@ -24,10 +24,10 @@
 namespace tokamak::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kThreads = 256;  // of CombineKernel, at most
 constexpr int kChooseWarps = 4;
 constexpr int kRouterWarps = 8;  // at most
+constexpr int kGroupWarps = 32;  // at most
 
 __device__ int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
 
@@ -237,9 +237,12 @@ cudaError_t LaunchChoose(const RouteArgs& args, cudaStream_t stream) {
                       static_cast<unsigned>(warps) * kWarp, bytes, stream, args);
 }
 
-// A CTA per expert. Each warp has a part of the pairs.
-__global__ void __launch_bounds__(kThreads) GroupKernel(const RouteArgs a) {
-  SHARED(counts, int[kWarps][2]);  // of each warp's pairs: those of lower experts, and of this one
+// A CTA per expert. Each warp has a part of the pairs, and requests those of kAhead ballots at a
+// time.
+__global__ void __launch_bounds__(kGroupWarps* kWarp) GroupKernel(const RouteArgs a) {
+  constexpr int kAhead = 4;
+  SHARED(counts,
+         int[kGroupWarps][2]);  // of each warp's pairs: those of lower experts, and of this one
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
   const int expert = static_cast<int>(blockIdx.x);
@@ -248,14 +251,22 @@ __global__ void __launch_bounds__(kThreads) GroupKernel(const RouteArgs a) {
   const int top_k = a.router.top_k, pairs = static_cast<int>(a.num_tokens) * top_k;
   const int part = CeilDiv(pairs, warps * kWarp) * kWarp;
   const int begin = min(pairs, warp * part), end = min(pairs, begin + part);
-  const auto expert_of = [&](int pair) {
-    return pair < end ? a.experts[pair] : std::numeric_limits<int>::max();
+  int experts[kAhead];
+  const auto load_experts = [&](int first) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int pair = first + IndexOf(u);
+      experts[u] = pair < end ? a.experts[pair] : std::numeric_limits<int>::max();
+    }
   };
   int lower = 0, mine = 0;
-  for (int i = begin; i < end; i += kWarp) {
-    const int e = expert_of(i + Lane());
-    lower += __popc(__ballot_sync(kAllLanes, e < expert));
-    mine += __popc(__ballot_sync(kAllLanes, e == expert));
+  for (int i = begin; i < end; i += kAhead * kWarp) {
+    load_experts(i);
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      lower += __popc(__ballot_sync(kAllLanes, experts[u] < expert));
+      mine += __popc(__ballot_sync(kAllLanes, experts[u] == expert));
+    }
   }
   if (Lane() == 0) {
     counts[warp][0] = lower;
@@ -274,45 +285,63 @@ __global__ void __launch_bounds__(kThreads) GroupKernel(const RouteArgs a) {
     if (expert + 1 == a.router.num_experts) a.offsets[expert + 1] = offset + all;
   }
   const unsigned lanes_before = (1u << Lane()) - 1;
-  for (int i = begin; i < end; i += kWarp) {
-    const int pair = i + Lane();
-    const bool is_mine = expert_of(pair) == expert;
-    const unsigned ours = __ballot_sync(kAllLanes, is_mine);
-    if (is_mine) {
-      const int at = row + __popc(ours & lanes_before);
-      a.tokens[at] = pair / top_k;
-      a.rows[pair] = at;
+  for (int i = begin; i < end; i += kAhead * kWarp) {
+    load_experts(i);
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const bool is_mine = experts[u] == expert;
+      const unsigned ours = __ballot_sync(kAllLanes, is_mine);
+      if (is_mine) {
+        const int pair = i + IndexOf(u);
+        const int at = row + __popc(ours & lanes_before);
+        a.tokens[at] = pair / top_k;
+        a.rows[pair] = at;
+      }
+      row += __popc(ours);
     }
-    row += __popc(ours);
   }
 }
 
-// A CTA per token, four columns of a thread at a time.
+// CTAs (t, ...) have a token, and each thread four of its columns at a time. A thread requests
+// those of kAhead experts before it adds them.
 template <typename Shared, bool kVectors>
 __global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs a) {
+  constexpr int kAhead = 8;
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
   const int64_t t = blockIdx.x;
   const int32_t* rows = a.rows + t * a.top_k;
   const float* weights = a.weights + t * a.top_k;
-  const float gate = a.shared_gate == nullptr
-                         ? 1.0f
-                         : 1.0f / (1.0f + expf(-a.shared_gate[t * a.shared_gate_stride]));
-  for (int64_t i = threadIdx.x * 4; i < a.cols; i += kThreads * 4) {
+  const int64_t step = int64_t{gridDim.y} * blockDim.x * 4;
+  for (int64_t i = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * 4; i < a.cols; i += step) {
+    float shared[4] = {};
+    float gate = 1;
+    if (a.shared != nullptr) {
+      const auto* const from = static_cast<const typename Shared::Storage*>(a.shared);
+      LoadFour<Shared, kVectors>(from + t * a.shared_stride + i, a.cols - i, shared);
+      if (a.shared_gate != nullptr) {
+        gate = 1.0f / (1.0f + expf(-a.shared_gate[t * a.shared_gate_stride]));
+      }
+    }
     float sums[4] = {};
-#pragma unroll 4
-    for (int j = 0; j < a.top_k; ++j) {
-      float x[4];
-      LoadFour<F32, kVectors>(a.x + rows[j] * a.x_stride + i, a.cols - i, x);
+    for (int first = 0; first < a.top_k; first += kAhead) {
+      float x[kAhead][4], factors[kAhead];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) sums[c] = fmaf(weights[j], x[c], sums[c]);
+      for (int u = 0; u < kAhead; ++u) {
+        if (first + u >= a.top_k) break;
+        factors[u] = weights[first + u];
+        LoadFour<F32, kVectors>(a.x + rows[first + u] * a.x_stride + i, a.cols - i, x[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        if (first + u >= a.top_k) break;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sums[c] = fmaf(factors[u], x[u][c], sums[c]);
+      }
     }
     if (a.shared != nullptr) {
-      float x[4];
-      const auto* const shared = static_cast<const typename Shared::Storage*>(a.shared);
-      LoadFour<Shared, kVectors>(shared + t * a.shared_stride + i, a.cols - i, x);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) sums[c] = fmaf(gate, x[c], sums[c]);
+      for (int c = 0; c < 4; ++c) sums[c] = fmaf(gate, shared[c], sums[c]);
     }
     StoreFour<F32, kVectors>(sums, a.cols - i, a.out + t * a.out_stride + i);
   }
@@ -414,7 +443,7 @@ cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
   constexpr int64_t kPairs = 128;  // of a warp, if there are few
   const int64_t warps = CeilDiv(args.num_tokens * args.router.top_k, kPairs);
   return LaunchDependent(GroupKernel, experts,
-                         static_cast<unsigned>(std::clamp<int64_t>(warps, 1, kWarps)) * kWarp,
+                         static_cast<unsigned>(std::clamp<int64_t>(warps, 1, kGroupWarps)) * kWarp,
                          stream, args);
 }
 
@@ -424,9 +453,13 @@ cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream) {
                        (args.shared == nullptr || FitsFours(args.shared, args.shared_stride,
                                                             ElementBytes(args.shared_bf16))) &&
                        FitsFours(args.out, args.out_stride, sizeof(float)) && args.cols % 4 == 0;
+  // Few tokens are divided among many CTAs; with many, a CTA has a whole one.
+  constexpr int64_t kFewTokens = 512;
+  const bool few = args.num_tokens <= kFewTokens;
+  const unsigned threads = few ? 2 * kWarp : kThreads;
+  const dim3 grid(Grid(args.num_tokens, 1), few ? Grid(args.cols, threads * 4) : 1);
   return LaunchAs(args.shared_bf16, vectors, [&]<typename Shared, bool kVectors>() {
-    return LaunchDependent(&CombineKernel<Shared, kVectors>, Grid(args.num_tokens, 1), kThreads,
-                           stream, args);
+    return LaunchDependent(&CombineKernel<Shared, kVectors>, grid, threads, stream, args);
   });
 }
 
