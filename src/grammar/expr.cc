@@ -230,20 +230,23 @@ void ExprPool::FactorHeads(std::vector<Expr>& terms, int depth) {
     }
   }
   std::sort(parts.begin(), parts.end());
-  std::vector<Expr> tails;
+  std::vector<Expr> tails, heads, factored;
   for (size_t i = 0, end = 0; i < parts.size(); i = end) {
     tails.clear();
     for (end = i; end < parts.size() && parts[end].first == parts[i].first; ++end) {
       tails.push_back(parts[end].second);
     }
     if (tails.size() < 2) continue;
-    const Expr head = parts[i].first;
-    std::erase_if(terms, [&](Expr term) {
-      return term == head ||
-             (nodes_[term].op == Op::kConcat && static_cast<Expr>(nodes_[term].a) == head);
-    });
-    terms.push_back(Concat(head, Or(tails, depth + 1)));
+    heads.push_back(parts[i].first);  // in order
+    factored.push_back(Concat(heads.back(), Or(tails, depth + 1)));
   }
+  if (heads.empty()) return;
+  std::erase_if(terms, [&](Expr term) {
+    const ExprNode& node = nodes_[term];
+    const Expr head = node.op == Op::kConcat ? static_cast<Expr>(node.a) : term;
+    return std::binary_search(heads.begin(), heads.end(), head);
+  });
+  terms.insert(terms.end(), factored.begin(), factored.end());
 }
 
 Expr ExprPool::Or(std::vector<Expr> given, int depth) {

@@ -212,6 +212,12 @@ void SchemaDocument::FindAnchors() {
 std::string SchemaDocument::PathOf(const JsonValue* place) const {
   std::string path = "$";
   FindPath(root_, place, path);
+  constexpr size_t kMaxPath = 300;
+  if (path.size() > kMaxPath) {
+    size_t end = kMaxPath;
+    while ((path[end] & 0xC0) == 0x80) --end;  // not within a character
+    path = path.substr(0, end) + "...";
+  }
   return path;
 }
 

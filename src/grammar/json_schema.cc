@@ -41,6 +41,21 @@ Result<JsonSpace> MakeSpace(ExprPool& pool, const GrammarSpec& spec) {
   return space;
 }
 
+Status NotJson(const JsonError& error) {
+  switch (error.kind) {
+    case JsonError::kTooLong:
+      return InvalidArgument("the schema is longer than 4 MiB");
+    case JsonError::kTooDeep:
+      return InvalidArgument("the schema has more than 100 levels of objects and arrays");
+    case JsonError::kOutOfRange:
+      return InvalidArgument("the schema has a number that exceeds a double (byte {})", error.byte);
+    case JsonError::kMalformed:
+    case JsonError::kRepeatedName:
+      break;
+  }
+  return InvalidArgument("the schema is not JSON (byte {})", error.byte);
+}
+
 }  // namespace
 
 Result<Expr> JsonSchemaExpr(ExprPool& pool, const GrammarSpec& spec) {
@@ -49,7 +64,7 @@ Result<Expr> JsonSchemaExpr(ExprPool& pool, const GrammarSpec& spec) {
     JsonError error;
     std::optional<JsonValue> parsed = JsonValue::Parse(spec.text, {.max_bytes = kMaxBytes}, &error);
     if (!parsed) {
-      return InvalidArgument("the schema is not JSON of at most 4 MiB (byte {})", error.byte);
+      return NotJson(error);
     }
     schema = *std::move(parsed);
   }

@@ -318,7 +318,8 @@ TEST(JsonSchema, RefusesWhatItCannotGuaranteeByItsPath) {
        "no text fits"},
       {R"({"type": "integer", "multipleOf": 7, "minimum": 1})", "$.multipleOf"},
       {R"({"type": "object", "minProperties": 3})", "$.minProperties"},
-      {"{", "not JSON"},
+      {"{", "the schema is not JSON (byte 2)"},
+      {"{\"minimum\": 1e400}", "the schema has a number that exceeds a double (byte 17)"},
       {"3", "$: a schema must be"},
   };
   for (const auto& [schema, message] : cases) {
@@ -327,6 +328,20 @@ TEST(JsonSchema, RefusesWhatItCannotGuaranteeByItsPath) {
     EXPECT_NE(grammar.status().message().find(message), std::string_view::npos)
         << schema << ": " << grammar.status().message();
   }
+}
+
+TEST(JsonSchema, SaysWhichLimitOfJsonASchemaExceeds) {
+  const auto message = [](const std::string& schema) {
+    const auto grammar = CompileGrammar(Spec(GrammarSpec::Kind::kJsonSchema, schema));
+    return std::string(grammar.status().message());
+  };
+  EXPECT_EQ(message(std::string(101, '[')),
+            "the schema has more than 100 levels of objects and arrays");
+  EXPECT_EQ(message(std::string((4 << 20) + 1, ' ')), "the schema is longer than 4 MiB");
+  std::string name;
+  while (name.size() < 100000) name += "é";
+  EXPECT_EQ(message("{\"properties\": {\"" + name + "\": 1}}"),
+            "$.properties." + name.substr(0, 286) + "...: a schema must be an object or a boolean");
 }
 
 TEST(JsonSchema, RefusesPatternsThatTakeTooMuchWork) {
