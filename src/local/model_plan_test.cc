@@ -283,7 +283,7 @@ TEST(ModelPlan, RefusesContextsThatTheModelDoesNotHave) {
   EXPECT_THAT(PlanModel(Options(encoder), 4096, 4).status().ToString(), HasSubstr("positions"));
   options = Options(encoder);
   options.device = "h200";
-  EXPECT_THAT(PlanModel(options, 0, 4).status().ToString(), HasSubstr("run only on CPUs"));
+  EXPECT_TRUE(PlanModel(options, 0, 4).ok()) << PlanModel(options, 0, 4).status().ToString();
 }
 
 }  // namespace
