@@ -7,9 +7,13 @@
 //
 // The kernel on tensor cores: a CTA has 64 rows of a head's weight and up to 16 or 64 tokens, all
 // with all columns in shared memory. It requests the weight before it waits for the kernel ahead.
+// The CTAs of a head and its tokens divide the columns to copy among them.
 // Each of its four warps multiplies 16 rows of the weight with all of its tokens by mma.sync, with
 // tokens as rows, so that a token's sums do not depend on how many there are. Bound: the bytes of
 // the weight for few tokens (16.8 MB for 128 heads of DeepSeek-V3), those of x and out for many.
+#include <type_traits>
+
+#include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
@@ -37,15 +41,31 @@ __device__ typename Out::Storage* OutputOf(const HeadLinearArgs& a, int64_t toke
   return static_cast<typename Out::Storage*>(a.out) + token * a.out_stride + head * a.out_cols();
 }
 
-// Copies tokens [first, end) by the CTA's kThreads threads.
-template <typename Out, int kThreads>
-__device__ void CopyColumns(const HeadLinearArgs& a, int64_t head, int64_t first, int64_t end) {
-  const int64_t cols = a.copied.cols;
-  for (int64_t i = threadIdx.x; i < (end - first) * cols; i += kThreads) {
-    const int64_t token = first + i / cols, d = i % cols;
-    const float value = a.copied.bf16 ? BF16::Load(HeadOf<BF16>(a.copied, token, head)[d])
-                                      : HeadOf<F32>(a.copied, token, head)[d];
-    OutputOf<Out>(a, token, head)[d] = Out::Store(value);
+// Copies the columns of tokens part, part + parts, ... below `count` after `first`, four at a time,
+// by the CTA's kThreads threads.
+template <typename In, typename Out, bool kVectors, int kThreads>
+__device__ void CopyFours(const HeadLinearArgs& a, int64_t head, int64_t first, int count, int part,
+                          int parts) {
+  const int cols = static_cast<int>(a.copied.cols), fours = CeilDiv(cols, 4);
+  for (int i = static_cast<int>(threadIdx.x);; i += kThreads) {
+    const int token = part + i / fours * parts, d = i % fours * 4;
+    if (token >= count) return;
+    float values[4];
+    LoadFour<In, kVectors>(HeadOf<In>(a.copied, first + token, head) + d, cols - d, values);
+    StoreFour<Out, kVectors>(values, cols - d, OutputOf<Out>(a, first + token, head) + d);
+  }
+}
+
+// Copies this CTA's share of the columns of `count` tokens, which neighbours along x divide among
+// them. kVectors: see Vectors.
+template <typename Out, bool kVectors, int kThreads>
+__device__ void CopyColumns(const HeadLinearArgs& a, int64_t head, int64_t first, int count) {
+  if (a.copied.cols == 0) return;
+  const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
+  if (a.copied.bf16) {
+    CopyFours<BF16, Out, kVectors, kThreads>(a, head, first, count, part, parts);
+  } else {
+    CopyFours<F32, Out, kVectors, kThreads>(a, head, first, count, part, parts);
   }
 }
 
@@ -66,7 +86,8 @@ __global__ void __launch_bounds__(kPlainThreads)
       static_cast<const typename Weight::Storage*>(a.weights) + head * a.rows * cols;
   const int column = static_cast<int>(threadIdx.x % kPlainTile);
   const int line = static_cast<int>(threadIdx.x / kPlainTile);
-  if (blockIdx.x == 0) CopyColumns<Out, kPlainThreads>(a, head, first_token, end_token);
+  CopyColumns<Out, false, kPlainThreads>(a, head, first_token,
+                                         static_cast<int>(end_token - first_token));
   float sums[kPlainOutputs] = {};
   for (int64_t k = 0; k < cols; k += kPlainTile) {
     for (int i = static_cast<int>(threadIdx.x); i < kPlainTile * kPlainTile; i += kPlainThreads) {
@@ -109,24 +130,50 @@ constexpr int kManyTokens = 64;
 // ldmatrix meets no bank twice.
 constexpr int RowElements(int64_t cols) { return static_cast<int>(cols) + 8; }
 
-// Rounds the tile's tokens to bf16. Rows of tokens that do not exist are left as they are: their
-// sums are not written.
-template <typename X>
-__device__ void LoadTokens(const HeadLinearArgs& a, int64_t head, int64_t first, int count,
-                           uint16_t* to) {
-  const int fours = static_cast<int>(a.x.cols) / 4;
-  const int stride = RowElements(a.x.cols);
-  for (int i = static_cast<int>(threadIdx.x); i < count * fours; i += kThreads) {
-    const int token = i / fours, d = i % fours * 4;
-    float values[4];
-    LoadFour<X, true>(HeadOf<X>(a.x, first + token, head) + d, 4, values);
-    StoreFour<BF16, true>(values, 4, to + token * stride + d);
+// What of a product can be moved by vectors.
+struct Vectors {
+  bool x_eights;      // 16 bytes of x in bf16
+  bool copied_fours;  // four copied columns
+};
+
+// Rounds the tile's tokens to bf16; a warp has every kWarps-th. Rows of tokens that do not exist
+// are left as they are: their sums are not written. The caller waits for copies.
+template <typename X, int kTokens>
+__device__ void LoadTokens(const HeadLinearArgs& a, bool eights, int64_t head, int64_t first,
+                           int count, uint16_t* to) {
+  constexpr int kAhead = kTokens / kWarps < 8 ? kTokens / kWarps : 8;
+  const int cols = static_cast<int>(a.x.cols), stride = RowElements(cols);
+  const int warp = static_cast<int>(threadIdx.x / kWarp),
+            lane = static_cast<int>(threadIdx.x % kWarp);
+  if (std::is_same_v<X, BF16> && eights) {
+    for (int token = warp; token < count; token += kWarps) {
+      const auto* const from = HeadOf<X>(a.x, first + token, head);
+      for (int d = lane * 8; d < cols; d += kWarp * 8) {
+        ptx::CopyAsync16(to + token * stride + d, from + d);
+      }
+    }
+    return;
+  }
+  for (int d = lane * 4; d < cols; d += kWarp * 4) {
+    for (int begin = warp; begin < count; begin += kAhead * kWarps) {
+      float values[kAhead][4];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const int token = begin + u * kWarps;
+        if (token < count) LoadFour<X, true>(HeadOf<X>(a.x, first + token, head) + d, 4, values[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const int token = begin + u * kWarps;
+        if (token < count) StoreFour<BF16, true>(values[u], 4, to + token * stride + d);
+      }
+    }
   }
 }
 
 template <typename X, typename Out, int kTokens>
-__global__ void __launch_bounds__(kThreads)
-    MmaHeadLinearKernel(const __grid_constant__ HeadLinearArgs a) {
+__global__ void __launch_bounds__(kThreads, 4)
+    MmaHeadLinearKernel(const __grid_constant__ HeadLinearArgs a, const Vectors vectors) {
   constexpr int kTiles = kTokens / 16;  // of 16 tokens
   DYNAMIC_SHARED(shared, uint4);
   const int cols = static_cast<int>(a.x.cols), stride = RowElements(cols);
@@ -147,8 +194,13 @@ __global__ void __launch_bounds__(kThreads)
   }
   ptx::CommitCopies();
   ptx::WaitForKernelAhead();
-  LoadTokens<X>(a, head, first_token, count, x);
-  if (blockIdx.x == 0) CopyColumns<Out, kThreads>(a, head, first_token, first_token + count);
+  LoadTokens<X, kTokens>(a, vectors.x_eights, head, first_token, count, x);
+  ptx::CommitCopies();
+  if (vectors.copied_fours) {
+    CopyColumns<Out, true, kThreads>(a, head, first_token, count);
+  } else {
+    CopyColumns<Out, false, kThreads>(a, head, first_token, count);
+  }
   ptx::WaitForCopies<0>();
   __syncthreads();
 
@@ -161,6 +213,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint16_t* const w_row =
       weights + (warp * 16 + matrix / 2 * 8 + lane % 8) * stride + matrix % 2 * 8;
   float sums[kTiles][2][4] = {};
+#pragma unroll 2
   for (int k = 0; k < cols; k += kStep) {
     uint32_t b[4];
     ptx::LoadMatrices(b, w_row + k);
@@ -197,6 +250,22 @@ cudaError_t LaunchOf(bool bf16, const Launch& launch) {
   return bf16 ? launch.template operator()<BF16>() : launch.template operator()<F32>();
 }
 
+// Whether the first of the columns, and their rows and heads, are aligned as `elements` are.
+bool FitsVectors(const Columns& x, int64_t elements) {
+  const auto bytes = static_cast<int64_t>(ElementBytes(x.bf16));
+  const auto address =
+      reinterpret_cast<uintptr_t>(x.data) + static_cast<uintptr_t>(x.first * bytes);
+  return address % static_cast<uintptr_t>(elements * bytes) == 0 && x.stride % elements == 0 &&
+         x.step % elements == 0;
+}
+
+Vectors VectorsOf(const HeadLinearArgs& args) {
+  return {.x_eights = args.x.bf16 && args.x.cols % 8 == 0 && FitsVectors(args.x, 8),
+          .copied_fours = args.copied.cols % 4 == 0 && FitsVectors(args.copied, 4) &&
+                          args.out_cols() % 4 == 0 &&
+                          FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16))};
+}
+
 template <typename X, typename Out, int kTokens>
 cudaError_t LaunchTokens(const HeadLinearArgs& args, cudaStream_t stream) {
   const size_t bytes =
@@ -206,7 +275,8 @@ cudaError_t LaunchTokens(const HeadLinearArgs& args, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   const dim3 grid(Grid(args.rows, kRows), static_cast<unsigned>(args.num_heads),
                   Grid(args.num_tokens, kTokens));
-  return LaunchGroups({.dependent = HasDependents()}, kernel, grid, kThreads, bytes, stream, args);
+  return LaunchGroups({.dependent = HasDependents()}, kernel, grid, kThreads, bytes, stream, args,
+                      VectorsOf(args));
 }
 
 }  // namespace
@@ -241,10 +311,14 @@ bool HasMmaHeadLinear(const HeadLinearArgs& args) {
 
 cudaError_t LaunchMmaHeadLinear(const HeadLinearArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.num_heads * args.rows == 0) return cudaSuccess;
+  constexpr int64_t kEnoughCtas = 128;  // so many that most SMs of a Hopper have one
+  const int64_t ctas = CeilDiv(args.rows, int64_t{kRows}) * args.num_heads *
+                       CeilDiv(args.num_tokens, int64_t{kManyTokens});
+  const bool few = args.num_tokens <= kFewTokens || ctas < kEnoughCtas;
   return LaunchOf(args.x.bf16, [&]<typename X>() {
     return LaunchOf(args.out_bf16, [&]<typename Out>() {
-      return args.num_tokens <= kFewTokens ? LaunchTokens<X, Out, kFewTokens>(args, stream)
-                                           : LaunchTokens<X, Out, kManyTokens>(args, stream);
+      return few ? LaunchTokens<X, Out, kFewTokens>(args, stream)
+                 : LaunchTokens<X, Out, kManyTokens>(args, stream);
     });
   });
 }

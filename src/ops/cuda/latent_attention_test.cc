@@ -239,6 +239,28 @@ TEST(HeadLinear, ProductsGiveTheBitsOfTheRecipe) {
                    .copied = 8,
                    .x_bf16 = true,
                    .out_bf16 = false});
+  // So many CTAs that each has 64 tokens.
+  CheckHeadLinear({.tokens = 70,
+                   .heads = 16,
+                   .rows = 256,
+                   .cols = 48,
+                   .copied = 12,
+                   .x_bf16 = false,
+                   .out_bf16 = true});
+  CheckHeadLinear({.tokens = 66,
+                   .heads = 64,
+                   .rows = 64,
+                   .cols = 144,
+                   .copied = 4,
+                   .x_bf16 = true,
+                   .out_bf16 = false});
+  CheckHeadLinear({.tokens = 66,
+                   .heads = 64,
+                   .rows = 64,
+                   .cols = 32,
+                   .copied = 0,
+                   .x_bf16 = true,
+                   .out_bf16 = true});
 }
 
 }  // namespace
