@@ -99,7 +99,9 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
   Tensor shared, shared_gate;
   if (shape_.shared_intermediate_size > 0) {
     shared = arena.Allocate(shared_.output(), out.shape);
-    shared_.Forward(pass, In(pass, shared_.activation(), x), shared);
+    shared_.Forward(pass,
+                    shared_.activation() == typed.dtype ? typed : In(pass, shared_.activation(), x),
+                    shared);
     if (shape_.shared_gate) {
       shared_gate = arena.Allocate(DType::kF32, {num_tokens, 1});
       shared_gate_.Forward(pass, x, shared_gate);
