@@ -65,6 +65,20 @@ TEST(StructuredFields, AreReadUnderEveryName) {
   }
 }
 
+TEST(StructuredFields, NumbersInSchemasKeepTheirDigits) {
+  const std::string schema = R"({"const":123456789012345678901234567890})";
+  const auto request = ParseCompletionRequest(R"({"prompt": "a", "guided_json": )" + schema + "}");
+  ASSERT_TRUE(request.ok()) << request.status().ToString();
+  EXPECT_EQ(request->sampling.structured_output->text, schema);
+  const auto forced = ParseChatRequest(
+      R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required",
+          "tools": [{"function": {"name": "f", "parameters":
+              {"type": "object", "minimum": -98765432109876543210}}}]})");
+  ASSERT_TRUE(forced.ok()) << forced.status().ToString();
+  EXPECT_EQ(forced->forced_tools.at(0).schema,
+            R"({"type":"object","minimum":-98765432109876543210})");
+}
+
 TEST(StructuredFields, MayBeOff) {
   for (const char* fields :
        {R"({"response_format": {"type": "text"}})", R"({"response_format": null})",
