@@ -272,7 +272,7 @@ TEST_P(CudaLatentTest, LogitsAreThoseOfTheReferenceAndTheBatchChangesNoBit) {
     }
   }
   std::printf("off by %g, logits are up to %g\n", worst, largest);
-  EXPECT_LT(worst, precise ? 1e-4 : 0.05 * largest);
+  EXPECT_LT(worst, precise ? 1e-4 : 0.06 * largest);
 
   if (form == nn::MlaForm::kAuto) return;  // depends on the chunks of a prompt
   Harness together(*model, **ops, {.kv_dtype = kv_dtype, .seed = 3});

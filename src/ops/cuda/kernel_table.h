@@ -35,21 +35,26 @@ struct KernelFamily {
 
 // All kernels that no other family names.
 inline constexpr KernelFamily kPlainKernels = {.name = "the plain kernels",
-                                               .proofs = {{{90, "H100", "d100f23"}}}};
+                                               .proofs = {{{90, "H100", "f92cfdf"}}}};
 inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
                                              .only_on = 90,
                                              .has_older = true,
-                                             .proofs = {{{90, "H100", "d100f23"}}}};
+                                             .proofs = {{{90, "H100", "f92cfdf"}}}};
 inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
                                                .only_on = 90,
                                                .has_older = true,
-                                               .proofs = {{{90, "H100", "d100f23"}}}};
+                                               .proofs = {{{90, "H100", "f92cfdf"}}}};
 // Only for models with stacks of weights: experts, or the heads of latent attention.
-inline constexpr KernelFamily kLatentAttention = {
-    .name = "latent_attention.h", .only_on = 90, .has_older = true};
-inline constexpr KernelFamily kMoeKernels = {.name = "MoE layers (moe.cu, grouped_linear.cu)"};
-inline constexpr KernelFamily kGroupedGemm = {
-    .name = "grouped_gemm.h", .only_on = 90, .has_older = true};
+inline constexpr KernelFamily kLatentAttention = {.name = "latent_attention.h",
+                                                  .only_on = 90,
+                                                  .has_older = true,
+                                                  .proofs = {{{90, "H100", "f92cfdf"}}}};
+inline constexpr KernelFamily kMoeKernels = {.name = "MoE layers (moe.cu, grouped_linear.cu)",
+                                             .proofs = {{{90, "H100", "f92cfdf"}}}};
+inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
+                                              .only_on = 90,
+                                              .has_older = true,
+                                              .proofs = {{{90, "H100", "f92cfdf"}}}};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention, kMoeKernels, kGroupedGemm};
 inline constexpr std::array kKernelFamilies = {kPlainKernels,    kSkinnyGemm, kMmaAttention,

@@ -72,7 +72,8 @@ TEST(LatentAttention, IsSoftmaxOfScoresTimesValues) {
       const uint16_t* k = p.At(0, key, 0, false);
       double score = 0;
       for (int d = 0; d < 576; ++d) {
-        score += double{p.q[static_cast<size_t>(head * 576 + d)]} * BFloat16ToFloat(k[d]);
+        score += double{p.q[static_cast<size_t>(head) * 576 + static_cast<size_t>(d)]} *
+                 BFloat16ToFloat(k[d]);
       }
       weights.push_back(std::exp(score * p.scale));
       sum += weights.back();
