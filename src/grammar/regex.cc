@@ -365,7 +365,7 @@ bool Parser::Letter(char c, bool in_class, CodePoints& set) {
   static constexpr std::string_view kLetters = "nrtfvb", kCodes = "\n\r\t\f\v\b";
   const size_t index = kLetters.find(c);
   if (index == std::string_view::npos || (c == 'b' && !in_class)) return false;
-  const auto code = static_cast<uint32_t>(kCodes[index]);
+  const uint32_t code = static_cast<unsigned char>(kCodes[index]);
   set = {{code, code}};
   return true;
 }
