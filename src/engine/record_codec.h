@@ -259,7 +259,7 @@ void Field(A& a, std::optional<T>& value) {
   Field(a, present);
   if constexpr (A::kReads) {
     if (!present) return value.reset();
-    value.emplace();
+    value = T();  // clang 14 cannot emplace a nested struct with default values
   }
   if (present) Field(a, *value);
 }
