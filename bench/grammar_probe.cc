@@ -23,7 +23,12 @@
 
 namespace {
 
-using namespace tokamak;
+using tokamak::CompileGrammar;
+using tokamak::GrammarSpec;
+using tokamak::JsonValue;
+using tokamak::Matcher;
+using tokamak::Status;
+using tokamak::Vocabulary;
 
 double Microseconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - since)
