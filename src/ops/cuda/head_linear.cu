@@ -2,8 +2,7 @@
 // [T, ...] as HeadLinearArgs says; W [heads, rows, cols] bf16 or f32; out f32 or bf16
 // [T, heads · (copied.cols + rows)].
 //
-// The plain kernel is that of linear.cu, for a head at a time: any shape, one chain of fused
-// multiply-adds per output.
+// The plain kernel takes any shape, a tile of a head at a time (plain_tile.cuh).
 //
 // The kernel on tensor cores: a CTA has 64 rows of a head's weight and up to 16 or 64 tokens, all
 // with all columns in shared memory. It requests the weight before it waits for the kernel ahead.
@@ -18,6 +17,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/launch_as.cuh"
+#include "ops/cuda/plain_tile.cuh"
 #include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
@@ -69,52 +69,27 @@ __device__ void CopyColumns(const HeadLinearArgs& a, int64_t head, int64_t first
   }
 }
 
-constexpr int kPlainTile = 32;
-constexpr int kPlainThreads = 256;
-constexpr int kPlainOutputs = kPlainTile * kPlainTile / kPlainThreads;  // of a thread
-
 template <typename X, typename Weight, typename Out>
-__global__ void __launch_bounds__(kPlainThreads)
+__global__ void __launch_bounds__(plain::kThreads)
     PlainHeadLinearKernel(const __grid_constant__ HeadLinearArgs a) {
-  SHARED(x, float[kPlainTile][kPlainTile + 1]);
-  SHARED(w, float[kPlainTile][kPlainTile + 1]);
-  const int64_t first_row = blockIdx.x * int64_t{kPlainTile};  // of w
-  const int64_t first_token = blockIdx.y * int64_t{kPlainTile};
+  const int64_t first_row = blockIdx.x * int64_t{plain::kTile};  // of w
+  const int64_t first_token = blockIdx.y * int64_t{plain::kTile};
   const int64_t head = blockIdx.z, cols = a.x.cols;
-  const int64_t end_token = min(a.num_tokens, first_token + kPlainTile);
-  const auto* weight =
-      static_cast<const typename Weight::Storage*>(a.weights) + head * a.rows * cols;
-  const int column = static_cast<int>(threadIdx.x % kPlainTile);
-  const int line = static_cast<int>(threadIdx.x / kPlainTile);
-  CopyColumns<Out, false, kPlainThreads>(a, head, first_token,
-                                         static_cast<int>(end_token - first_token));
-  float sums[kPlainOutputs] = {};
-  for (int64_t k = 0; k < cols; k += kPlainTile) {
-    for (int i = static_cast<int>(threadIdx.x); i < kPlainTile * kPlainTile; i += kPlainThreads) {
-      const int64_t token = first_token + i / kPlainTile, row = first_row + i / kPlainTile;
-      const int64_t col = k + i % kPlainTile;
-      x[i / kPlainTile][i % kPlainTile] =
-          token < end_token && col < cols ? X::Load(HeadOf<X>(a.x, token, head)[col]) : 0.0f;
-      w[i / kPlainTile][i % kPlainTile] =
-          row < a.rows && col < cols ? Weight::Load(weight[row * cols + col]) : 0.0f;
-    }
-    __syncthreads();
-    for (int i = 0; i < kPlainTile; ++i) {
-#pragma unroll
-      for (int j = 0; j < kPlainOutputs; ++j) {
-        sums[j] = fmaf(x[line + j * (kPlainTile / kPlainOutputs)][i], w[column][i], sums[j]);
-      }
-    }
-    __syncthreads();
-  }
-  const int64_t row = first_row + column;
+  const int count = static_cast<int>(min(int64_t{plain::kTile}, a.num_tokens - first_token));
+  const auto* const weight =
+      static_cast<const typename Weight::Storage*>(a.weights) + (head * a.rows + first_row) * cols;
+  CopyColumns<Out, false, plain::kThreads>(a, head, first_token, count);
+  float sums[plain::kOutputs];
+  plain::Multiply<X, Weight>([&](int i) { return HeadOf<X>(a.x, first_token + i, head); }, count,
+                             [&](int i) { return weight + i * cols; }, a.rows - first_row, cols,
+                             sums);
+  const int64_t row = first_row + plain::Column();
   if (row >= a.rows) return;
 #pragma unroll
-  for (int j = 0; j < kPlainOutputs; ++j) {
-    const int64_t token = first_token + line + j * (kPlainTile / kPlainOutputs);
-    if (token < end_token) {
-      OutputOf<Out>(a, token, head)[a.copied.cols + row] = Out::Store(sums[j]);
-    }
+  for (int j = 0; j < plain::kOutputs; ++j) {
+    if (plain::Token(j) >= count) continue;
+    OutputOf<Out>(a, first_token + plain::Token(j), head)[a.copied.cols + row] =
+        Out::Store(sums[j]);
   }
 }
 
@@ -130,7 +105,7 @@ constexpr int kManyTokens = 64;
 // ldmatrix meets no bank twice.
 constexpr int RowElements(int64_t cols) { return static_cast<int>(cols) + 8; }
 
-// What of a product can be moved by vectors.
+// Parts of a product that can be moved by vectors.
 struct Vectors {
   bool x_eights;      // 16 bytes of x in bf16
   bool copied_fours;  // four copied columns
@@ -207,8 +182,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int warp = static_cast<int>(threadIdx.x / kWarp),
             lane = static_cast<int>(threadIdx.x % kWarp);
   const int matrix = lane / 8;
-  // Of tokens: matrices 0 and 1 have the rows of the first half of k. Of the weight: matrices 0 and
-  // 1 have the halves of k of the first 8 rows.
+  // Matrices 0 and 1 of the tokens have the rows of the first half of k. Those of the weight have
+  // the halves of k of the first 8 rows.
   const uint16_t* const x_row = x + (matrix % 2 * 8 + lane % 8) * stride + matrix / 2 * 8;
   const uint16_t* const w_row =
       weights + (warp * 16 + matrix / 2 * 8 + lane % 8) * stride + matrix % 2 * 8;
@@ -283,16 +258,16 @@ cudaError_t LaunchTokens(const HeadLinearArgs& args, cudaStream_t stream) {
 
 cudaError_t LaunchPlainHeadLinear(const HeadLinearArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.num_heads * args.rows == 0) return cudaSuccess;
-  const dim3 grid(Grid(args.rows, kPlainTile), Grid(args.num_tokens, kPlainTile),
+  const dim3 grid(Grid(args.rows, plain::kTile), Grid(args.num_tokens, plain::kTile),
                   static_cast<unsigned>(args.num_heads));
   if (!args.weights_bf16) {
     if (args.x.bf16 || args.out_bf16) return cudaErrorInvalidValue;
-    return LaunchKernel(&PlainHeadLinearKernel<F32, F32, F32>, grid, kPlainThreads, 0, stream,
+    return LaunchKernel(&PlainHeadLinearKernel<F32, F32, F32>, grid, plain::kThreads, 0, stream,
                         args);
   }
   return LaunchOf(args.x.bf16, [&]<typename X>() {
     return LaunchOf(args.out_bf16, [&]<typename Out>() {
-      return LaunchKernel(&PlainHeadLinearKernel<X, BF16, Out>, grid, kPlainThreads, 0, stream,
+      return LaunchKernel(&PlainHeadLinearKernel<X, BF16, Out>, grid, plain::kThreads, 0, stream,
                           args);
     });
   });

@@ -3,61 +3,35 @@
 // out[m, n] = Σ_k x[m, k] · w[n, k]. x [M, K] and w [N, K] both bf16 or both f32, out [M, N] f32 or
 // bf16.
 // Used for all products in f32, and in bf16 where cuBLASLt has nothing for an alignment; 2·M·N·K
-// FLOPs on the plain FP32 units, so it is slow for all but small shapes. A CTA makes a tile of
-// 32 × 32 outputs from tiles of 32 along k in shared memory, a thread four outputs of a column.
-// Each output is one chain of fused multiply-adds over ascending k, whatever M is.
+// FLOPs on the plain FP32 units, so it is slow for all but small shapes. A CTA makes a tile
+// (plain_tile.cuh): one chain over ascending k per output, whatever M is.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/launch_as.cuh"
+#include "ops/cuda/plain_tile.cuh"
 
 namespace tokamak::cuda {
 namespace {
 
-constexpr int kTile = 32;
-constexpr int kThreads = 256;
-constexpr int kOutputs = kTile * kTile / kThreads;  // of a thread
-
-// Rows [first, first + kTile) and columns [k, k + kTile) of a matrix, zero outside of it.
-template <typename Element>
-__device__ void LoadTile(const void* data, int64_t rows, int64_t cols, int64_t stride,
-                         int64_t first, int64_t k, float tile[kTile][kTile + 1]) {
-  const auto* matrix = static_cast<const typename Element::Storage*>(data);
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
-    const int64_t row = first + i / kTile;
-    const int64_t col = k + i % kTile;
-    tile[i / kTile][i % kTile] =
-        row < rows && col < cols ? Element::Load(matrix[row * stride + col]) : 0.0f;
-  }
-}
+constexpr int kThreads = plain::kThreads;  // of all kernels here
 
 template <typename Element, typename Out>
-__global__ void __launch_bounds__(kThreads) PlainLinearKernel(PlainLinearArgs a) {
-  SHARED(x, float[kTile][kTile + 1]);
-  SHARED(w, float[kTile][kTile + 1]);
-  const int64_t first_row = blockIdx.x * int64_t{kTile};  // of w
-  const int64_t first_token = blockIdx.y * int64_t{kTile};
-  const int column = static_cast<int>(threadIdx.x % kTile);
-  const int line = static_cast<int>(threadIdx.x / kTile);
-  float sums[kOutputs] = {};
-  for (int64_t k = 0; k < a.cols; k += kTile) {
-    LoadTile<Element>(a.x, a.num_tokens, a.cols, a.x_stride, first_token, k, x);
-    LoadTile<Element>(a.weight, a.rows, a.cols, a.cols, first_row, k, w);
-    __syncthreads();
-    for (int i = 0; i < kTile; ++i) {
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) {
-        sums[j] = fmaf(x[line + j * (kTile / kOutputs)][i], w[column][i], sums[j]);
-      }
-    }
-    __syncthreads();
-  }
-  const int64_t n = first_row + column;
+__global__ void __launch_bounds__(plain::kThreads) PlainLinearKernel(PlainLinearArgs a) {
+  const int64_t first_row = blockIdx.x * int64_t{plain::kTile};  // of w
+  const int64_t first_token = blockIdx.y * int64_t{plain::kTile};
+  const auto* const x = static_cast<const typename Element::Storage*>(a.x);
+  const auto* const w = static_cast<const typename Element::Storage*>(a.weight);
+  float sums[plain::kOutputs];
+  plain::Multiply<Element, Element>(
+      [&](int i) { return x + (first_token + i) * a.x_stride; }, a.num_tokens - first_token,
+      [&](int i) { return w + (first_row + i) * a.cols; }, a.rows - first_row, a.cols, sums);
+  const int64_t n = first_row + plain::Column();
   if (n >= a.rows) return;
   auto* out = static_cast<typename Out::Storage*>(a.out);
 #pragma unroll
-  for (int j = 0; j < kOutputs; ++j) {
-    const int64_t m = first_token + line + j * (kTile / kOutputs);
+  for (int j = 0; j < plain::kOutputs; ++j) {
+    const int64_t m = first_token + plain::Token(j);
     if (m < a.num_tokens) out[m * a.out_stride + n] = Out::Store(sums[j]);
   }
 }
@@ -96,7 +70,7 @@ __global__ void CountDifferentKernel(CountDifferentArgs args) {
 
 cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
-  const dim3 grid(Grid(args.rows, kTile), Grid(args.num_tokens, kTile));
+  const dim3 grid(Grid(args.rows, plain::kTile), Grid(args.num_tokens, plain::kTile));
   const auto kernel = !args.bf16      ? &PlainLinearKernel<F32, F32>
                       : args.out_bf16 ? &PlainLinearKernel<BF16, BF16>
                                       : &PlainLinearKernel<BF16, F32>;
