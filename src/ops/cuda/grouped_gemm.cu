@@ -13,7 +13,6 @@
 #include "ops/cuda/grouped_gemm.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
@@ -21,16 +20,15 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/ring.cuh"
-#include "ops/cuda/tensor_map.h"
+#include "ops/cuda/wgmma_tiles.cuh"
 
 namespace tokamak::cuda {
 namespace {
 
-constexpr int kProductRows = 64;  // of a wgmma's first operand
-constexpr int kProductCols = 16;
-constexpr int kBoxCols = 64;
-constexpr int kRowBytes = 128;  // of a box: what a swizzle spans
-constexpr int kSharedBytes = 110 << 10;
+using wgmma_tiles::kBoxCols;
+using wgmma_tiles::kProductRows;
+using wgmma_tiles::kRowBytes;
+using wgmma_tiles::kSharedBytes;
 
 template <int kRows, int kTokens>
 struct Shape {
@@ -90,42 +88,6 @@ __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
   }
 }
 
-// Multiplies all columns of the CTA's tile number `tile`, by a warpgroup: rows of the weight from
-// `first_row` of the tile on.
-template <int kRows, int kTokens>
-__device__ void MultiplyTile(unsigned tile, unsigned steps, int first_row,
-                             typename Shape<kRows, kTokens>::Memory& memory,
-                             float (&sums)[Shape<kRows, kTokens>::kSums]) {
-  using S = Shape<kRows, kTokens>;
-  const unsigned first = tile * steps;
-#pragma unroll
-  for (float& sum : sums) sum = 0;
-  ptx::PinRegisters(sums);
-  for (unsigned fill = first; fill < first + steps; ++fill) {
-    memory.ring.WaitUntilFilled(fill);
-    const typename S::Stage& stage = memory.stages[memory.ring.Slot(fill)];
-    ptx::FenceRegisters();
-#pragma unroll
-    for (int box = 0; box < S::kBoxes; ++box) {
-      const uint64_t weights =
-          ptx::DescribeTile(stage.weights[box] + first_row * kRowBytes, kRowBytes, 16, 1024);
-      const uint64_t tokens = ptx::DescribeTile(stage.tokens[box], kRowBytes, 16, 1024);
-#pragma unroll
-      for (int k = 0; k < kBoxCols / kProductCols; ++k) {
-        const uint64_t at = k * kProductCols * 2 / 16;  // a descriptor counts units of 16 bytes
-        ptx::WarpgroupMultiplyBf16(sums, weights + at, tokens + at, fill > first || box + k > 0);
-      }
-    }
-    ptx::CommitProducts();
-    // The stage before is free once its products are done; this one's may still run.
-    ptx::WaitForProducts<1>();
-    if (fill > first) memory.ring.ReleaseAfterProducts(fill - 1);
-  }
-  ptx::WaitForProducts<0>();
-  ptx::PinRegisters(sums);
-  memory.ring.ReleaseAfterProducts(first + steps - 1);
-}
-
 // A lane has two of every 16 rows of the weight, and two of every 8 tokens.
 template <int kSums>
 __device__ void WriteTile(const GroupedLinearArgs& a, const GroupedTile& tile, int64_t first_row,
@@ -183,23 +145,14 @@ __global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
     float sums[S::kSums];
     unsigned count = 0;
     for (unsigned i = blockIdx.x; i < tiles; i += gridDim.x) {
-      MultiplyTile<kRows, kTokens>(count++, work.steps, first_row, memory, sums);
+      wgmma_tiles::MultiplyTile(
+          count++, work.steps, memory, sums, [&](const typename S::Stage& stage, bool accumulate) {
+            wgmma_tiles::MultiplyBoxes(stage.weights, stage.tokens, first_row, accumulate, sums);
+          });
       const GroupedTile tile = memory.tiles.Find(i, a.groups, work.row_tiles, kTokens);
       WriteTile(a, tile, int64_t{tile.row_tile} * kRows + first_row, sums);
     }
   }
-}
-
-// [rows, cols] in boxes of `box_rows` rows and 64 columns.
-CUresult MapMatrix(const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
-                   CUtensorMap* map) {
-  return MakeTensorMap({.data = const_cast<void*>(data),
-                        .element_bytes = 2,
-                        .sizes = {static_cast<uint64_t>(cols), static_cast<uint64_t>(rows)},
-                        .strides = {static_cast<uint64_t>(stride) * 2},
-                        .box = {kBoxCols, static_cast<uint32_t>(box_rows)},
-                        .swizzle = kRowBytes},
-                       map);
 }
 
 template <int kRows, int kTokens>
@@ -207,6 +160,7 @@ cudaError_t Launch(const GroupedLinearArgs& args, int ctas, cudaStream_t stream)
   using S = Shape<kRows, kTokens>;
   CUtensorMap weights;
   CUtensorMap tokens;
+  using wgmma_tiles::MapMatrix;
   if (MapMatrix(args.weights, args.groups * args.rows, args.cols, args.cols, kRows, &weights) !=
           CUDA_SUCCESS ||
       MapMatrix(args.x, args.num_rows, args.cols, args.x_stride, kTokens, &tokens) !=
@@ -226,18 +180,6 @@ cudaError_t Launch(const GroupedLinearArgs& args, int ctas, cudaStream_t stream)
                       tokens, args, work);
 }
 
-template <size_t... kIndices>
-cudaError_t LaunchTile(std::index_sequence<kIndices...>, const GroupedLinearArgs& args,
-                       GroupedTileShape tile, int ctas, cudaStream_t stream) {
-  cudaError_t error = cudaErrorInvalidValue;
-  const auto launch_if = [&]<size_t kIndex>(std::integral_constant<size_t, kIndex>) {
-    constexpr GroupedTileShape kTile = kGroupedTiles[kIndex];
-    if (tile == kTile) error = Launch<kTile.rows, kTile.tokens>(args, ctas, stream);
-  };
-  (launch_if(std::integral_constant<size_t, kIndices>()), ...);
-  return error;
-}
-
 }  // namespace
 
 bool FitsGroupedGemm(const GroupedLinearArgs& args) {
@@ -250,7 +192,8 @@ cudaError_t LaunchGroupedGemm(const GroupedLinearArgs& args, GroupedTileShape ti
                               cudaStream_t stream) {
   if (args.num_rows * args.rows == 0) return cudaSuccess;
   if (args.groups > kMaxGroups || !FitsGroupedGemm(args)) return cudaErrorInvalidValue;
-  return LaunchTile(std::make_index_sequence<kGroupedTiles.size()>(), args, tile, ctas, stream);
+  return wgmma_tiles::LaunchTile<kGroupedTiles>(
+      tile, [&]<int kRows, int kTokens>() { return Launch<kRows, kTokens>(args, ctas, stream); });
 }
 
 }  // namespace tokamak::cuda

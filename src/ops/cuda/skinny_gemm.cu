@@ -14,25 +14,24 @@
 #include "ops/cuda/skinny_gemm.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/ring.cuh"
-#include "ops/cuda/tensor_map.h"
+#include "ops/cuda/wgmma_tiles.cuh"
 
 namespace tokamak::cuda {
 namespace {
 
-constexpr int kProductRows = 64;  // of a wgmma's first operand
-constexpr int kProductCols = 16;
-constexpr int kBoxCols = 64;
-constexpr int kRowBytes = 128;  // of a box: what a swizzle spans
+using wgmma_tiles::kBoxCols;
+using wgmma_tiles::kProductRows;
+using wgmma_tiles::kRowBytes;
+using wgmma_tiles::kSharedBytes;
+
 constexpr int kConsumers = 4 * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
-constexpr int kSharedBytes = 110 << 10;  // so that two CTAs fit into an SM
 
 template <int kRows, int kTokens>
 struct Shape {
@@ -143,48 +142,14 @@ class Loader {
   typename S::Memory& memory_;
 };
 
-// Multiplies a stage.
 template <int kRows, int kTokens>
 __device__ void MultiplyStage(const typename Shape<kRows, kTokens>::Stage& stage, bool accumulate,
                               float (&sums)[Shape<kRows, kTokens>::kSums]) {
-  using S = Shape<kRows, kTokens>;
-#pragma unroll
-  for (int box = 0; box < S::kBoxes; ++box) {
-    const uint64_t weights = ptx::DescribeTile(stage.weights[box], kRowBytes, 16, 1024);
-    const uint64_t tokens = ptx::DescribeTile(stage.tokens[box], kRowBytes, 16, 1024);
-#pragma unroll
-    for (int k = 0; k < kBoxCols / kProductCols; ++k) {
-      const uint64_t at = k * kProductCols * 2 / 16;  // a descriptor counts units of 16 bytes
-      if constexpr (S::kIsNarrow) {
-        ptx::WarpgroupMultiplyBf16(sums, tokens + at, weights + at, accumulate || box + k > 0);
-      } else {
-        ptx::WarpgroupMultiplyBf16(sums, weights + at, tokens + at, accumulate || box + k > 0);
-      }
-    }
+  if constexpr (Shape<kRows, kTokens>::kIsNarrow) {
+    wgmma_tiles::MultiplyBoxes(stage.tokens, stage.weights, 0, accumulate, sums);
+  } else {
+    wgmma_tiles::MultiplyBoxes(stage.weights, stage.tokens, 0, accumulate, sums);
   }
-}
-
-// Multiplies all columns of the CTA's tile number `tile`.
-template <int kRows, int kTokens>
-__device__ void MultiplyTile(unsigned tile, unsigned steps,
-                             typename Shape<kRows, kTokens>::Memory& memory,
-                             float (&sums)[Shape<kRows, kTokens>::kSums]) {
-  const unsigned first = tile * steps;
-#pragma unroll
-  for (float& sum : sums) sum = 0;
-  ptx::PinRegisters(sums);
-  for (unsigned fill = first; fill < first + steps; ++fill) {
-    memory.ring.WaitUntilFilled(fill);
-    ptx::FenceRegisters();
-    MultiplyStage<kRows, kTokens>(memory.stages[memory.ring.Slot(fill)], fill > first, sums);
-    ptx::CommitProducts();
-    // The stage before is free once its products are done; this one's may still run.
-    ptx::WaitForProducts<1>();
-    if (fill > first) memory.ring.ReleaseAfterProducts(fill - 1);
-  }
-  ptx::WaitForProducts<0>();
-  ptx::PinRegisters(sums);
-  memory.ring.ReleaseAfterProducts(first + steps - 1);
 }
 
 __device__ inline void Store(const SkinnyGemmArgs& a, int64_t at, float value) {
@@ -251,22 +216,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     float sums[S::kSums];
     unsigned count = 0;
     for (unsigned tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
-      MultiplyTile<kRows, kTokens>(count++, work.steps, memory, sums);
+      wgmma_tiles::MultiplyTile(count++, work.steps, memory, sums,
+                                [&](const typename S::Stage& stage, bool accumulate) {
+                                  MultiplyStage<kRows, kTokens>(stage, accumulate, sums);
+                                });
       WriteTile<kRows, kTokens>(a, tile / work.token_tiles, tile % work.token_tiles, sums);
     }
   }
-}
-
-// [rows, cols] in boxes of `box_rows` rows and 64 columns.
-CUresult MapMatrix(const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
-                   CUtensorMap* map) {
-  return MakeTensorMap({.data = const_cast<void*>(data),
-                        .element_bytes = 2,
-                        .sizes = {static_cast<uint64_t>(cols), static_cast<uint64_t>(rows)},
-                        .strides = {static_cast<uint64_t>(stride) * 2},
-                        .box = {kBoxCols, static_cast<uint32_t>(box_rows)},
-                        .swizzle = kRowBytes},
-                       map);
 }
 
 template <int kRows, int kTokens>
@@ -274,6 +230,7 @@ cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
   using S = Shape<kRows, kTokens>;
   CUtensorMap weights;
   CUtensorMap tokens;
+  using wgmma_tiles::MapMatrix;
   if (MapMatrix(args.weight, args.rows, args.cols, args.cols, kRows, &weights) != CUDA_SUCCESS ||
       MapMatrix(args.x, args.num_tokens, args.cols, args.x_stride, kTokens, &tokens) !=
           CUDA_SUCCESS) {
@@ -293,24 +250,13 @@ cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
                       args, work);
 }
 
-template <size_t... kIndices>
-cudaError_t LaunchTile(std::index_sequence<kIndices...>, const SkinnyGemmArgs& args,
-                       SkinnyTile tile, int ctas, cudaStream_t stream) {
-  cudaError_t error = cudaErrorInvalidValue;
-  const auto launch_if = [&]<size_t kIndex>(std::integral_constant<size_t, kIndex>) {
-    constexpr SkinnyTile kTile = kSkinnyTiles[kIndex];
-    if (tile == kTile) error = Launch<kTile.rows, kTile.tokens>(args, ctas, stream);
-  };
-  (launch_if(std::integral_constant<size_t, kIndices>()), ...);
-  return error;
-}
-
 }  // namespace
 
 cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas,
                              cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
-  return LaunchTile(std::make_index_sequence<kSkinnyTiles.size()>(), args, tile, ctas, stream);
+  return wgmma_tiles::LaunchTile<kSkinnyTiles>(
+      tile, [&]<int kRows, int kTokens>() { return Launch<kRows, kTokens>(args, ctas, stream); });
 }
 
 }  // namespace tokamak::cuda
