@@ -39,8 +39,12 @@ ExprPool::ExprPool() {
 bool ExprPool::Spend(uint64_t work) {
   work_ += work;
   if (work_ <= limit_) return true;
-  if (trouble_ == Trouble::kNone) trouble_ = Trouble::kTooMuchWork;
+  Fail(Trouble::kTooMuchWork);
   return false;
+}
+
+void ExprPool::Fail(Trouble trouble) {
+  if (trouble_ == Trouble::kNone) trouble_ = trouble;
 }
 
 uint64_t ExprPool::HashOf(const ExprNode& node) const {
@@ -78,7 +82,7 @@ void ExprPool::Rehash() {
 Expr ExprPool::Add(const ExprNode& node) {
   if (!Spend(1)) return kNothing;
   if (node.depth > kMaxDepth) {
-    if (trouble_ == Trouble::kNone) trouble_ = Trouble::kTooDeep;
+    Fail(Trouble::kTooDeep);
     return kNothing;
   }
   size_t slot = HashOf(node) & (table_.size() - 1);

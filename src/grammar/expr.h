@@ -51,8 +51,14 @@ struct ExprNode {
 
 class ExprPool {
  public:
-  // Why expressions became kNothing that should not have. The first reason counts.
-  enum class Trouble { kNone, kTooMuchWork, kTooDeep };
+  // Why the pool cannot be used, or an expression became kNothing that should not have. The first
+  // reason counts.
+  enum class Trouble {
+    kNone,
+    kTooMuchWork,
+    kTooDeep,
+    kLeftRecursion,  // a rule may start with itself
+  };
 
   ExprPool();
 
@@ -76,9 +82,8 @@ class ExprPool {
 
   // Ends construction with `root`: finds which rules match the empty text and the classes of bytes
   // that no set tells apart, and drops alternatives that match nothing. Returns the root's
-  // replacement; kNothing if it matches no text. `left_recursive`: a rule, as its NewRule returned
-  // it, that may start with itself, or -1; then the pool cannot be used.
-  Expr Seal(Expr root, Expr& left_recursive);
+  // replacement; kNothing if it matches no text.
+  Expr Seal(Expr root);
 
   // After Seal only. Derivatives that match nothing are kNothing, so every other expression can be
   // completed.
@@ -118,6 +123,7 @@ class ExprPool {
   uint64_t HashOf(const ExprNode& node) const;
   bool Same(const ExprNode& a, const ExprNode& b) const;
   bool Spend(uint64_t work);
+  void Fail(Trouble trouble);
   void FlattenInto(Op op, const std::vector<Expr>& terms, std::vector<Expr>& out);
   void MergeRepeats(std::vector<Expr>& terms);
   void FactorHeads(std::vector<Expr>& terms, int depth);
@@ -129,7 +135,7 @@ class ExprPool {
   void FindClasses();
   std::vector<bool> FindProductive();
   Expr DropUnproductive(const std::vector<bool>& productive, Expr root);
-  Expr FindLeftRecursion();
+  void FindLeftRecursion();
   template <typename F>
   void ForEachLeft(Expr expr, F&& f) const;
   template <typename Map>

@@ -12,15 +12,14 @@ constexpr int kMaxRecursion = 1500;  // calls of Derive, one within the other
 
 }  // namespace
 
-Expr ExprPool::Seal(Expr root, Expr& left_recursive) {
-  left_recursive = -1;
+Expr ExprPool::Seal(Expr root) {
   FindNullable();
   FindClasses();
   if (trouble_ != Trouble::kNone) return kNothing;
   const std::vector<bool> productive = FindProductive();
   if (trouble_ != Trouble::kNone || !productive[root]) return kNothing;
   root = DropUnproductive(productive, root);
-  left_recursive = FindLeftRecursion();
+  FindLeftRecursion();
   return root;
 }
 
@@ -190,7 +189,7 @@ void ExprPool::ForEachLeft(Expr expr, F&& f) const {
 }
 
 // A depth-first search for a cycle; on the way it bounds the depth of recursion.
-Expr ExprPool::FindLeftRecursion() {
+void ExprPool::FindLeftRecursion() {
   constexpr int kOpen = -1;
   std::vector<int> depth(nodes_.size(), 0);  // 0: not seen
   std::vector<std::pair<Expr, bool>> stack;
@@ -204,7 +203,7 @@ Expr ExprPool::FindLeftRecursion() {
           most = std::max(most, depth[left] + (tail ? 0 : 1));
         });
         depth[expr] = std::max(most, 1);
-        if (most > kMaxRecursion && trouble_ == Trouble::kNone) trouble_ = Trouble::kTooDeep;
+        if (most > kMaxRecursion) Fail(Trouble::kTooDeep);
         stack.pop_back();
         continue;
       }
@@ -212,24 +211,17 @@ Expr ExprPool::FindLeftRecursion() {
         stack.pop_back();
         continue;
       }
-      if (!Spend(1)) return -1;
+      if (!Spend(1)) return;
       depth[expr] = kOpen;
       stack.back().second = true;
-      Expr cycle = -1;
+      bool cycle = false;
       ForEachLeft(expr, [&](Expr left, bool) {
-        if (depth[left] == kOpen) cycle = left;
+        cycle |= depth[left] == kOpen;
         if (depth[left] == 0) stack.emplace_back(left, false);
       });
-      if (cycle >= 0) {
-        // Any rule that is open on the stack below is part of it, or leads to it.
-        for (const auto& [open, was_entered] : stack) {
-          if (was_entered && nodes_[open].op == Op::kRule) cycle = open;
-        }
-        return cycle;
-      }
+      if (cycle) return Fail(Trouble::kLeftRecursion);
     }
   }
-  return -1;
 }
 
 Expr ExprPool::Import(const ExprPool& other, Expr expr) {

@@ -106,21 +106,18 @@ Result<std::shared_ptr<const Grammar>> CompileGrammar(const GrammarSpec& spec) {
   const Expr text = pool.Star(character);
 
   Result<Expr> compiled = Compile(pool, spec);
-  Expr left_recursive = -1;
-  Expr start = grammar::kNothing;
-  if (compiled.ok()) start = pool.Seal(*compiled, left_recursive);
+  const Expr start = compiled.ok() ? pool.Seal(*compiled) : grammar::kNothing;
   switch (pool.trouble()) {
     case ExprPool::Trouble::kTooMuchWork:
       return InvalidArgument("the grammar is too large; simplify it");
     case ExprPool::Trouble::kTooDeep:
       return InvalidArgument("the grammar is nested too deeply; simplify it");
+    case ExprPool::Trouble::kLeftRecursion:
+      return InvalidArgument("a rule of the grammar refers to itself before it reads any text");
     case ExprPool::Trouble::kNone:
       break;
   }
   if (!compiled.ok()) return compiled.status();
-  if (left_recursive >= 0) {
-    return InvalidArgument("a rule of the grammar refers to itself before it reads any text");
-  }
   if (start == grammar::kNothing) return InvalidArgument("no text fits the grammar");
   return std::make_shared<const Grammar>(
       std::make_unique<Grammar::Impl>(std::move(pool), start, short_text, text));

@@ -401,8 +401,7 @@ Result<bool> JsonCompiler::Matches(const JsonValue* place, std::string_view patt
     Result<Expr> expr = RegexExpr(pool, pattern, {.ecma = true},
                                   [&pool = pool](const auto& set) { return Utf8Char(pool, set); });
     if (!expr.ok()) return expr.status().WithContext(document_.PathOf(place));
-    Expr left_recursive = -1;
-    start = pool.Seal(*expr, left_recursive);
+    start = pool.Seal(*expr);
   }
   Expr state = start;
   for (const char byte : text) {
@@ -431,9 +430,7 @@ Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
     }
     terms.push_back(pool.Or(std::move(texts)));
   }
-  const Expr both = pool.And(terms);
-  Expr left_recursive = -1;
-  const bool empty = pool.Seal(both, left_recursive) == kNothing;
+  const bool empty = pool.Seal(pool.And(terms)) == kNothing;
   RETURN_IF_ERROR(Spend(TrueSchema(), kStringWork + pool.work() * kPoolWork));
   return empty && pool.trouble() == ExprPool::Trouble::kNone;
 }
