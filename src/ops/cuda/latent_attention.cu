@@ -18,6 +18,7 @@
 #include "ops/cuda/attention_splits.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
+#include "ops/cuda/mma_attention_weights.cuh"
 
 namespace tokamak::cuda {
 namespace mma_attention {
@@ -29,22 +30,22 @@ constexpr int kWarps = 8;  // that compute
 constexpr int kScorers = 4;
 constexpr int kConsumers = kWarps * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
-constexpr int kScorerKeys = kKeyTile / kScorers;
 constexpr int kWarpDims = kValueDim / kWarps;
 constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
 constexpr int kTileBytes = kStageBytes<kKeyDim>;
 constexpr int kFirstValueChunk = (kKeyDim - kValueDim) / 8;  // of 16 bytes, in a row
 constexpr int kQueryStripBytes = kTileRows * kRowBytes;
 constexpr unsigned kStages = 2;
-static_assert(kTileRows == 16 && kScorerKeys == kStep && kKeyDim % kStripDims == 0);
+static_assert(kKeyDim % kStripDims == 0);
 
 struct alignas(SwizzleAligned) LatentMemory {
   uint8_t stages[kStages][kTileBytes];
   uint8_t queries[kStrips<kKeyDim>][kQueryStripBytes];  // bf16, swizzled as the keys are
   // bf16; padded, so that ldmatrix meets no bank twice.
   alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
-  // The sums of merged splits of each thread, as its Sums have them: values, then {highest, sum}.
-  Four<float> totals[2 * kPairs + 1][kConsumers];
+  // The totals of merged splits of each thread: {highest, sum} of its rows, and values.
+  Four<float> states[kConsumers];
+  Four<float> totals[2 * kPairs][kConsumers];
   float highest[kScorers][kTileRows];
   float sums[kScorers][kTileRows];
   RingBarriers<kStages> ring;
@@ -118,17 +119,13 @@ class LatentLoader {
 };
 
 // The work of the computing warps.
-class LatentComputer {
+class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
  public:
+  using Base = TileComputer<LatentMemory, kWarps, kScorers>;
   using State = Sums<2 * kPairs>;
   using Part = Place<kValueDim, kTileRows, 2 * kPairs>;
 
-  __device__ LatentComputer(const AttentionArgs& a, LatentMemory& memory)
-      : a_(a),
-        memory_(memory),
-        warp_(static_cast<int>(threadIdx.x / kWarp)),
-        lane_(static_cast<int>(threadIdx.x % kWarp)),
-        scale_(a.scale * kLog2E) {}
+  __device__ LatentComputer(const AttentionArgs& a, LatentMemory& memory) : Base(a, memory) {}
 
   __device__ void Run(const AttentionUnit& unit) {
     const Part part = {.a = a_,
@@ -137,11 +134,7 @@ class LatentComputer {
                        .first_dim = warp_ * kWarpDims + lane_ % 4 * 2,
                        .writes_state = warp_ == 0 && lane_ % 4 == 0};
     const Rows rows(a_, unit);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      first_key_[i] = rows.FirstKey(RowOf(i));
-      last_key_[i] = rows.LastKey(RowOf(i));
-    }
+    TakeKeys(rows);
     ptx::WaitForKernelAhead();
     LoadQueries(rows);
     SyncComputers();
@@ -166,9 +159,7 @@ class LatentComputer {
   }
 
  private:
-  __device__ int RowOf(int i) const { return lane_ / 4 + 8 * i; }
-  __device__ void SyncComputers() { ptx::SyncNamed(1, kConsumers); }
-  // Where 16 bytes of a query lie: chunk number `chunk` of a row.
+  // Returns where 16 bytes of a query lie: chunk number `chunk` of a row.
   __device__ uint8_t* QueryChunk(int row, int chunk) {
     return memory_.queries[chunk / 8] + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
   }
@@ -194,24 +185,16 @@ class LatentComputer {
     }
   }
 
-  // The keys of a split that any row sees, and those that all rows see.
-  struct Seen {
-    int from, to, all_from, all_to;
-  };
-
   // Computes the sums of a split; the sums of weights are complete in every warp.
   __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
     sums.Clear();
     const KeyTiles tiles(rows, split);
-    const Seen seen = {.from = rows.FirstKey(),
-                       .to = tiles.end - 1,
-                       .all_from = rows.FirstKey(rows.count - 1),
-                       .all_to = rows.LastKey(0)};
+    const SeenInSplit seen(rows, tiles);
     for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
       memory_.ring.WaitUntilFilled(fill_);
       const uint8_t* const latents = memory_.stages[memory_.ring.Slot(fill_)];
       float scores[2][4];
-      if (warp_ < kScorers) Score(latents, scores);
+      if (IsScorer()) Score(latents, scores);
       Weigh(rows, first, scores, sums);
       AddValues(rows, seen, first, latents, sums);
       memory_.ring.ReleaseAfterLoads(fill_++);
@@ -225,7 +208,7 @@ class LatentComputer {
     for (int c = 0; c < 4; ++c) scores[0][c] = scores[1][c] = 0;
     const int matrix = lane_ / 8;
     const int row = matrix % 2 * 8 + lane_ % 8;
-    const int key = warp_ * kScorerKeys + matrix / 2 * 8 + lane_ % 8;
+    const int key = warp_ * kStep + matrix / 2 * 8 + lane_ % 8;
     // By strips, within which the places of chunks repeat.
 #pragma unroll 1
     for (int strip = 0; strip < kStrips<kKeyDim>; ++strip) {
@@ -240,71 +223,10 @@ class LatentComputer {
     }
   }
 
-  // Turns scores into weights, for all warps to read, and scales the sums so far to the highest
-  // score. Scores that are not finite give NaN.
-  __device__ void Weigh(const Rows& rows, int first, float (&scores)[2][4], State& sums) {
-    const int column = warp_ * kScorerKeys + lane_ % 4 * 2;
-    const int halves = rows.count > 8 ? 2 : 1;  // of the tile's rows; others may hold anything
-    const bool is_scorer = warp_ < kScorers;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i >= halves || !is_scorer) break;
-      float highest = -INFINITY;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const int key = first + column + j * 8 + c;
-          float& score = scores[j][2 * i + c];
-          if (key < first_key_[i] || key > last_key_[i]) score = -INFINITY;
-          highest = fmaxf(highest, score);
-        }
-      }
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
-      if (lane_ % 4 == 0) memory_.highest[warp_][RowOf(i)] = highest;
-    }
-    SyncComputers();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i >= halves) break;
-      float highest = memory_.highest[0][RowOf(i)];
-#pragma unroll
-      for (int w = 1; w < kScorers; ++w) highest = fmaxf(highest, memory_.highest[w][RowOf(i)]);
-      highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
-      // For a row that has seen no key yet, everything is zero.
-      const float base = highest == -INFINITY ? 0.0f : highest;
-      const float factor = exp2f(__fadd_rn(sums.highest[i], -base));
-      sums.highest[i] = highest;
-      if (is_scorer) {
-        float weights[2][2];
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-#pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            weights[j][c] = exp2f(fmaf(scores[j][2 * i + c], scale_, -base));
-          }
-          auto* const to = &memory_.weights[RowOf(i)][column + j * 8];
-          *reinterpret_cast<uint32_t*>(to) = PackBf16(weights[j][0], weights[j][1]);
-        }
-        const float pairs = __fadd_rn(__fadd_rn(weights[0][0], weights[0][1]),
-                                      __fadd_rn(weights[1][0], weights[1][1]));
-        sums.sum[i] = fmaf(sums.sum[i], factor, pairs);
-      }
-#pragma unroll
-      for (int n = 0; n < 2 * kPairs; ++n) {
-        sums.values[n][2 * i] = __fmul_rn(sums.values[n][2 * i], factor);
-        sums.values[n][2 * i + 1] = __fmul_rn(sums.values[n][2 * i + 1], factor);
-      }
-    }
-    SyncComputers();
-  }
-
-  // Adds the values of the tile that begins at key `first`, as in mma_attention.cu without the steps
-  // of 16 keys that no row sees.
-  __device__ void AddValues(const Rows& rows, const Seen& seen, int first, const uint8_t* latents,
-                            State& sums) {
-    if (seen.all_from <= first && first + kKeyTile - 1 <= seen.all_to) {
+  // Adds the values of the tile that begins at key `first`.
+  __device__ void AddValues(const Rows& rows, const SeenInSplit& seen, int first,
+                            const uint8_t* latents, State& sums) {
+    if (seen.All(first, kKeyTile)) {
 #pragma unroll
       for (int k = 0; k < kKeyTile / kStep; ++k) {
         uint32_t weights[4], values[2 * kPairs][2];
@@ -312,11 +234,9 @@ class LatentComputer {
         Multiply(weights, values, sums);
       }
     } else {
-      const int begin = max(0, seen.from - first) / kStep;
-      const int end = (min(kKeyTile, seen.to + 1 - first) + kStep - 1) / kStep;
       // Rolled up: in a short kernel, instructions that are not in the cache take long.
 #pragma unroll 1
-      for (int k = begin; k < end; ++k) {
+      for (int k = seen.BeginStep(first); k < seen.EndStep(first); ++k) {
         AddSeen(rows, seen, first + k * kStep, k, latents, sums);
       }
     }
@@ -344,7 +264,7 @@ class LatentComputer {
   // Like AddSeen of mma_attention_rows.cuh, for all of the warp's columns: each key in [seen.from,
   // seen.to] is seen by some row, and values of other keys may be anything. Of values that are not
   // finite, each row, one after the other, adds only those that it sees. Rare.
-  __device__ void AddSeen(const Rows& rows, const Seen& seen, int first, int k,
+  __device__ void AddSeen(const Rows& rows, const SeenInSplit& seen, int first, int k,
                           const uint8_t* latents, State& sums) {
     uint32_t weights[4], values[2 * kPairs][2];
     LoadStep(k, latents, weights, values);
@@ -376,83 +296,20 @@ class LatentComputer {
     }
   }
 
-  // Adds up the lanes' sums of weights to the row's.
-  __device__ void AddUpWeights(State& sums) {
-    if (warp_ < kScorers) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float sum = sums.sum[i];
-        sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 1));
-        sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 2));
-        if (lane_ % 4 == 0) memory_.sums[warp_][RowOf(i)] = sum;
-      }
-    }
-    SyncComputers();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float sum = memory_.sums[0][RowOf(i)];
-#pragma unroll
-      for (int w = 1; w < kScorers; ++w) sum = __fadd_rn(sum, memory_.sums[w][RowOf(i)]);
-      sums.sum[i] = sum;
-    }
-  }
-
-  // Merges a split into the totals of the rows that see any of it.
+  // Merges a split into the totals.
   __device__ void TakeIn(int split, const State& sums) {
-    bool is_first[2], is_seen[2];
-    MergeFactors factors[2] = {};
-    Four<float>& state = memory_.totals[2 * kPairs][threadIdx.x];
-    Four<float> merged_state = state;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int first = first_key_[i] / kSplitKeys;
-      is_first[i] = split == first;
-      is_seen[i] = split >= first && split <= last_key_[i] / kSplitKeys;
-      if (is_first[i]) {
-        merged_state.values[i] = sums.highest[i];
-        merged_state.values[2 + i] = sums.sum[i];
-      } else if (is_seen[i]) {
-        factors[i] = MergeWeights(merged_state.values[i], merged_state.values[2 + i],
-                                  sums.highest[i], sums.sum[i]);
-      }
-    }
-    state = merged_state;
-#pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n) {
-      Four<float>& total = memory_.totals[n][threadIdx.x];
-      Four<float> merged = total;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const float value = sums.values[n][c];
-        if (is_first[c / 2]) {
-          merged.values[c] = value;
-        } else if (is_seen[c / 2]) {
-          merged.values[c] = MergeValues(factors[c / 2], merged.values[c], value);
-        }
-      }
-      total = merged;
-    }
+    Four<float>& state = memory_.states[threadIdx.x];
+    float highest[2] = {state.values[0], state.values[1]};
+    float sum[2] = {state.values[2], state.values[3]};
+    TakeIntoTotals(split, first_key_, last_key_, sums, highest, sum, memory_.totals);
+    state = {highest[0], highest[1], sum[0], sum[1]};
   }
   __device__ void LoadTotal(State& sums) const {
-    const Four<float> state = memory_.totals[2 * kPairs][threadIdx.x];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      sums.highest[i] = state.values[i];
-      sums.sum[i] = state.values[2 + i];
-    }
-#pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n) {
-      const Four<float> total = memory_.totals[n][threadIdx.x];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) sums.values[n][c] = total.values[c];
-    }
+    const Four<float> state = memory_.states[threadIdx.x];
+    LoadTotals({state.values[0], state.values[1]}, {state.values[2], state.values[3]},
+               memory_.totals, sums);
   }
 
-  const AttentionArgs& a_;
-  LatentMemory& memory_;
-  const int warp_, lane_;
-  const float scale_;               // to units of log2
-  int first_key_[2], last_key_[2];  // that the lane's rows see
   unsigned fill_ = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "ops/cuda/attention_splits.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
+#include "ops/cuda/mma_attention_weights.cuh"
 
 namespace tokamak::cuda {
 namespace mma_attention {
@@ -24,9 +25,7 @@ namespace {
 constexpr int kWarps = 4;  // that compute
 constexpr int kConsumers = kWarps * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
-constexpr int kWarpKeys = kKeyTile / kWarps;
 constexpr int kRingBytes = 48 << 10;
-static_assert(kTileRows == 16 && kWarpKeys == kStep);
 
 template <int kHeadDim>
 struct Shape {
@@ -48,18 +47,14 @@ struct Shape {
 
 // The work of the computing warps.
 template <int kHeadDim>
-class Computer {
+class Computer : TileComputer<typename Shape<kHeadDim>::Memory, kWarps, kWarps> {
  public:
   using S = Shape<kHeadDim>;
+  using Base = TileComputer<typename S::Memory, kWarps, kWarps>;
   using State = Sums<2 * S::kPairs>;
   using Part = Place<kHeadDim, kTileRows, 2 * S::kPairs>;
 
-  __device__ Computer(const AttentionArgs& a, typename S::Memory& memory)
-      : a_(a),
-        memory_(memory),
-        warp_(static_cast<int>(threadIdx.x / kWarp)),
-        lane_(static_cast<int>(threadIdx.x % kWarp)),
-        scale_(a.scale * kLog2E) {}
+  __device__ Computer(const AttentionArgs& a, typename S::Memory& memory) : Base(a, memory) {}
 
   __device__ void Run(const AttentionUnit& unit, int kv_head) {
     const Part part = {.a = a_,
@@ -68,11 +63,7 @@ class Computer {
                        .first_dim = warp_ * S::kWarpDims + lane_ % 4 * 2,
                        .writes_state = warp_ == 0 && lane_ % 4 == 0};
     const Rows rows(a_, unit);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      first_key_[i] = rows.FirstKey(RowOf(i));
-      last_key_[i] = rows.LastKey(RowOf(i));
-    }
+    this->TakeKeys(rows);
     ptx::WaitForKernelAhead();
     LoadQueries(rows, kv_head);
     State total;
@@ -97,8 +88,12 @@ class Computer {
   }
 
  private:
-  __device__ int RowOf(int i) const { return lane_ / 4 + 8 * i; }
-  __device__ void SyncComputers() { ptx::SyncNamed(1, kConsumers); }
+  using Base::a_;
+  using Base::lane_;
+  using Base::memory_;
+  using Base::RowOf;
+  using Base::SyncComputers;
+  using Base::warp_;
 
   __device__ void LoadQueries(const Rows& rows, int kv_head) {
     const bool fits = QueryPairsFit(a_);
@@ -119,26 +114,18 @@ class Computer {
     }
   }
 
-  // The keys of a split that any row sees, and those that all rows see.
-  struct Seen {
-    int from, to, all_from, all_to;
-  };
-
   // Computes the sums of a split; the sums of weights are complete in every warp.
   __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
     sums.Clear();
     const KeyTiles tiles(rows, split);
-    const Seen seen = {.from = rows.FirstKey(),
-                       .to = tiles.end - 1,
-                       .all_from = rows.FirstKey(rows.count - 1),
-                       .all_to = rows.LastKey(0)};
+    const SeenInSplit seen(rows, tiles);
     for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
       float scores[2][4];
       Score(scores);
-      Weigh(rows, first, scores, sums);
+      this->Weigh(rows, first, scores, sums);
       AddValues(rows, seen, first, sums);
     }
-    AddUpWeights(sums);
+    this->AddUpWeights(sums);
   }
 
   // Computes scores[j]: those of the rows and the warp's keys [8 j, 8 j + 8).
@@ -148,7 +135,7 @@ class Computer {
 #pragma unroll
     for (int c = 0; c < 4; ++c) scores[0][c] = scores[1][c] = 0;
     const int matrix = lane_ / 8;
-    const int key = warp_ * kWarpKeys + matrix / 2 * 8 + lane_ % 8;
+    const int key = warp_ * kStep + matrix / 2 * 8 + lane_ % 8;
 #pragma unroll
     for (int k = 0; k < kHeadDim / kStep; ++k) {
       uint32_t b[4];
@@ -159,68 +146,10 @@ class Computer {
     memory_.ring.ReleaseAfterLoads(fill_++);
   }
 
-  // Turns scores into weights, for all warps to read, and scales the sums so far to the highest
-  // score. Scores that are not finite give NaN.
-  __device__ void Weigh(const Rows& rows, int first, float (&scores)[2][4], State& sums) {
-    const int column = warp_ * kWarpKeys + lane_ % 4 * 2;
-    const int halves = rows.count > 8 ? 2 : 1;  // of the tile's rows; others may hold anything
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i >= halves) break;
-      float highest = -INFINITY;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const int key = first + column + j * 8 + c;
-          float& score = scores[j][2 * i + c];
-          if (key < first_key_[i] || key > last_key_[i]) score = -INFINITY;
-          highest = fmaxf(highest, score);
-        }
-      }
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
-      if (lane_ % 4 == 0) memory_.highest[warp_][RowOf(i)] = highest;
-    }
-    SyncComputers();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i >= halves) break;
-      float highest = memory_.highest[0][RowOf(i)];
-#pragma unroll
-      for (int w = 1; w < kWarps; ++w) highest = fmaxf(highest, memory_.highest[w][RowOf(i)]);
-      highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
-      // For a row that has seen no key yet, everything is zero.
-      const float base = highest == -INFINITY ? 0.0f : highest;
-      const float factor = exp2f(__fadd_rn(sums.highest[i], -base));
-      sums.highest[i] = highest;
-      float weights[2][2];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          weights[j][c] = exp2f(fmaf(scores[j][2 * i + c], scale_, -base));
-        }
-        auto* const to = &memory_.weights[RowOf(i)][column + j * 8];
-        *reinterpret_cast<uint32_t*>(to) = PackBf16(weights[j][0], weights[j][1]);
-      }
-      const float pairs = __fadd_rn(__fadd_rn(weights[0][0], weights[0][1]),
-                                    __fadd_rn(weights[1][0], weights[1][1]));
-      sums.sum[i] = fmaf(sums.sum[i], factor, pairs);
-#pragma unroll
-      for (int n = 0; n < 2 * S::kPairs; ++n) {
-        sums.values[n][2 * i] = __fmul_rn(sums.values[n][2 * i], factor);
-        sums.values[n][2 * i + 1] = __fmul_rn(sums.values[n][2 * i + 1], factor);
-      }
-    }
-    SyncComputers();
-  }
-
-  // Adds the values of the tile that begins at key `first`. Steps of 16 keys that no row sees are
-  // left out: their weights are zero, and adding zero changes no sum.
-  __device__ void AddValues(const Rows& rows, const Seen& seen, int first, State& sums) {
+  // Adds the values of the tile that begins at key `first`.
+  __device__ void AddValues(const Rows& rows, const SeenInSplit& seen, int first, State& sums) {
     memory_.ring.WaitUntilFilled(fill_);
-    if (seen.all_from <= first && first + kKeyTile - 1 <= seen.all_to) {
+    if (seen.All(first, kKeyTile)) {
 #pragma unroll
       for (int k = 0; k < kKeyTile / kStep; ++k) {
         AddStep(k, sums, [](const auto& weights, const auto& values, auto& to) {
@@ -228,14 +157,12 @@ class Computer {
         });
       }
     } else {
-      const int begin = max(0, seen.from - first) / kStep;
-      const int end = (min(kKeyTile, seen.to + 1 - first) + kStep - 1) / kStep;
       const bool alike = rows.LastKey(0) == rows.LastKey();  // the rows see the same keys
       // Rolled up: in a short kernel, instructions that are not in the cache take long.
 #pragma unroll 1
-      for (int k = begin; k < end; ++k) {
+      for (int k = seen.BeginStep(first); k < seen.EndStep(first); ++k) {
         const int key = first + k * kStep;
-        const bool all = seen.all_from <= key && key + kStep - 1 <= seen.all_to;
+        const bool all = seen.All(key, kStep);
         AddStep(k, sums, [&](const auto& weights, auto& values, auto& sum) {
           if (!all && !alike) {
             AddSeen(rows, 0, rows.count, seen.from, seen.to, key, weights, values, sum);
@@ -269,30 +196,6 @@ class Computer {
     }
   }
 
-  // Adds up the lanes' sums of weights to the row's.
-  __device__ void AddUpWeights(State& sums) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float sum = sums.sum[i];
-      sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 1));
-      sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 2));
-      if (lane_ % 4 == 0) memory_.sums[warp_][RowOf(i)] = sum;
-    }
-    SyncComputers();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float sum = memory_.sums[0][RowOf(i)];
-#pragma unroll
-      for (int w = 1; w < kWarps; ++w) sum = __fadd_rn(sum, memory_.sums[w][RowOf(i)]);
-      sums.sum[i] = sum;
-    }
-  }
-
-  const AttentionArgs& a_;
-  typename S::Memory& memory_;
-  const int warp_, lane_;
-  const float scale_;               // to units of log2
-  int first_key_[2], last_key_[2];  // that the lane's rows see
   uint32_t queries_[kHeadDim / kStep][4];
   unsigned fill_ = 0;
 };

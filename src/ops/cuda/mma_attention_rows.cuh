@@ -108,6 +108,59 @@ struct Sums {
   }
 };
 
+// Totals that a thread keeps outside of its registers: totals[j][threadIdx.x] are the values of
+// group j. `highest` and `sum` are those of its two rows. Merges a split into those of the rows
+// that see any of it.
+template <int kGroups, int kThreads>
+__device__ void TakeIntoTotals(int split, const int (&first_key)[2], const int (&last_key)[2],
+                               const Sums<kGroups>& sums, float (&highest)[2], float (&sum)[2],
+                               Four<float> (&totals)[kGroups][kThreads]) {
+  bool is_first[2], is_seen[2];
+  MergeFactors factors[2] = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int first = first_key[i] / kSplitKeys;
+    is_first[i] = split == first;
+    is_seen[i] = split >= first && split <= last_key[i] / kSplitKeys;
+    if (is_first[i]) {
+      highest[i] = sums.highest[i];
+      sum[i] = sums.sum[i];
+    } else if (is_seen[i]) {
+      factors[i] = MergeWeights(highest[i], sum[i], sums.highest[i], sums.sum[i]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    Four<float>& total = totals[j][threadIdx.x];
+    Four<float> merged = total;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float value = sums.values[j][c];
+      if (is_first[c / 2]) {
+        merged.values[c] = value;
+      } else if (is_seen[c / 2]) {
+        merged.values[c] = MergeValues(factors[c / 2], merged.values[c], value);
+      }
+    }
+    total = merged;
+  }
+}
+template <int kGroups, int kThreads>
+__device__ void LoadTotals(const float (&highest)[2], const float (&sum)[2],
+                           const Four<float> (&totals)[kGroups][kThreads], Sums<kGroups>& sums) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    sums.highest[i] = highest[i];
+    sums.sum[i] = sum[i];
+  }
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    const Four<float> total = totals[j][threadIdx.x];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sums.values[j][c] = total.values[c];
+  }
+}
+
 // The place of a lane's sums in a tile of kRows rows and one KV head.
 template <int kHeadDim, int kRows, int kGroups>
 struct Place {

@@ -116,7 +116,7 @@ class Computer {
     for (int split = splits.begin; split < splits.end; ++split) {
       ComputeSplit(rows, split, sums);
       if (unit.split < 0) {
-        TakeIn(split, sums);
+        TakeIntoTotals(split, seen_.low, seen_.high, sums, highest_, sum_, memory_.totals);
       } else {
         part.WritePartial(unit, rows, sums);
       }
@@ -127,10 +127,10 @@ class Computer {
       for (int split = unit.begin_split; split < unit.end_split; ++split) {
         part.LoadPartial(unit, split, 0, sums);
         part.LoadPartial(unit, split, 1, sums);
-        TakeIn(split, sums);
+        TakeIntoTotals(split, seen_.low, seen_.high, sums, highest_, sum_, memory_.totals);
       }
     }
-    LoadTotal(sums);
+    LoadTotals(highest_, sum_, memory_.totals, sums);
     part.Write(rows, sums);
   }
 
@@ -405,52 +405,6 @@ class Computer {
         part = __fadd_rn(part, __shfl_xor_sync(kAllLanes, part, 2));
         sums.sum[i] = step == 0 ? part : __fadd_rn(sums.sum[i], part);
       }
-    }
-  }
-
-  // Merges a split into the totals of the rows that see any of it.
-  __device__ void TakeIn(int split, const State& sums) {
-    bool is_first[2], is_seen[2];
-    MergeFactors factors[2] = {};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int first = seen_.low[i] / kSplitKeys;
-      is_first[i] = split == first;
-      is_seen[i] = split >= first && split <= seen_.high[i] / kSplitKeys;
-      if (is_first[i]) {
-        highest_[i] = sums.highest[i];
-        sum_[i] = sums.sum[i];
-      } else if (is_seen[i]) {
-        factors[i] = MergeWeights(highest_[i], sum_[i], sums.highest[i], sums.sum[i]);
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < S::kGroups; ++j) {
-      Four<float>& total = memory_.totals[j][threadIdx.x];
-      Four<float> merged = total;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const float value = sums.values[j][c];
-        if (is_first[c / 2]) {
-          merged.values[c] = value;
-        } else if (is_seen[c / 2]) {
-          merged.values[c] = MergeValues(factors[c / 2], merged.values[c], value);
-        }
-      }
-      total = merged;
-    }
-  }
-  __device__ void LoadTotal(State& sums) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      sums.highest[i] = highest_[i];
-      sums.sum[i] = sum_[i];
-    }
-#pragma unroll
-    for (int j = 0; j < S::kGroups; ++j) {
-      const Four<float> total = memory_.totals[j][threadIdx.x];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) sums.values[j][c] = total.values[c];
     }
   }
 
