@@ -30,10 +30,7 @@ Automaton::Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabul
 
 Expr Automaton::Advance(Expr state, std::string_view bytes) {
   pool_.Allow(kWorkPerMask);
-  for (const char byte : bytes) {
-    state = pool_.Derive(state, pool_.classes()[static_cast<uint8_t>(byte)]);
-    if (state == kNothing) break;
-  }
+  state = pool_.Derive(state, bytes);
   EndCall();
   return state;
 }

@@ -42,13 +42,9 @@ void AddUtf8(ExprPool& pool, uint32_t first, uint32_t last, int size, std::vecto
 }
 
 Expr HexDigits(ExprPool& pool, uint32_t first, uint32_t last) {
-  ByteSet set{};
-  for (uint32_t d = first; d <= last; ++d) {
-    for (const char c : {"0123456789abcdef"[d], "0123456789ABCDEF"[d]}) {
-      set[c / 64] |= uint64_t{1} << (c % 64);
-    }
-  }
-  return pool.Bytes(set);
+  std::string digits;
+  for (uint32_t d = first; d <= last; ++d) digits += {"0123456789abcdef"[d], "0123456789ABCDEF"[d]};
+  return pool.OneOf(digits);
 }
 
 // `digits` hexadecimal digits from first to last.

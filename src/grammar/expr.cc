@@ -133,6 +133,15 @@ Expr ExprPool::ByteRange(uint8_t first, uint8_t last) {
   return Bytes(set);
 }
 
+Expr ExprPool::OneOf(std::string_view bytes) {
+  ByteSet set{};
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    set[byte / 64] |= uint64_t{1} << (byte % 64);
+  }
+  return Bytes(set);
+}
+
 Expr ExprPool::Literal(std::string_view text) {
   Expr result = kEmpty;
   for (size_t i = text.size(); i-- > 0;) result = Concat(Byte(text[i]), result);
@@ -157,9 +166,10 @@ Expr ExprPool::Concat(Expr head, Expr tail) {
   return rest == kNothing ? kNothing : AddConcat(static_cast<Expr>(first.a), rest);
 }
 
-Expr ExprPool::Concat(std::initializer_list<Expr> parts) {
+// From the right, so that tails are shared.
+Expr ExprPool::Concat(std::span<const Expr> parts) {
   Expr result = kEmpty;
-  for (auto part = parts.end(); part != parts.begin();) result = Concat(*--part, result);
+  for (size_t i = parts.size(); i-- > 0;) result = Concat(parts[i], result);
   return result;
 }
 
@@ -374,6 +384,14 @@ Expr ExprPool::Derive(Expr expr, uint8_t byte_class) {
   }
   rows_[static_cast<size_t>(row_of_[expr]) + byte_class] = result;
   return result;
+}
+
+Expr ExprPool::Derive(Expr expr, std::string_view text) {
+  for (const char byte : text) {
+    expr = Derive(expr, class_of_[static_cast<uint8_t>(byte)]);
+    if (expr == kNothing) break;
+  }
+  return expr;
 }
 
 Expr ExprPool::DeriveNew(Expr expr, uint8_t byte_class) {

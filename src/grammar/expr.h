@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -65,9 +66,13 @@ class ExprPool {
   Expr Bytes(const ByteSet& set);
   Expr Byte(uint8_t byte) { return ByteRange(byte, byte); }
   Expr ByteRange(uint8_t first, uint8_t last);
+  Expr OneOf(std::string_view bytes);
   Expr Literal(std::string_view text);
   Expr Concat(Expr head, Expr tail);
-  Expr Concat(std::initializer_list<Expr> parts);
+  Expr Concat(std::span<const Expr> parts);
+  Expr Concat(std::initializer_list<Expr> parts) {
+    return Concat(std::span(parts.begin(), parts.size()));
+  }
   Expr Or(std::vector<Expr> terms) { return Or(std::move(terms), 0); }
   Expr And(const std::vector<Expr>& terms);
   Expr Not(Expr inner);
@@ -88,6 +93,8 @@ class ExprPool {
   // After Seal only. Derivatives that match nothing are kNothing, so every other expression can be
   // completed.
   Expr Derive(Expr expr, uint8_t byte_class);
+  // The derivative by all bytes of a text, one after another.
+  Expr Derive(Expr expr, std::string_view text);
   // The known derivative, or -1.
   Expr KnownDerivative(Expr expr, uint8_t byte_class) const {
     const int32_t row = row_of_[expr];

@@ -133,9 +133,7 @@ class Parser {
       parts.push_back(item);
       SkipSpace(depth > 0);
     }
-    Expr result = kEmpty;
-    for (size_t i = parts.size(); i-- > 0;) result = pool_.Concat(parts[i], result);
-    return result;
+    return pool_.Concat(parts);
   }
 
   bool Quantifier(Expr& item) {
@@ -214,9 +212,7 @@ class Parser {
       chars.push_back(Utf8Char(pool_, {{*c, *c}}));
     }
     if (!Eat("\"")) Fail(start, "the literal does not end: '\"' is missing");
-    Expr result = kEmpty;
-    for (size_t i = chars.size(); i-- > 0;) result = pool_.Concat(chars[i], result);
-    return result;
+    return pool_.Concat(chars);
   }
 
   CodePoints Class() {

@@ -86,7 +86,7 @@ Result<Expr> JsonCompiler::AnyValue() {
 }
 
 Result<Merged> JsonCompiler::Merge(const Schemas& schemas) {
-  Result<Merged> merged = document_.Merge(schemas, kMaxWork - std::min(work_, kMaxWork));
+  Result<Merged> merged = document_.Merge(schemas, work_left());
   if (merged.ok()) RETURN_IF_ERROR(Spend(schemas[0], merged->work));
   return merged;
 }
@@ -241,9 +241,15 @@ Expr JsonCompiler::TextLiteral(std::string_view text) {
     chars.push_back(plain ? pool_.Byte(static_cast<uint8_t>(code_point))
                           : JsonChar(pool_, {{code_point, code_point}}));
   }
-  Expr result = kEmpty;
-  for (size_t i = chars.size(); i-- > 0;) result = pool_.Concat(chars[i], result);
-  return result;
+  return pool_.Concat(chars);
+}
+
+Expr JsonCompiler::Texts(const std::vector<const JsonValue*>& values) {
+  std::vector<Expr> texts;
+  for (const JsonValue* value : values) {
+    if (value->is_string()) texts.push_back(TextLiteral(*value->AsString()));
+  }
+  return pool_.Or(std::move(texts));
 }
 
 Expr JsonCompiler::MemberText(Expr name, Expr value) {
@@ -348,10 +354,7 @@ Result<Expr> JsonCompiler::Array(const Schemas& schemas, const Merged& merged) {
   }
   if (prefix > 1000) return document_.Refuse(schemas[0], "prefixItems", "has too many schemas");
   if (rest.empty()) rest.push_back(TrueSchema());
-  const bool no_rest = std::any_of(rest.begin(), rest.end(), [](const JsonValue* schema) {
-    return schema->AsBool() == std::optional(false);
-  });
-  if (no_rest) most = std::min<uint64_t>(most, prefix);
+  if (AnyIsFalse(rest)) most = std::min<uint64_t>(most, prefix);
   if (most < merged.min_items) return kNothing;
   const auto at_least = [&](uint64_t items) {
     return static_cast<uint32_t>(merged.min_items > items ? merged.min_items - items : 0);
@@ -396,18 +399,14 @@ Result<bool> JsonCompiler::Matches(const JsonValue* place, std::string_view patt
   const auto [entry, added] = automata_.try_emplace(pattern);
   auto& [pool, start] = entry->second;
   const uint64_t before = pool.work();
-  pool.Allow(std::min(kMatchWork, (kMaxWork - std::min(work_, kMaxWork)) / kPoolWork));
+  pool.Allow(std::min(kMatchWork, work_left() / kPoolWork));
   if (added) {
     Result<Expr> expr = RegexExpr(pool, pattern, {.ecma = true},
                                   [&pool = pool](const auto& set) { return Utf8Char(pool, set); });
     if (!expr.ok()) return expr.status().WithContext(document_.PathOf(place));
     start = pool.Seal(*expr);
   }
-  Expr state = start;
-  for (const char byte : text) {
-    state = pool.Derive(state, pool.classes()[static_cast<uint8_t>(byte)]);
-    if (state == kNothing) break;
-  }
+  const Expr state = pool.Derive(start, text);
   RETURN_IF_ERROR(Spend(place, (pool.work() - before) * kPoolWork + text.size() + kPoolWork));
   if (pool.trouble() != ExprPool::Trouble::kNone) {
     return document_.Refuse(place, "", "it takes too much work to match this pattern with names");
@@ -417,18 +416,13 @@ Result<bool> JsonCompiler::Matches(const JsonValue* place, std::string_view patt
 
 Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
   ExprPool pool;
-  pool.Allow(std::min(kMatchWork, (kMaxWork - std::min(work_, kMaxWork)) / kPoolWork));
+  pool.Allow(std::min(kMatchWork, work_left() / kPoolWork));
   JsonCompiler other(pool, document_, JsonSpace());  // expressions belong to one pool
   std::vector<Expr> terms;
   for (const Merged* merged : {&a, &b}) {
     ASSIGN_OR_RETURN(const Expr content, other.StringContent(*merged));
     terms.push_back(content);
-    if (!merged->values) continue;
-    std::vector<Expr> texts;
-    for (const JsonValue* value : *merged->values) {
-      if (value->is_string()) texts.push_back(other.TextLiteral(*value->AsString()));
-    }
-    terms.push_back(pool.Or(std::move(texts)));
+    if (merged->values) terms.push_back(other.Texts(*merged->values));
   }
   const bool empty = pool.Seal(pool.And(terms)) == kNothing;
   RETURN_IF_ERROR(Spend(TrueSchema(), kStringWork + pool.work() * kPoolWork));
@@ -437,18 +431,13 @@ Result<bool> JsonCompiler::DisjointStrings(const Merged& a, const Merged& b) {
 
 // Looks for a member that one demands and the other has with other values, or must not have.
 Result<bool> JsonCompiler::DisjointObjects(const Merged& left, const Merged& right, int depth) {
-  const auto forbids = [](const Schemas& schemas) {
-    return std::any_of(schemas.begin(), schemas.end(), [](const JsonValue* schema) {
-      return schema->AsBool() == std::optional(false);
-    });
-  };
   for (const Merged* merged : {&left, &right}) {
     const Merged& other = merged == &left ? right : left;
     const std::set<std::string_view> demanded(other.required.begin(), other.required.end());
     RETURN_IF_ERROR(Spend(TrueSchema(), demanded.size() * kValueWork));
     for (const std::string& name : merged->required) {
       ASSIGN_OR_RETURN(const Schemas others, ForName(other, name));
-      if (forbids(others)) return true;
+      if (AnyIsFalse(others)) return true;
       if (!demanded.contains(name)) continue;
       ASSIGN_OR_RETURN(const Schemas own, ForName(*merged, name));
       ASSIGN_OR_RETURN(const bool disjoint, Disjoint(own, others, depth - 1));

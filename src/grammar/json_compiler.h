@@ -1,6 +1,7 @@
 // Turns schemas into expressions.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -34,6 +35,7 @@ class JsonCompiler {
   // compilation where it exceeds the bound.
   static constexpr uint64_t kMaxWork = 10'000'000;
   uint64_t work() const { return work_; }
+  uint64_t work_left() const { return kMaxWork - std::min(work_, kMaxWork); }
 
  private:
   // What an object's member may be called, and what its value must fit.
@@ -71,6 +73,8 @@ class JsonCompiler {
                                const std::vector<Member>& members, Expr extra);
   Expr Literal(const JsonValue& value);
   Expr TextLiteral(std::string_view text);
+  // The content of one of those values that are strings.
+  Expr Texts(const std::vector<const JsonValue*>& values);
   Expr MemberText(Expr name, Expr value);
   Expr Bracketed(char open, Expr content, char close);
   // Whether no value fits both. False also if that is not known.

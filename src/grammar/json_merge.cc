@@ -126,6 +126,12 @@ bool IsTrue(const JsonValue& value) {
   return value.AsBool().value_or(false) || (value.is_object() && value.size() == 0);
 }
 
+bool AnyIsFalse(const Schemas& schemas) {
+  return std::any_of(schemas.begin(), schemas.end(), [](const JsonValue* schema) {
+    return schema->AsBool() == std::optional(false);
+  });
+}
+
 std::vector<bool> Among(const std::vector<const JsonValue*>& values,
                         const std::vector<const JsonValue*>& others, uint64_t max_work,
                         uint64_t& work) {

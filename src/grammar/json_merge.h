@@ -109,6 +109,8 @@ inline constexpr std::string_view kTooMuchWork = "makes the schema too large; si
 
 // A schema that every value fits.
 bool IsTrue(const JsonValue& value);
+// Whether one of the schemas is false, so that no value fits all of them.
+bool AnyIsFalse(const Schemas& schemas);
 
 // The bit of a value's type.
 uint8_t TypeOf(const JsonValue& value);

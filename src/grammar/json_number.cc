@@ -81,12 +81,9 @@ Expr Whole(ExprPool& pool, uint32_t most = kMaxWhole) {
 }
 
 Expr Exponent(ExprPool& pool) {
-  ByteSet signs{}, e{};
-  for (const char c : {'+', '-'}) signs[0] |= uint64_t{1} << c;
-  for (const char c : {'e', 'E'}) e[1] |= uint64_t{1} << (c - 64);
   const Expr digit = Digits(pool, '0', '9');
   return pool.Concat(
-      {pool.Bytes(e), pool.Optional(pool.Bytes(signs)),
+      {pool.OneOf("eE"), pool.Optional(pool.OneOf("+-")),
        pool.Or({pool.Repeat(digit, 1, 2), pool.Concat({Digits(pool, '0', '2'), digit, digit})})});
 }
 

@@ -16,8 +16,6 @@ constexpr uint64_t kLookUpWork = 10;
 constexpr uint64_t kMemberWork = 80;  // to find a member's name among others
 constexpr size_t kMaxCounted = 128;   // members whose number is counted
 
-bool IsFalse(const JsonValue* schema) { return schema->AsBool() == std::optional(false); }
-
 }  // namespace
 
 Result<Schemas> JsonCompiler::ForName(const Merged& merged, const std::string& name) {
@@ -66,7 +64,7 @@ Result<std::vector<JsonCompiler::Member>> JsonCompiler::Members(const Merged& me
     if (out_of_work()) break;
     member.required = required.contains(member.name);
     ASSIGN_OR_RETURN(const Schemas schemas, ForName(merged, member.name));
-    if (std::any_of(schemas.begin(), schemas.end(), IsFalse)) continue;
+    if (AnyIsFalse(schemas)) continue;
     ASSIGN_OR_RETURN(const Expr value, Value(schemas));
     Expr name = TextLiteral(member.name);
     if (!merged.names.empty()) name = pool_.And({name, allowed_names});
@@ -87,13 +85,7 @@ Result<Expr> JsonCompiler::Names(const Merged& merged) {
     ASSIGN_OR_RETURN(const Expr content, StringContent(names));
     terms.push_back(content);
   }
-  if (names.values) {
-    std::vector<Expr> texts;
-    for (const JsonValue* value : *names.values) {
-      if (value->is_string()) texts.push_back(TextLiteral(*value->AsString()));
-    }
-    terms.push_back(pool_.Or(std::move(texts)));
-  }
+  if (names.values) terms.push_back(Texts(*names.values));
   return pool_.And(terms);
 }
 
@@ -138,7 +130,7 @@ Result<Expr> JsonCompiler::Extra(const Merged& merged, const std::vector<Member>
       }
       if (!named && object.additional != nullptr) schemas.push_back(object.additional);
     }
-    if (std::any_of(schemas.begin(), schemas.end(), IsFalse)) return {};
+    if (AnyIsFalse(schemas)) return {};
     ASSIGN_OR_RETURN(const Expr value, Value(schemas));
     std::vector<Expr> name = shared;
     for (size_t i = 0; i < patterns.size(); ++i) {

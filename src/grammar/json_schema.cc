@@ -31,9 +31,7 @@ Result<JsonSpace> MakeSpace(ExprPool& pool, const GrammarSpec& spec) {
       Result<Expr> pattern = RegexExpr(pool, spec.whitespace_pattern);
       if (!pattern.ok()) return pattern.status().WithContext("white space");
       // Anything else between the tokens of JSON would change their meaning.
-      ByteSet spaces{};
-      for (const char c : {' ', '\t', '\n', '\r'}) spaces[0] |= uint64_t{1} << c;
-      const Expr only = pool.And({*pattern, pool.Star(pool.Bytes(spaces))});
+      const Expr only = pool.And({*pattern, pool.Star(pool.OneOf(" \t\n\r"))});
       space = {only, only, only, only};
       break;
     }
