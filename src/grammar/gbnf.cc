@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "grammar/code_points.h"
+#include "grammar/scan.h"
 
 namespace tokamak::grammar {
 
@@ -17,7 +18,6 @@ namespace {
 
 constexpr size_t kMaxBytes = 256 << 10;
 constexpr int kMaxGroups = 100;  // one within the other
-constexpr uint32_t kMaxCount = 100000;
 
 bool IsNameChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -145,12 +145,12 @@ class Parser {
       item = pool_.Optional(item);
     } else if (Eat("{")) {
       SkipSpace(true);
-      const std::optional<uint32_t> min = Number();
+      const std::optional<uint32_t> min = ReadCount(text_, at_);
       std::optional<uint32_t> max = min;
       SkipSpace(true);
       if (Eat(",")) {
         SkipSpace(true);
-        max = Number();
+        max = ReadCount(text_, at_);
         SkipSpace(true);
       }
       if (!min || !Eat("}")) {
@@ -165,15 +165,6 @@ class Parser {
       return false;
     }
     return true;
-  }
-
-  std::optional<uint32_t> Number() {
-    const size_t start = at_;
-    uint32_t value = 0;
-    while (!AtEnd() && text_[at_] >= '0' && text_[at_] <= '9') {
-      value = std::min(value * 10 + static_cast<uint32_t>(text_[at_++] - '0'), kMaxCount + 1);
-    }
-    return at_ > start ? std::optional(value) : std::nullopt;
   }
 
   Expr Item(int depth) {
@@ -272,18 +263,10 @@ class Parser {
   }
 
   std::optional<uint32_t> Hex(size_t digits) {
-    uint64_t value = 0;
-    for (size_t i = 0; i < digits; ++i, ++at_) {
-      const size_t digit = AtEnd() ? std::string_view::npos
-                                   : std::string_view("0123456789abcdefABCDEF").find(text_[at_]);
-      if (digit == std::string_view::npos) {
-        Fail("an escape needs " + std::to_string(digits) + " hexadecimal digits");
-        return std::nullopt;
-      }
-      value = value * 16 + (digit < 16 ? digit : digit - 6);
-    }
-    if (value <= 0x10FFFF) return static_cast<uint32_t>(value);
-    Fail("an escape is beyond U+10FFFF");
+    const std::optional<uint32_t> value = ReadHex(text_, at_, digits);
+    if (value && *value <= 0x10FFFF) return value;
+    Fail(value ? "an escape is beyond U+10FFFF"
+               : "an escape needs " + std::to_string(digits) + " hexadecimal digits");
     return std::nullopt;
   }
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
-
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "grammar/scan.h"
 
 namespace tokamak::grammar {
 
@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr int kMaxGroups = 100;  // one within the other
-constexpr uint32_t kMaxCount = 100000;
 
 // What a part of a pattern matches, by whether it must start where the text does (first index) and
 // end where the text does (second index).
@@ -157,17 +156,9 @@ class Parser {
   bool Counts(uint32_t& min, uint32_t& max) {
     const size_t start = at_;
     if (!Eat("{")) return false;
-    const auto number = [&]() -> std::optional<uint32_t> {
-      const size_t first = at_;
-      uint32_t value = 0;
-      while (!AtEnd() && text_[at_] >= '0' && text_[at_] <= '9') {
-        value = std::min(value * 10 + static_cast<uint32_t>(text_[at_++] - '0'), kMaxCount + 1);
-      }
-      return at_ > first ? std::optional(value) : std::nullopt;
-    };
-    const auto from = number();
+    const auto from = ReadCount(text_, at_);
     auto to = from;
-    if (Eat(",")) to = number();
+    if (Eat(",")) to = ReadCount(text_, at_);
     if (!from || !Eat("}")) {
       Fail(start, "\"{\" must start a count such as {2,5}; write \\{ for the character");
       return false;
@@ -284,7 +275,6 @@ class Parser {
 
   bool Escape(CodePoints& set, bool in_class);
   bool Letter(char c, bool in_class, CodePoints& set);
-  std::optional<uint32_t> HexValue(size_t digits);
   std::optional<uint32_t> CodeUnit();
 
   ExprPool& pool_;
@@ -296,40 +286,22 @@ class Parser {
   Status status_;
 };
 
-std::optional<uint32_t> Parser::HexValue(size_t digits) {
-  if (text_.size() - at_ < digits) return std::nullopt;
-  uint32_t value = 0;
-  for (size_t i = 0; i < digits; ++i) {
-    const char c = text_[at_ + i];
-    const char lower = static_cast<char>(c | 0x20);
-    if (c >= '0' && c <= '9') {
-      value = value * 16 + static_cast<uint32_t>(c - '0');
-    } else if (lower >= 'a' && lower <= 'f') {
-      value = value * 16 + static_cast<uint32_t>(lower - 'a' + 10);
-    } else {
-      return std::nullopt;
-    }
-  }
-  at_ += digits;
-  return value;
-}
-
 // What follows \u: XXXX, a pair of surrogates, or {X...}.
 std::optional<uint32_t> Parser::CodeUnit() {
   if (Eat("{")) {
     const size_t end = text_.find('}', at_);
     if (end == std::string_view::npos || end == at_ || end - at_ > 6) return std::nullopt;
-    const auto value = HexValue(end - at_);
+    const auto value = ReadHex(text_, at_, end - at_);
     ++at_;
     return value && *value <= 0x10FFFF ? value : std::nullopt;
   }
-  const auto high = HexValue(4);
+  const auto high = ReadHex(text_, at_, 4);
   if (!high || *high < 0xD800 || *high > 0xDBFF || !text_.substr(at_).starts_with("\\u")) {
     return high;
   }
   const size_t start = at_;
   at_ += 2;
-  const auto low = HexValue(4);
+  const auto low = ReadHex(text_, at_, 4);
   if (!low || *low < 0xDC00 || *low > 0xDFFF) {
     at_ = start;
     return high;
@@ -395,7 +367,7 @@ bool Parser::Escape(CodePoints& set, bool in_class) {
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   const bool digit = c >= '0' && c <= '9';
   if (!letter && !digit) return one(static_cast<uint8_t>(c), "");
-  if (c == 'x') return one(HexValue(2), "\"\\x\" needs two hexadecimal digits");
+  if (c == 'x') return one(ReadHex(text_, at_, 2), "\"\\x\" needs two hexadecimal digits");
   if (c == 'u') return one(CodeUnit(), "\"\\u\" needs four hexadecimal digits or {...}");
   if (c == 'p' || c == 'P') {
     const size_t end = text_.find('}', at_);
