@@ -105,7 +105,6 @@ class ExprPool {
   const std::vector<uint8_t>& class_bytes() const { return class_bytes_; }
 
   const ExprNode& operator[](Expr expr) const { return nodes_[expr]; }
-  const ByteSet& set(const ExprNode& node) const { return sets_[node.a]; }
   const Expr* operands(const ExprNode& node) const { return &operands_[node.a]; }
   bool nullable(Expr expr) const { return nodes_[expr].nullable; }
 
@@ -119,7 +118,6 @@ class ExprPool {
   Trouble trouble() const { return trouble_; }
   void ClearTrouble() { trouble_ = Trouble::kNone; }
   size_t bytes() const;
-  size_t size() const { return nodes_.size(); }
 
  private:
   Expr Or(std::vector<Expr> terms, int depth);

@@ -353,7 +353,6 @@ Result<Expr> JsonCompiler::Array(const Schemas& schemas, const Merged& merged) {
     if (array.items != nullptr) rest.push_back(array.items);
   }
   if (prefix > 1000) return document_.Refuse(schemas[0], "prefixItems", "has too many schemas");
-  if (rest.empty()) rest.push_back(TrueSchema());
   if (AnyIsFalse(rest)) most = std::min<uint64_t>(most, prefix);
   if (most < merged.min_items) return kNothing;
   const auto at_least = [&](uint64_t items) {
@@ -363,15 +362,10 @@ Result<Expr> JsonCompiler::Array(const Schemas& schemas, const Merged& merged) {
   Expr tail = kEmpty, first = kNothing;
   if (most > prefix) {
     ASSIGN_OR_RETURN(const Expr element, Value(rest));
-    const auto left =
-        most == UINT32_MAX ? kNoLimit : static_cast<uint32_t>(most - std::max<uint64_t>(prefix, 1));
     const uint64_t before = std::max<uint64_t>(prefix, 1);
+    const auto left = most == UINT32_MAX ? kNoLimit : static_cast<uint32_t>(most - before);
     tail = pool_.Repeat(pool_.Concat(comma_, element), at_least(before), left);
     if (prefix == 0) first = pool_.Concat(element, tail);
-    if (prefix > 0 && most != UINT32_MAX) {
-      tail = pool_.Repeat(pool_.Concat(comma_, element), at_least(prefix),
-                          static_cast<uint32_t>(most - prefix));
-    }
   }
   for (size_t i = std::min<size_t>(prefix, most); i-- > 0;) {
     Schemas at;
