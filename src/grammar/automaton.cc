@@ -120,8 +120,7 @@ size_t Automaton::Walk(Expr state, const std::vector<Vocabulary::Impl::Node>& tr
   for (size_t i = 0; i < trie.size(); ++looked_at) {
     const Vocabulary::Impl::Node& node = trie[i];
     const Expr from = path_[node.depth - 1];
-    Expr next = pool_.KnownDerivative(from, classes[node.byte]);
-    if (next < 0) next = pool_.Derive(from, classes[node.byte]);
+    const Expr next = pool_.Derive(from, classes[node.byte]);
     if (next == kNothing) {
       i += node.size;
       continue;

@@ -371,9 +371,7 @@ size_t ExprPool::bytes() const {
                          table_.capacity() + rows_.capacity());
 }
 
-Expr ExprPool::Derive(Expr expr, uint8_t byte_class) {
-  const Expr known = KnownDerivative(expr, byte_class);
-  if (known >= 0) return known;
+Expr ExprPool::DeriveAndKeep(Expr expr, uint8_t byte_class) {
   const Expr result = DeriveNew(expr, byte_class);
   if (trouble_ != Trouble::kNone) return kNothing;  // not known then
   if (row_of_[expr] < 0) {

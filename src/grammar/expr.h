@@ -92,14 +92,13 @@ class ExprPool {
 
   // After Seal only. Derivatives that match nothing are kNothing, so every other expression can be
   // completed.
-  Expr Derive(Expr expr, uint8_t byte_class);
+  Expr Derive(Expr expr, uint8_t byte_class) {
+    const int32_t row = row_of_[expr];
+    const Expr known = row < 0 ? -1 : rows_[static_cast<size_t>(row) + byte_class];
+    return known < 0 ? DeriveAndKeep(expr, byte_class) : known;
+  }
   // The derivative by all bytes of a text, one after another.
   Expr Derive(Expr expr, std::string_view text);
-  // The known derivative, or -1.
-  Expr KnownDerivative(Expr expr, uint8_t byte_class) const {
-    const int32_t row = row_of_[expr];
-    return row < 0 ? -1 : rows_[static_cast<size_t>(row) + byte_class];
-  }
   const std::array<uint8_t, 256>& classes() const { return class_of_; }
   // One byte of each class.
   const std::vector<uint8_t>& class_bytes() const { return class_bytes_; }
@@ -132,6 +131,7 @@ class ExprPool {
   void FlattenInto(Op op, const std::vector<Expr>& terms, std::vector<Expr>& out);
   void MergeRepeats(std::vector<Expr>& terms);
   void FactorHeads(std::vector<Expr>& terms, int depth);
+  Expr DeriveAndKeep(Expr expr, uint8_t byte_class);
   Expr DeriveNew(Expr expr, uint8_t byte_class);
   Expr DeriveConcat(Expr expr, uint8_t byte_class);
   Expr DeriveAnd(Expr expr, uint8_t byte_class);
