@@ -186,20 +186,21 @@ void Grammar::Impl::GiveBack(std::unique_ptr<grammar::Automaton> automaton) {
   if (!automaton->reusable()) return;
   MutexLock lock(mutex_);
   idle_.push_back(std::move(automaton));
-  size_t bytes = 0;
-  for (const auto& idle : idle_) bytes += idle->bytes();
   while (idle_.size() > 1 &&
-         (idle_.size() > kMaxIdle || bytes > 2 * pool.bytes() + grammar::kMaxIdleBytes)) {
-    bytes -= idle_.front()->bytes();
+         (idle_.size() > kMaxIdle || IdleBytes() > 2 * pool.bytes() + grammar::kMaxIdleBytes)) {
     idle_.erase(idle_.begin());
   }
 }
 
-size_t Grammar::Impl::idle_bytes() {
-  MutexLock lock(mutex_);
+size_t Grammar::Impl::IdleBytes() const {
   size_t bytes = 0;
   for (const auto& idle : idle_) bytes += idle->bytes();
   return bytes;
+}
+
+size_t Grammar::Impl::idle_bytes() {
+  MutexLock lock(mutex_);
+  return IdleBytes();
 }
 
 struct Matcher::State {

@@ -74,6 +74,8 @@ class Grammar::Impl {
   size_t idle_bytes();
 
  private:
+  size_t IdleBytes() const REQUIRES(mutex_);
+
   Mutex mutex_;
   std::vector<std::unique_ptr<grammar::Automaton>> idle_ GUARDED_BY(mutex_);
 };

@@ -115,8 +115,7 @@ Status JsonCompiler::CheckExclusive(const Schemas& schemas, const JsonValue* lis
       if (disjoint) continue;
       return InvalidArgument(
           "{}: alternatives {} and {} may fit the same value, which is not supported. Use anyOf, "
-          "or "
-          "tell them apart by type or by a required member with const",
+          "or tell them apart by type or by a required member with const",
           document_.PathOf(list), k, i);
     }
   }
@@ -211,10 +210,7 @@ Result<Expr> JsonCompiler::Values(const Schemas& schemas, const Merged& merged) 
         !Within(*value, merged.numbers)) {
       continue;
     }
-    if ((type & (kArray | kObject)) != 0 &&
-        (merged.limits_containers() || !merged.required.empty() || merged.min_items > 0 ||
-         merged.max_items < UINT32_MAX || merged.min_properties > 0 ||
-         merged.max_properties < UINT32_MAX || merged.unique_items != nullptr)) {
+    if ((type & (kArray | kObject)) != 0 && merged.limits_containers()) {
       return document_.Refuse(schemas[0], "",
                               "arrays and objects in enum or const together with other keywords "
                               "for them are not supported");
@@ -268,14 +264,12 @@ Expr JsonCompiler::Literal(const JsonValue& value) {
     return pool_.Concat({quote_, TextLiteral(*text), quote_});
   }
   if (!value.is_array() && !value.is_object()) {
-    const std::string text = value.Dump();
+    std::string text = value.Dump();
     // A whole number may also have the fraction that Python writes for floats.
+    if (text.ends_with(".0")) text.resize(text.size() - 2);
     const bool whole = value.is_number() && text.find_first_of(".eE") == std::string::npos;
-    const bool point = value.is_number() && text.ends_with(".0");
-    if (whole) return pool_.Concat(pool_.Literal(text), pool_.Optional(pool_.Literal(".0")));
-    if (!point) return pool_.Literal(text);
-    return pool_.Concat(pool_.Literal(text.substr(0, text.size() - 2)),
-                        pool_.Optional(pool_.Literal(".0")));
+    const Expr literal = pool_.Literal(text);
+    return whole ? pool_.Concat(literal, pool_.Optional(pool_.Literal(".0"))) : literal;
   }
   const auto join = [&](const std::vector<Expr>& parts) {
     Expr content = kEmpty;

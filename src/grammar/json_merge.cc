@@ -19,23 +19,13 @@ constexpr uint64_t kSchemaWork = 200;
 constexpr uint64_t kNameWork = 10;  // to find or copy a name
 constexpr uint64_t kStepWork = 10;  // along references
 
-// Keywords that restrict values in ways that an automaton over the text does not follow. The first
-// ones ask for nothing if they are true or an empty object.
-constexpr ptrdiff_t kHarmlessIfTrue = 7;
-constexpr std::array<std::string_view, 14> kUnsupported = {"unevaluatedProperties",
-                                                           "unevaluatedItems",
-                                                           "dependentRequired",
-                                                           "dependentSchemas",
-                                                           "dependencies",
-                                                           "extends",
-                                                           "$vocabulary",
-                                                           "if",
-                                                           "contains",
-                                                           "minContains",
-                                                           "$dynamicRef",
-                                                           "$recursiveRef",
-                                                           "disallow",
-                                                           "divisibleBy"};
+// Keywords that restrict values in ways that an automaton over the text does not follow.
+constexpr std::array<std::string_view, 7> kUnsupported = {
+    "if", "contains", "minContains", "$dynamicRef", "$recursiveRef", "disallow", "divisibleBy"};
+// The same, but these ask for nothing if they are true or an empty object.
+constexpr std::array<std::string_view, 7> kUnsupportedUnlessTrue = {
+    "unevaluatedProperties", "unevaluatedItems", "dependentRequired", "dependentSchemas",
+    "dependencies",          "extends",          "$vocabulary"};
 
 // Keywords whose values are no schemas, but may look like them.
 constexpr std::array<std::string_view, 4> kData = {"enum", "const", "default", "examples"};
@@ -81,29 +71,26 @@ std::string DecodePointer(std::string_view token) {
   return result;
 }
 
-// Calls f with every member or element, and the path step to it.
-template <typename F>
-void ForEachChild(const JsonValue& value, F&& f) {
-  if (const JsonValue::Object* members = value.AsObject()) {
-    for (const auto& [name, member] : *members) f("." + name, member);
-  } else if (const JsonValue::Array* elements = value.AsArray()) {
-    for (size_t i = 0; i < elements->size(); ++i) {
-      f("[" + std::to_string(i) + "]", (*elements)[i]);
-    }
-  }
-}
-
+// Appends the steps that lead from a value to `place`. Returns false if it is not within the value.
 bool FindPath(const JsonValue& from, const JsonValue* place, std::string& path) {
   if (&from == place) return true;
-  bool found = false;
-  ForEachChild(from, [&](const std::string& step, const JsonValue& child) {
-    if (found) return;
-    const size_t size = path.size();
+  const size_t size = path.size();
+  const auto found = [&](const std::string& step, const JsonValue& child) {
     path += step;
-    found = FindPath(child, place, path);
-    if (!found) path.resize(size);
-  });
-  return found;
+    if (FindPath(child, place, path)) return true;
+    path.resize(size);
+    return false;
+  };
+  if (const JsonValue::Object* members = from.AsObject()) {
+    for (const auto& [name, member] : *members) {
+      if (found("." + name, member)) return true;
+    }
+  } else if (const JsonValue::Array* elements = from.AsArray()) {
+    for (size_t i = 0; i < elements->size(); ++i) {
+      if (found("[" + std::to_string(i) + "]", (*elements)[i])) return true;
+    }
+  }
+  return false;
 }
 
 // Bounds the work of comparing the value with another one.
@@ -502,9 +489,8 @@ Status SchemaDocument::AddKeyword(const JsonValue* schema, const std::string& ke
     if (!IsTrue(value)) merged.names.push_back(&value);
   } else if (keyword == "uniqueItems") {
     if (value.AsBool().value_or(false)) merged.unique_items = schema;
-  } else if (const auto* found = std::find(kUnsupported.begin(), kUnsupported.end(), keyword);
-             found != kUnsupported.end() &&
-             (found - kUnsupported.begin() >= kHarmlessIfTrue || !IsTrue(value))) {
+  } else if (Contains(kUnsupported, keyword) ||
+             (Contains(kUnsupportedUnlessTrue, keyword) && !IsTrue(value))) {
     return Refuse(schema, keyword, "is not supported");
   }
   return {};

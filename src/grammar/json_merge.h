@@ -65,7 +65,11 @@ struct Merged {
     return min_length > 0 || max_length < UINT32_MAX || !patterns.empty() || !formats.empty() ||
            !forbidden.empty();
   }
-  bool limits_containers() const { return !objects.empty() || !arrays.empty() || !names.empty(); }
+  bool limits_containers() const {
+    return !objects.empty() || !arrays.empty() || !names.empty() || !required.empty() ||
+           min_items > 0 || max_items < UINT32_MAX || min_properties > 0 ||
+           max_properties < UINT32_MAX || unique_items != nullptr;
+  }
 };
 
 // The document and its references.

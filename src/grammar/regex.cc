@@ -311,34 +311,29 @@ std::optional<uint32_t> Parser::CodeUnit() {
 
 // Escapes by letters that stand for a set. Returns false if `c` is not one of them.
 bool Parser::Letter(char c, bool in_class, CodePoints& set) {
-  const CodePoints& space = options_.ecma ? kEcmaSpace : kSpace;
   switch (c) {
     case 'd':
-      set = kDigits;
-      return true;
     case 'D':
-      set = kDigits.Complement();
-      return true;
-    case 'w':
-      set = kWord;
-      return true;
-    case 'W':
-      set = kWord.Complement();
-      return true;
-    case 's':
-      set = space;
-      return true;
-    case 'S':
-      set = space.Complement();
-      return true;
-    default:
+      set = kDigits;
       break;
+    case 'w':
+    case 'W':
+      set = kWord;
+      break;
+    case 's':
+    case 'S':
+      set = options_.ecma ? kEcmaSpace : kSpace;
+      break;
+    default: {
+      static constexpr std::string_view kLetters = "nrtfvb", kCodes = "\n\r\t\f\v\b";
+      const size_t index = kLetters.find(c);
+      if (index == std::string_view::npos || (c == 'b' && !in_class)) return false;
+      const uint32_t code = static_cast<unsigned char>(kCodes[index]);
+      set = {{code, code}};
+    }
   }
-  static constexpr std::string_view kLetters = "nrtfvb", kCodes = "\n\r\t\f\v\b";
-  const size_t index = kLetters.find(c);
-  if (index == std::string_view::npos || (c == 'b' && !in_class)) return false;
-  const uint32_t code = static_cast<unsigned char>(kCodes[index]);
-  set = {{code, code}};
+  const bool negated = c <= 'Z';
+  if (negated) set = set.Complement();
   return true;
 }
 
