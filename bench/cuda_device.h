@@ -21,6 +21,7 @@
 namespace tokamak::cuda {
 
 inline constexpr int kRepeats = 9;
+inline constexpr int64_t kBeyondL2 = 256 << 20;  // bytes that a case reads at least
 
 [[noreturn]] inline void Die(const std::string& message) {
   std::fprintf(stderr, "cuda_kernels_bench: %s\n", message.c_str());

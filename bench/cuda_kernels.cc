@@ -17,8 +17,6 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <numeric>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +27,7 @@
 #include "cuda_elementwise.h"
 #include "cuda_experts.h"
 #include "cuda_latent.h"
+#include "cuda_paged_cache.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/calls.h"
 #include "ops/cuda/gemm.h"
@@ -41,8 +40,6 @@
 
 namespace tokamak::cuda {
 namespace {
-
-constexpr int64_t kBeyondL2 = 256 << 20;  // bytes that a case reads at least
 
 struct ProductShape {
   const char* model;
@@ -197,31 +194,17 @@ std::vector<AttentionCase> AttentionCases(bool small) {
 // Sequences of one length in a cache of several layers, whose blocks are scattered.
 class AttentionBench {
  public:
-  AttentionBench(Device& device, const AttentionCase& c) : device_(device), case_(c) {
-    const int64_t seq_blocks = CeilDiv(c.context, kBlockSize);
-    const int64_t part = int64_t{kKvHeads} * kBlockSize * kHeadDim * 2;  // keys of a block
-    const int64_t num_blocks = seq_blocks * c.batch;
-    num_layers_ = device.small() ? 2
-                                 : static_cast<int>(std::clamp<int64_t>(
-                                       CeilDiv(kBeyondL2, num_blocks * part * 2), 2, 64));
-    cache_ = device.Allocate(num_blocks * num_layers_ * part * 2);
-    device.FillRandom(cache_, 7, 1);
-    view_ = {.base = cache_.data(),
-             .block_stride = num_layers_ * part * 2,
-             .k_offset = 0,
-             .v_offset = part,
-             .dtype = DType::kBF16,
-             .block_size = kBlockSize,
-             .num_kv_heads = kKvHeads,
-             .head_dim = kHeadDim};
-    std::mt19937 random(1);
-    std::vector<int32_t> blocks(static_cast<size_t>(num_blocks));
-    std::iota(blocks.begin(), blocks.end(), 0);
-    std::shuffle(blocks.begin(), blocks.end(), random);
-    tables_ = device.Upload(blocks);
-    std::vector<int32_t> rows(static_cast<size_t>(c.batch));
-    std::iota(rows.begin(), rows.end(), 0);
-    table_rows_ = device.Upload(rows);
+  AttentionBench(Device& device, const AttentionCase& c)
+      : device_(device),
+        case_(c),
+        cache_(device,
+               {.k_offset = 0,
+                .v_offset = kKeyBytes,
+                .dtype = DType::kBF16,
+                .block_size = kBlockSize,
+                .num_kv_heads = kKvHeads,
+                .head_dim = kHeadDim},
+               2 * kKeyBytes, c.batch, c.context) {
     q_ = device.Allocate(out_elements() * 2);
     device.FillRandom(q_, 3, 1);
     expected_ = device.Allocate(out_elements() * 4);
@@ -240,6 +223,8 @@ class AttentionBench {
   }
 
  private:
+  static constexpr int64_t kKeyBytes = int64_t{kKvHeads} * kBlockSize * kHeadDim * 2;  // of a block
+
   int64_t num_tokens() const { return int64_t{case_.batch} * case_.num_queries; }
   int64_t out_elements() const { return num_tokens() * case_.num_heads * kHeadDim; }
   double Flops() const {
@@ -276,32 +261,21 @@ class AttentionBench {
   }
 
   void MakePlan(const AttentionCtas& num_ctas) {
-    const int64_t seq_blocks = CeilDiv(case_.context, kBlockSize);
-    plan_ = Take(CudaAttentionPlan::Make({.num_heads = case_.num_heads,
-                                          .num_kv_heads = kKvHeads,
-                                          .head_dim = kHeadDim,
-                                          .block_size = kBlockSize,
-                                          .kv_dtype = DType::kBF16,
-                                          .max_seqs = case_.batch,
-                                          .max_tokens = static_cast<int32_t>(num_tokens()),
-                                          .max_blocks_per_seq = static_cast<int32_t>(seq_blocks)},
-                                         num_ctas, device_.guard(), device_.pinned()));
-    std::vector<int32_t> query_start_loc, seq_lens;
-    for (int s = 0; s <= case_.batch; ++s) query_start_loc.push_back(s * case_.num_queries);
-    seq_lens.assign(static_cast<size_t>(case_.batch), case_.context);
-    plan_->Fill(
-        {.query_start_loc = query_start_loc,
-         .seq_lens = seq_lens,
-         .device_query_start_loc = {},
-         .device_seq_lens = {},
-         .table_rows = Tensor(table_rows_.data(), DType::kI32, {case_.batch}),
-         .block_tables = Tensor(tables_.data(), DType::kI32, {int64_t{case_.batch}, seq_blocks})},
-        device_.stream());
-    device_.Synchronize();
+    plan_ = Take(
+        CudaAttentionPlan::Make({.num_heads = case_.num_heads,
+                                 .num_kv_heads = kKvHeads,
+                                 .head_dim = kHeadDim,
+                                 .block_size = kBlockSize,
+                                 .kv_dtype = DType::kBF16,
+                                 .max_seqs = case_.batch,
+                                 .max_tokens = static_cast<int32_t>(num_tokens()),
+                                 .max_blocks_per_seq = static_cast<int32_t>(cache_.seq_blocks())},
+                                num_ctas, device_.guard(), device_.pinned()));
+    cache_.Fill(*plan_, case_.num_queries);
   }
 
   void Launch(int layer, Kernel kernel, const Buffer& out, bool bf16) {
-    AttentionArgs args = {};
+    AttentionArgs args = cache_.Args(*plan_, layer);
     args.q = q_.data();
     args.q_bf16 = true;
     args.out = out.data();
@@ -309,15 +283,6 @@ class AttentionBench {
     args.q_stride = args.out_stride = int64_t{case_.num_heads} * kHeadDim;
     args.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
     args.group = case_.num_heads / kKvHeads;
-    args.cache = view_;
-    args.cache.k_offset += layer * (view_.block_stride / num_layers_);
-    args.cache.v_offset += layer * (view_.block_stride / num_layers_);
-    args.plan = plan_->device();
-    args.table_rows = reinterpret_cast<const int32_t*>(table_rows_.data());
-    args.block_tables = reinterpret_cast<const int32_t*>(tables_.data());
-    args.table_stride = CeilDiv(case_.context, kBlockSize);
-    args.partials = plan_->partials();
-    args.counters = plan_->counters();
     const auto launch = kernel == Kernel::kPlain ? &LaunchAttention
                         : kernel == Kernel::kMma ? &LaunchMmaAttention
                                                  : &LaunchWideAttention;
@@ -325,7 +290,8 @@ class AttentionBench {
     CUDA_RUN(device_.guard(), launch(args, ctas, device_.handle()));
   }
   Timing Time(Kernel kernel) {
-    return device_.Time(num_layers_, [&](int i) { Launch(i, kernel, actual_, /*bf16=*/true); });
+    return device_.Time(cache_.num_layers(),
+                        [&](int i) { Launch(i, kernel, actual_, /*bf16=*/true); });
   }
 
   // How the outputs of two kernels differ.
@@ -355,9 +321,8 @@ class AttentionBench {
 
   Device& device_;
   const AttentionCase case_;
-  int num_layers_ = 0;
-  KvLayerView view_;
-  Buffer cache_, tables_, table_rows_, q_, expected_, actual_;
+  PagedCache cache_;
+  Buffer q_, expected_, actual_;
   std::unique_ptr<CudaAttentionPlan> plan_;
 };
 

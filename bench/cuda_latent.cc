@@ -1,11 +1,9 @@
 #include "cuda_latent.h"
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
+#include <memory>
 
-#include "base/ceil_div.h"
+#include "cuda_paged_cache.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/latent_attention.h"
 
@@ -16,7 +14,6 @@ constexpr int kEntryDim = 576;
 constexpr int kLatentDim = 512;
 constexpr int kHeadDim = 128;  // of a key without its rotated part, and of a value
 constexpr int kBlockSize = 16;
-constexpr int64_t kBeyondL2 = 256 << 20;  // bytes that a case reads at least
 
 // Decoding: one query per sequence.
 struct LatentCase {
@@ -25,58 +22,45 @@ struct LatentCase {
 
 class LatentBench {
  public:
-  LatentBench(Device& device, const LatentCase& c) : device_(device), case_(c) {
-    const int64_t part = int64_t{kBlockSize} * kEntryDim * 2;  // latents of a block
-    const int64_t num_blocks = seq_blocks() * c.batch;
-    num_layers_ =
-        device.small()
-            ? 2
-            : static_cast<int>(std::clamp<int64_t>(CeilDiv(kBeyondL2, num_blocks * part), 2, 64));
-    cache_ = device.Allocate(num_blocks * num_layers_ * part);
-    device.FillRandom(cache_, 7, 1);
-    view_ = {.base = cache_.data(),
-             .block_stride = num_layers_ * part,
-             .k_offset = 0,
-             .v_offset = (kEntryDim - kLatentDim) * 2,
-             .dtype = DType::kBF16,
-             .block_size = kBlockSize,
-             .num_kv_heads = 1,
-             .head_dim = kEntryDim,
-             .value_dim = kLatentDim,
-             .values_in_keys = true};
-    std::mt19937 random(1);
-    std::vector<int32_t> blocks(static_cast<size_t>(num_blocks));
-    std::iota(blocks.begin(), blocks.end(), 0);
-    std::shuffle(blocks.begin(), blocks.end(), random);
-    tables_ = device.Upload(blocks);
-    std::vector<int32_t> rows(static_cast<size_t>(c.batch));
-    std::iota(rows.begin(), rows.end(), 0);
-    table_rows_ = device.Upload(rows);
+  LatentBench(Device& device, const LatentCase& c)
+      : device_(device),
+        case_(c),
+        cache_(device,
+               {.k_offset = 0,
+                .v_offset = (kEntryDim - kLatentDim) * 2,
+                .dtype = DType::kBF16,
+                .block_size = kBlockSize,
+                .num_kv_heads = 1,
+                .head_dim = kEntryDim,
+                .value_dim = kLatentDim,
+                .values_in_keys = true},
+               int64_t{kBlockSize} * kEntryDim * 2, c.batch, c.context) {
     q_ = device.Allocate(num_rows() * kEntryDim * 2);
     device.FillRandom(q_, 3, 1);
     out_ = device.Allocate(num_rows() * kEntryDim * 2);
     weights_ = device.Allocate(kWeightLayers * weight_bytes());
     device.FillRandom(weights_, 5, 1);
-    plan_ = Take(CudaAttentionPlan::Make({.num_heads = c.num_heads,
-                                          .num_kv_heads = 1,
-                                          .head_dim = kEntryDim,
-                                          .block_size = kBlockSize,
-                                          .kv_dtype = DType::kBF16,
-                                          .max_seqs = c.batch,
-                                          .max_tokens = c.batch,
-                                          .max_blocks_per_seq = static_cast<int32_t>(seq_blocks()),
-                                          .value_dim = kLatentDim,
-                                          .values_in_keys = true},
-                                         {.narrow = device.num_sms()}, device.guard(),
-                                         device.pinned()));
-    Fill();
+    plan_ = Take(
+        CudaAttentionPlan::Make({.num_heads = c.num_heads,
+                                 .num_kv_heads = 1,
+                                 .head_dim = kEntryDim,
+                                 .block_size = kBlockSize,
+                                 .kv_dtype = DType::kBF16,
+                                 .max_seqs = c.batch,
+                                 .max_tokens = c.batch,
+                                 .max_blocks_per_seq = static_cast<int32_t>(cache_.seq_blocks()),
+                                 .value_dim = kLatentDim,
+                                 .values_in_keys = true},
+                                {.narrow = device.num_sms()}, device.guard(), device.pinned()));
+    cache_.Fill(*plan_, 1);
   }
 
   void Run() {
     const double bytes = 2.0 * case_.batch * case_.context * kEntryDim;
     const double flops =
         2.0 * case_.batch * case_.num_heads * case_.context * (kEntryDim + kLatentDim);
-    Print("latent_attention", device_.Time(num_layers_, [&](int i) { Attend(i); }), bytes, flops);
+    Print("latent_attention", device_.Time(cache_.num_layers(), [&](int i) { Attend(i); }), bytes,
+          flops);
     const double product = 2.0 * case_.batch * static_cast<double>(weight_bytes() / 2);
     Print("w_uk", device_.Time(kWeightLayers, [&](int i) { Multiply(i, /*queries=*/true); }),
           static_cast<double>(weight_bytes()), product);
@@ -87,27 +71,11 @@ class LatentBench {
  private:
   static constexpr int kWeightLayers = 4;
 
-  int64_t seq_blocks() const { return CeilDiv(case_.context, kBlockSize); }
   int64_t num_rows() const { return int64_t{case_.batch} * case_.num_heads; }
   int64_t weight_bytes() const { return int64_t{case_.num_heads} * kLatentDim * kHeadDim * 2; }
 
-  void Fill() {
-    std::vector<int32_t> query_start_loc(static_cast<size_t>(case_.batch) + 1);
-    std::iota(query_start_loc.begin(), query_start_loc.end(), 0);
-    const std::vector<int32_t> seq_lens(static_cast<size_t>(case_.batch), case_.context);
-    plan_->Fill(
-        {.query_start_loc = query_start_loc,
-         .seq_lens = seq_lens,
-         .device_query_start_loc = {},
-         .device_seq_lens = {},
-         .table_rows = Tensor(table_rows_.data(), DType::kI32, {case_.batch}),
-         .block_tables = Tensor(tables_.data(), DType::kI32, {int64_t{case_.batch}, seq_blocks()})},
-        device_.stream());
-    device_.Synchronize();
-  }
-
   void Attend(int layer) {
-    AttentionArgs args = {};
+    AttentionArgs args = cache_.Args(*plan_, layer);
     args.q = q_.data();
     args.q_bf16 = true;
     args.out = out_.data();
@@ -116,15 +84,6 @@ class LatentBench {
     args.out_stride = int64_t{case_.num_heads} * kLatentDim;
     args.scale = 1 / std::sqrt(static_cast<float>(kEntryDim));
     args.group = case_.num_heads;
-    args.cache = view_;
-    args.cache.k_offset += layer * (view_.block_stride / num_layers_);
-    args.cache.v_offset += layer * (view_.block_stride / num_layers_);
-    args.plan = plan_->device();
-    args.table_rows = reinterpret_cast<const int32_t*>(table_rows_.data());
-    args.block_tables = reinterpret_cast<const int32_t*>(tables_.data());
-    args.table_stride = seq_blocks();
-    args.partials = plan_->partials();
-    args.counters = plan_->counters();
     CUDA_RUN(device_.guard(), LaunchLatentAttention(args, plan_->ctas(), device_.handle()));
   }
 
@@ -163,9 +122,8 @@ class LatentBench {
 
   Device& device_;
   const LatentCase case_;
-  int num_layers_ = 0;
-  KvLayerView view_;
-  Buffer cache_, tables_, table_rows_, q_, out_, weights_;
+  PagedCache cache_;
+  Buffer q_, out_, weights_;
   std::unique_ptr<CudaAttentionPlan> plan_;
 };
 
