@@ -125,6 +125,19 @@ struct Outputs {
   std::vector<uint32_t> out, lse;  // bits
 };
 
+// Expects that the outputs of queries from `query` on are NaN, and those before as expected.
+// `cols`: elements of a query's output.
+inline void ExpectNanFrom(size_t query, const Outputs& actual, const Outputs& expected,
+                          size_t cols) {
+  for (size_t i = 0; i < actual.out.size(); ++i) {
+    if (i / cols < query) {
+      EXPECT_EQ(actual.out[i], expected.out[i]) << i;
+    } else {
+      EXPECT_TRUE(std::isnan(std::bit_cast<float>(actual.out[i]))) << i;
+    }
+  }
+}
+
 inline std::vector<AttentionUnit> CutUnits(const Problem& p, const Cut& cut, int* num_partials) {
   std::vector<AttentionUnit> units;
   for (size_t s = 0; s < p.sequences.size(); ++s) {

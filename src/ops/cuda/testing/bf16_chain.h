@@ -2,6 +2,8 @@
 // 16 columns, ascending, from zero.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -46,6 +48,18 @@ inline std::vector<float> ChainOfProducts(const uint16_t* x, int64_t num_tokens,
         sums.data());
   }
   return sums;
+}
+
+// Expects that one row of `actual`, of `cols` elements, is NaN, and the others as expected.
+inline void ExpectNanInRow(size_t row, const std::vector<float>& actual,
+                           const std::vector<float>& expected, int64_t cols) {
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (i / static_cast<size_t>(cols) == row) {
+      EXPECT_TRUE(actual[i] != actual[i]);
+    } else {
+      EXPECT_EQ(actual[i], expected[i]) << i;
+    }
+  }
 }
 
 inline std::vector<uint32_t> Bits(const std::vector<float>& values) {
