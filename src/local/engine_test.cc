@@ -17,28 +17,12 @@
 #include "base/file.h"
 #include "base/mutex.h"
 #include "local/replay_file.h"
+#include "local/testing/load_engine.h"
 
 namespace tokamak {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr char kModel[] = TOKAMAK_SOURCE_DIR "/tests/golden/llama_tied.gguf";
-
-EngineOptions Options() {
-  return {.model = kModel,
-          .device = "cpu",
-          .threads = 2,
-          .max_seqs = 4,
-          .max_batch_tokens = 32,
-          .num_blocks = 64};
-}
-
-std::unique_ptr<Engine> Load(const EngineOptions& options = Options()) {
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
-  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-  return engine.ok() ? *std::move(engine) : nullptr;
-}
 
 Request Ids(std::vector<int32_t> ids, int32_t max_tokens) {
   Request request;
@@ -67,7 +51,7 @@ TEST(Engine, DescribesTheLoadedModel) {
 TEST(Engine, LoadErrorsNameTheCause) {
   const auto fails = [](const std::function<void(EngineOptions&)>& spoil, StatusCode code,
                         const std::string& words) {
-    EngineOptions options = Options();
+    EngineOptions options = TinyOptions();
     spoil(options);
     const auto engine = Engine::Load(options);
     ASSERT_FALSE(engine.ok()) << words;
@@ -101,7 +85,7 @@ TEST(Engine, LoadErrorsNameTheCause) {
 }
 
 TEST(Engine, RefusesAMissingGpu) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.device = "cuda:9999";
   const auto engine = Engine::Load(options);
   ASSERT_FALSE(engine.ok());
@@ -116,7 +100,7 @@ TEST(Engine, ModelLargerThanMemoryIsRefusedBeforeItIsMade) {
     "num_attention_heads": 512, "num_key_value_heads": 64, "max_position_embeddings": 4096,
     "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
     "tie_word_embeddings": false})";
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.model = "dummy:" + config;
   const auto engine = Engine::Load(options);
   ASSERT_FALSE(engine.ok());
@@ -156,7 +140,7 @@ TEST(Engine, SubmitNamesTheInvalidField) {
 }
 
 TEST(Engine, RefusesRequestsLargerThanTheCache) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.num_blocks = 4;  // 16 positions each
   const auto engine = Load(options);
   const auto id = engine->Submit(Ids(std::vector<int32_t>(60, 1), 10), {});
@@ -167,7 +151,7 @@ TEST(Engine, RefusesRequestsLargerThanTheCache) {
 }
 
 TEST(Engine, WithoutALimitAnAnswerMayFillTheCache) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.num_blocks = 4;  // 16 positions each
   const auto engine = Load(options);
   Request request = Ids({1, 2, 3}, 0);
@@ -186,7 +170,7 @@ TEST(Engine, AnswersDoNotDependOnOtherRequests) {
   request.sampling.n = 3;
   request.sampling.logprobs = 2;
   const auto alone = Load()->Generate(request).value();
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.max_batch_tokens = 5;
   options.threads = 1;
   options.num_blocks = 12;  // forces preemption
@@ -265,7 +249,7 @@ TEST(Engine, StopStringsEndTheTextBeforeThem) {
 }
 
 TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.num_blocks = 20;
   const auto engine = Load(options);
   Mutex mutex;
@@ -303,7 +287,7 @@ TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {
 }
 
 TEST(Engine, CountsThePositionsOfEachExpert) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.model = TOKAMAK_SOURCE_DIR "/tests/golden/qwen3_moe_odd.gguf";
   const auto engine = Load(options);
   ASSERT_TRUE(engine->Generate(Ids(std::vector<int32_t>(40, 5), 8)).ok());
@@ -400,7 +384,7 @@ TEST(Engine, GivesSnapshotsAtMostTenTimesASecond) {
 }
 
 TEST(Engine, RefusesRequestsBeyondItsQueue) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.max_seqs = 1;
   options.max_queue = 2;
   const auto engine = Load(options);
@@ -418,7 +402,7 @@ TEST(Engine, RefusesRequestsBeyondItsQueue) {
 }
 
 TEST(Engine, AClientThatFillsTheQueueDoesNotBlockOthers) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.max_seqs = 1;
   options.max_queue = 5;
   const auto engine = Load(options);
@@ -446,16 +430,16 @@ TEST(Engine, AClientThatFillsTheQueueDoesNotBlockOthers) {
 TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {
   const std::string plain = Load()->system_fingerprint();
   EXPECT_EQ(plain.size(), 19u);
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.threads = 1;  // answers do not depend on it
   options.max_seqs = 2;
   EXPECT_EQ(Load(options)->system_fingerprint(), plain);
   options.isa = "baseline";
   EXPECT_NE(Load(options)->system_fingerprint(), plain);
-  options = Options();
+  options = TinyOptions();
   options.kv_cache_dtype = "bf16";
   EXPECT_NE(Load(options)->system_fingerprint(), plain);
-  options = Options();
+  options = TinyOptions();
   options.model = TOKAMAK_SOURCE_DIR "/tests/golden/llama_odd.gguf";
   const std::string odd = Load(options)->system_fingerprint();
   EXPECT_NE(odd, plain);
@@ -469,7 +453,7 @@ TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {
 
 TEST(Engine, RecordsARunThatReplaysWithAnyNumberOfThreads) {
   const std::string path = ::testing::TempDir() + "/engine_test.rec";
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.num_blocks = 12;
   options.record_path = path;
   {

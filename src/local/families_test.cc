@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "local/testing/load_engine.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -27,12 +28,6 @@ std::vector<std::string> Generators() {
   }
   std::sort(models.begin(), models.end());
   return models;
-}
-
-std::unique_ptr<Engine> Load(const EngineOptions& options) {
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
-  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-  return engine.ok() ? *std::move(engine) : nullptr;
 }
 
 // Seven prompts: longer and longer prefixes of one text, each followed by tokens of its own.

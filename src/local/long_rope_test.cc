@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "local/testing/load_engine.h"
 #include "models/testing/golden.h"
 #include "tokamak/engine.h"
 
@@ -25,12 +26,6 @@ EngineOptions Options() {
           .max_batch_tokens = 32,
           .block_size = kBlockSize,
           .num_blocks = 400};
-}
-
-std::unique_ptr<Engine> Load(const EngineOptions& options) {
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
-  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-  return engine.ok() ? *std::move(engine) : nullptr;
 }
 
 struct Response {

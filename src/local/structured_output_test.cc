@@ -12,6 +12,7 @@
 
 #include "base/mutex.h"
 #include "local/replay_file.h"
+#include "local/testing/load_engine.h"
 #include "tokamak/engine.h"
 #include "tokenizer/testing/tiny_vocabs.h"
 
@@ -21,23 +22,7 @@ namespace {
 using Kind = StructuredOutput::Kind;
 using ::testing::HasSubstr;
 
-constexpr char kModel[] = TOKAMAK_SOURCE_DIR "/tests/golden/llama_tied.gguf";
 constexpr char kPattern[] = "[a-z]{3,8}(-[0-9]{2}){1,3}";
-
-EngineOptions Options() {
-  return {.model = kModel,
-          .device = "cpu",
-          .threads = 2,
-          .max_seqs = 4,
-          .max_batch_tokens = 32,
-          .num_blocks = 64};
-}
-
-std::unique_ptr<Engine> Load(const EngineOptions& options = Options()) {
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
-  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-  return engine.ok() ? *std::move(engine) : nullptr;
-}
 
 Request Make(StructuredOutput output, uint64_t seed = 1) {
   Request request;
@@ -66,8 +51,7 @@ TEST(StructuredOutput, AnswersMatchTheRegularExpression) {
     request.sampling.ignore_eos = true;
     request.sampling.min_tokens = 50;
     const OutputChunk answer = Generate(*engine, std::move(request));
-    EXPECT_TRUE(std::regex_match(answer.text, std::regex("[a-z]{3,8}(-[0-9]{2}){1,3}")))
-        << answer.text;
+    EXPECT_TRUE(std::regex_match(answer.text, std::regex(kPattern))) << answer.text;
     EXPECT_EQ(answer.finish_reason, FinishReason::kStop) << answer.error.ToString();
     texts.insert(answer.text);
   }
@@ -112,7 +96,7 @@ TEST(StructuredOutput, AnswersDoNotDependOnOtherRequestsOrOverlap) {
   request.sampling.n = 3;
   request.sampling.max_tokens = 40;
   request.sampling.logprobs = 2;
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.block_size = 4;
   const auto alone = Load(options)->Generate(request).value();
   options.max_batch_tokens = 5;
@@ -165,7 +149,7 @@ TEST(StructuredOutput, WhatIsWrongIsRefusedBeforeItRuns) {
 }
 
 TEST(StructuredOutput, ARecordRepeatsTheRun) {
-  EngineOptions options = Options();
+  EngineOptions options = TinyOptions();
   options.record_path = ::testing::TempDir() + "structured" + std::to_string(::getpid());
   {
     const auto engine = Load(options);
