@@ -22,11 +22,7 @@ class TokenizerTextDecoder final : public TextDecoder {
 
   bool Append(TokenId token, bool may_stop, std::string* text) override {
     const std::string piece = detokenizer_.Append(token);
-    if (!stop_) {
-      text->append(piece);
-      return false;
-    }
-    if (!may_stop) {
+    if (!stop_ || !may_stop) {
       Release(text);
       text->append(piece);
       return false;
@@ -44,7 +40,7 @@ class TokenizerTextDecoder final : public TextDecoder {
 
   void Flush(std::string* text) override {
     const std::string piece = detokenizer_.Flush();
-    if (stop_) Release(text);
+    Release(text);
     text->append(piece);
   }
 
@@ -53,6 +49,7 @@ class TokenizerTextDecoder final : public TextDecoder {
  private:
   // Appends what may have been the start of a stop string.
   void Release(std::string* text) {
+    if (!stop_) return;
     text->append(stop_->Flush());
     shown_ = decoded_;
     held_.clear();
