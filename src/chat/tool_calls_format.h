@@ -111,8 +111,8 @@ bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format);
 Result<StructuredOutput> ForceCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel);
-// What a structured output must leave free before the answer to this prompt: nothing if the model
-// does not reason, or if the template has ended the reasoning already.
+// Returns the reasoning that a structured output must leave free before the answer to this prompt.
+// Absent if the model does not reason, or if the template has ended the reasoning already.
 std::optional<StructuredOutput::Reasoning> FreeReasoning(std::string_view prompt,
                                                          const ReasoningFormat* format);
 

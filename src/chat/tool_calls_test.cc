@@ -405,7 +405,7 @@ TEST(ToolCalls, ParsesTheCallsThatTemplatesRender) {
   EXPECT_EQ(read["openai"], 1);
 }
 
-// What a request forces the model to write must be what the parser reads.
+// The parser must read the calls that a request forces the model to write.
 TEST(ToolCalls, ForcedCallsAreReadAsCalls) {
   int formats = 0;
   for (const ToolFormat& format : ToolFormats()) {

@@ -20,7 +20,7 @@ class Automaton {
 
   const Vocabulary* vocabulary() const { return vocabulary_.get(); }
 
-  // As Matcher::FillMask.
+  // See Matcher::FillMask.
   Status FillMask(Expr state, std::span<uint32_t> allowed);
   // The state after `bytes`; kNothing if they do not fit, or need too much work.
   Expr Advance(Expr state, std::string_view bytes);
@@ -31,8 +31,8 @@ class Automaton {
   Expr Trim(Expr state);
 
   size_t bytes() const;
-  // Whether the next matcher may go on with what was found. Not if one call came near the bound on
-  // work: another answer would fail or not depending on what others had found before.
+  // Whether the next matcher may go on with what was found. If one call came near the bound on work
+  // it may not, or it would depend on earlier answers whether another one fails.
   bool reusable() const;
 
  private:

@@ -1,4 +1,4 @@
-// What matchers share and keep: work, memory and what they leave to the next one.
+// Tests the bounds on matchers' work and memory, and what they leave to the next one.
 #include "grammar/automaton.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,8 @@ TEST(Automaton, MatchersLeaveLittleBehind) {
   }
   EXPECT_LE(easy->impl().idle_bytes(), 2 * easy->bytes() + (4 << 20));
 
-  // What took nearly all of a call's work is not shared: another answer would not depend on it.
+  // An automaton is not shared after a call that took nearly all of its work, because other answers
+  // would then depend on it.
   const auto hard = HardGrammar();
   Automaton automaton(hard->impl(), vocabulary);
   const Expr state = automaton.Advance(hard->impl().start, "\"");
@@ -83,7 +84,7 @@ TEST(Automaton, MatchersLeaveLittleBehind) {
 
 TEST(Automaton, LongAnswersOutliveWhatWasFoundForThem) {
   const auto compiled = Compiled(Spec(Kind::kGbnf, "root ::= \"a\" root \"b\" | \"c\""));
-  // As of a grammar that took nearly all of the work that compiling may take.
+  // The grammar has as little work left as one that took nearly all that compiling may take.
   ExprPool pool = compiled->impl().pool;
   pool.Allow(10);
   const auto grammar = std::make_shared<const Grammar>(

@@ -1,4 +1,4 @@
-// What ends the construction of expressions: properties that need all rules.
+// Seal ends the construction of expressions: it finds the properties that need all rules.
 #include <algorithm>
 #include <utility>
 

@@ -31,14 +31,14 @@ class JsonCompiler {
   // A value that fits all of `schemas`.
   Result<Expr> Value(Schemas schemas);
 
-  // What was spent on other things than expressions of the pool, in units of about 10 ns. It ends
-  // compilation where it exceeds the bound.
+  // Counts the work beside that of the pool, in units of about 10 ns. Compiling fails where it
+  // exceeds the bound.
   static constexpr uint64_t kMaxWork = 10'000'000;
   uint64_t work() const { return work_; }
   uint64_t work_left() const { return kMaxWork - std::min(work_, kMaxWork); }
 
  private:
-  // What an object's member may be called, and what its value must fit.
+  // A named member of an object.
   struct Member {
     std::string name;
     Expr text = kNothing;  // name, colon and value
@@ -50,7 +50,7 @@ class JsonCompiler {
   Status Spend(const JsonValue* place, uint64_t work);
   Result<Merged> Merge(const Schemas& schemas);
   Result<Expr> Build(const Schemas& schemas);
-  // Any value of so many levels that parsers read it.
+  // Any value with as many levels as parsers read.
   Result<Expr> AnyValue();
   Result<Expr> Choice(const Schemas& schemas, const Merged& merged,
                       std::vector<const JsonValue*> done);
@@ -104,7 +104,7 @@ class JsonCompiler {
   uint64_t work_ = 0;
 };
 
-// Any place in any document that every value fits.
+// Stands for every schema that all values fit, wherever it is in a document.
 const JsonValue* TrueSchema();
 
 }  // namespace tokamak::grammar

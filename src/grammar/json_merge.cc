@@ -368,7 +368,7 @@ Status SchemaDocument::AddCount(const JsonValue* schema, std::string_view keywor
 
 Status SchemaDocument::AddNumber(const JsonValue* schema, std::string_view keyword,
                                  const JsonValue& value, Merged& merged) const {
-  // Of draft 4: read with minimum or maximum.
+  // In draft 4 it is a flag, which is read with minimum or maximum.
   if (value.AsBool() && keyword.starts_with("exclusive")) return {};
   const std::optional<Decimal> limit = Decimal::From(value);
   if (!limit) return Refuse(schema, keyword, "must be a number of at most 400 digits");

@@ -30,8 +30,9 @@ enum JsonType : uint8_t {
 // Schemas that a value must fit all together, by their places in the document.
 using Schemas = std::vector<const JsonValue*>;
 
+// The rules of one schema. A name that is not in `properties` and matches none of `patterns` falls
+// under `additional`.
 struct ObjectRules {
-  // Of one schema: a name that neither has nor matches a pattern of falls under `additional`.
   const JsonValue* properties = nullptr;
   const JsonValue* patterns = nullptr;
   const JsonValue* additional = nullptr;

@@ -73,7 +73,7 @@ Result<std::vector<JsonCompiler::Member>> JsonCompiler::Members(const Merged& me
   return members;
 }
 
-// What "propertyNames" allows.
+// The names that "propertyNames" allows.
 Result<Expr> JsonCompiler::Names(const Merged& merged) {
   ASSIGN_OR_RETURN(const Merged names, Merge(merged.names));
   if (!names.choices.empty()) {

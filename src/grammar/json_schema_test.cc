@@ -272,7 +272,7 @@ TEST(JsonSchema, Combinations) {
       {R"({"type": "object", "unevaluatedProperties": true, "dependentRequired": {}})",
        {R"({"a": 1})"},
        {"1"}},
-      // What looks like a schema in data is none.
+      // Data may look like a schema, but is none.
       {R"({"$ref": "#/$defs/A", "$defs": {"A": {"type": "integer"}}, "examples": [{"id": "#/$defs/A"}]})",
        {"1"},
        {"\"x\""}},

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr int kMaxGroups = 100;  // one within the other
 
-// What a part of a pattern matches, by whether it must start where the text does (first index) and
-// end where the text does (second index).
+// The texts that a part of a pattern matches, by whether the match must start where the whole text
+// does (first index) and end where it does (second index).
 struct Anchored {
   std::array<std::array<Expr, 2>, 2> at = {{{kNothing, kNothing}, {kNothing, kNothing}}};
 
@@ -113,7 +113,7 @@ class Parser {
     return result;
   }
 
-  // a, then b. Where a ends the text or b starts it, the other one must match the empty text.
+  // Returns a, then b. If a ends the text or b starts it, the other one must match the empty text.
   Anchored Join(const Anchored& a, const Anchored& b) {
     std::array<std::array<std::vector<Expr>, 2>, 2> terms;
     for (int i = 0; i < 16; ++i) {
@@ -286,7 +286,7 @@ class Parser {
   Status status_;
 };
 
-// What follows \u: XXXX, a pair of surrogates, or {X...}.
+// Reads the rest of an escape after \u: XXXX, a pair of surrogates, or {X...}.
 std::optional<uint32_t> Parser::CodeUnit() {
   if (Eat("{")) {
     const size_t end = text_.find('}', at_);

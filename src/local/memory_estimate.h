@@ -16,7 +16,7 @@ namespace tokamak {
 
 // The bytes that the CUDA backend keeps for a weight.
 WeightSizer CudaSizer(bool precise);
-// What a count needs to know of the CUDA backend.
+// Describes the CUDA backend to a count.
 CountedBackend CountedCuda(bool precise);
 
 // Parses EngineOptions::dummy_dtype: "q4_k" or "Q4_K".

@@ -120,7 +120,7 @@ TEST_F(ReasoningConstraintTest, AnAnswerMayBeginLikeTheMarker) {
   EXPECT_EQ(Allowed(), "think> think>$ think>{ a");
   Take({"a"});
   EXPECT_TRUE(constraint_->finished());
-  // What the answer has taken of the marker does not count after the reasoning.
+  // The answer starts anew after the reasoning, even if it had taken the marker's first token.
   Start(/*begun=*/false, "<a");
   Take({"<", "think>", "a", "</think>"});
   EXPECT_EQ(Allowed(), "< $ $$");

@@ -69,7 +69,7 @@ GrammarSpec SpecOf(const StructuredOutput& output) {
   return spec;
 }
 
-// Different for different specs: each part has its length before it.
+// Keys of different outputs differ, because each part has its length before it.
 std::string KeyOf(const StructuredOutput& output) {
   std::string key =
       fmt::format("{}{}{} {} {}", static_cast<int>(output.kind), output.starts_with_tag,

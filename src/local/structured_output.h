@@ -22,7 +22,7 @@ namespace tokamak {
 class Grammar;
 class Vocabulary;
 
-// What constraints need to know about a tokenizer. Immutable.
+// A tokenizer's tokens, as constraints need them. Immutable.
 struct ConstraintTokens {
   std::vector<std::string> bytes;                // by id, special tokens by name
   std::vector<int32_t> newlines;                 // tokens that consist of one or two line breaks

@@ -67,9 +67,9 @@ struct TokenModel {
   }
 };
 
-// What a structured output allows: a pure function of its seed and of the tokens generated so far,
-// whose hash is `state`. In most states many tokens are allowed; in small vocabularies there are
-// states without any.
+// The tokens that a structured output allows: a pure function of its seed and of the tokens
+// generated so far, whose hash is `state`. In most states many tokens are allowed; in small
+// vocabularies there are states without any.
 struct TokenRules {
   uint64_t seed = 0;
 

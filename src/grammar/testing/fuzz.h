@@ -1,4 +1,4 @@
-// What the fuzz targets of the grammars share.
+// The body of the grammars' fuzz targets.
 #pragma once
 
 #include <cstdint>
