@@ -5,7 +5,8 @@ Usage: compare_grammars.py GRAMMAR_PROBE VOCABULARY.gguf [--tokens N] [--answers
 
 Needs llguidance 1.9.1, check-jsonschema (whose vendored schemas are the subject) and gguf. For each
 schema llguidance draws an answer of at most N tokens from its own masks; both engines follow it as
-far as they allow it. White space is one space or none, wherever JSON has tokens. One thread; each mask is timed alone, the first one with compiling.
+far as they allow it. White space is one space or none, wherever JSON has tokens. One thread; each
+mask is timed alone, the first one with compiling.
 """
 import argparse
 import json
@@ -65,12 +66,10 @@ def draw_answer(tokenizer, eos, schema, length, seed):
     """Returns the tokens, llguidance's masks and its times in microseconds."""
     rng = random.Random(seed)
     start = time.perf_counter()
-    # Otherwise a mask has only the token that llguidance would choose where the text is forced.
-    options = {'whitespace_pattern': WHITESPACE}
+    # With forcing, a mask has only the token that llguidance would choose where the text is forced.
     grammar = '%llguidance {"no_forcing": true}\nstart: %json ' + json.dumps(
-        {**json.loads(schema), 'x-guidance': options})
-    grammar = llguidance.LLMatcher.grammar_from_lark(grammar)
-    matcher = llguidance.LLMatcher(tokenizer, grammar)
+        {**json.loads(schema), 'x-guidance': {'whitespace_pattern': WHITESPACE}})
+    matcher = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_lark(grammar))
     if matcher.is_error():
         return matcher.get_error(), [], [], []
     tokens, masks, times = [], [], []

@@ -12,10 +12,11 @@
 #include <cstdint>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json/json_value.h"
@@ -24,6 +25,7 @@
 namespace {
 
 using tokamak::CompileGrammar;
+using tokamak::Grammar;
 using tokamak::GrammarSpec;
 using tokamak::JsonValue;
 using tokamak::Matcher;
@@ -50,9 +52,8 @@ std::vector<std::string> ReadTokens(const char* path) {
   return tokens;
 }
 
-JsonValue Follow(const JsonValue& request, const std::shared_ptr<const Vocabulary>& vocabulary,
-                 std::ofstream& masks) {
-  JsonValue answer;
+// Compiles a request's schema. If that fails, returns null and adds the error to the answer.
+std::shared_ptr<const Grammar> Compile(const JsonValue& request, JsonValue& answer) {
   GrammarSpec spec;
   spec.kind = GrammarSpec::Kind::kJsonSchema;
   spec.text = *request.Find("schema")->AsString();
@@ -60,14 +61,20 @@ JsonValue Follow(const JsonValue& request, const std::shared_ptr<const Vocabular
     spec.whitespace = GrammarSpec::Whitespace::kPattern;
     spec.whitespace_pattern = *pattern->AsString();
   }
+  auto grammar = CompileGrammar(spec);
+  if (grammar.ok()) return *std::move(grammar);
+  answer.Set("error", std::string(grammar.status().message()));
+  return nullptr;
+}
+
+JsonValue Follow(const JsonValue& request, const std::shared_ptr<const Vocabulary>& vocabulary,
+                 std::ofstream& masks) {
+  JsonValue answer;
   const auto start = std::chrono::steady_clock::now();
-  const auto grammar = CompileGrammar(spec);
+  const auto grammar = Compile(request, answer);
   const double compile = Microseconds(start);
-  if (!grammar.ok()) {
-    answer.Set("error", std::string(grammar.status().message()));
-    return answer;
-  }
-  Matcher matcher(*grammar, vocabulary);
+  if (grammar == nullptr) return answer;
+  Matcher matcher(grammar, vocabulary);
   std::vector<uint32_t> mask((vocabulary->size() + 31) / 32);
   JsonValue::Array times;
   size_t taken = 0;
@@ -84,7 +91,7 @@ JsonValue Follow(const JsonValue& request, const std::shared_ptr<const Vocabular
   answer.Set("mask_us", std::move(times));  // the first one includes compiling
   answer.Set("taken", static_cast<int64_t>(taken));
   answer.Set("complete", matcher.complete());
-  answer.Set("bytes", static_cast<int64_t>((*grammar)->bytes()));
+  answer.Set("bytes", static_cast<int64_t>(grammar->bytes()));
   return answer;
 }
 
@@ -117,17 +124,11 @@ std::optional<std::string> Draw(Matcher& matcher, const std::vector<std::string>
 JsonValue DrawAnswers(const JsonValue& request, const std::vector<std::string>& tokens,
                       const std::shared_ptr<const Vocabulary>& vocabulary, std::mt19937& random) {
   JsonValue answer;
-  GrammarSpec spec;
-  spec.kind = GrammarSpec::Kind::kJsonSchema;
-  spec.text = *request.Find("schema")->AsString();
-  const auto grammar = CompileGrammar(spec);
-  if (!grammar.ok()) {
-    answer.Set("error", std::string(grammar.status().message()));
-    return answer;
-  }
+  const auto grammar = Compile(request, answer);
+  if (grammar == nullptr) return answer;
   JsonValue::Array answers;
   for (int64_t i = 0; i < *request.Find("draw")->AsInt(); ++i) {
-    Matcher matcher(*grammar, vocabulary);
+    Matcher matcher(grammar, vocabulary);
     if (auto text = Draw(matcher, tokens, random)) answers.emplace_back(*std::move(text));
   }
   answer.Set("answers", std::move(answers));

@@ -96,8 +96,7 @@ int main(int argc, char** argv) {
   fmt::print(
       "{} schedules, {} steps checked in {:.1f} s of CPU time: {:.0f} steps/s; {} rows, {} "
       "requests ({} structured), {} refused, {} tokens, {} from the cache, {} preemptions, {} "
-      "pauses, {} copies, "
-      "{} executor failures, {} engines ended by them\n",
+      "pauses, {} copies, {} executor failures, {} engines ended by them\n",
       schedules, total.steps, seconds, static_cast<double>(total.steps) / seconds, total.rows,
       total.requests, total.structured, total.refused, total.tokens, total.cached_tokens,
       total.preemptions, total.pauses, total.copies, total.failures, total.failed_engines);
