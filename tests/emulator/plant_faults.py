@@ -238,6 +238,8 @@ FAULTS = [
      '    SyncComputers();\n  }\n\n  // Adds up', '  }\n\n  // Adds up', 'latent_attention.cu', LATENT),
     ('queries for latents are read before they are in shared memory', 'latent_attention.cu',
      'LoadQueries(rows);\n    SyncComputers();', 'LoadQueries(rows);', None, LATENT),
+    ('latents of the step are requested before they are stored', 'latent_attention.cu',
+     'rows.LastKey()) >= rows.first_position', 'rows.LastKey()) > rows.first_position', None, LATENT),
     ('a later latent that is NaN reaches a row', 'latent_attention.cu',
      '__any_sync(kAllLanes, non_finite)', 'false', None, LATENT),
     ('the weight of a head is read before it is there', 'head_linear.cu',
