@@ -180,7 +180,7 @@ void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Tensor q, entry;
   Project(pass, x, q, entry);
-  // HeadLinear writes no other types, and the forms other than kAbsorbed only f32.
+  // HeadLinear writes f32 or the type of w_uv's outputs; the other forms write f32 alone.
   const bool is_rounded =
       config_.form == MlaForm::kAbsorbed && output_.activation() == w_uv_->output();
   Tensor attn_output = pass.arena.Allocate(is_rounded ? output_.activation() : DType::kF32,

@@ -17,7 +17,7 @@ enum class WeightUse {
   // prefers between operations.
   kInnerLinear,
   kRouter,  // multiplied with f32 activations, because a small difference may choose another expert
-  // Of a HeadLinear or LatentAttention, which round inputs in f32 if they need to. Outputs are as
+  // For HeadLinear and LatentAttention, which round inputs in f32 if they need to. Outputs are as
   // kInnerLinear's.
   kHeads,
   kEmbedding,  // rows looked up by token id
@@ -68,12 +68,12 @@ class PackedWeight {
 // attention's heads, in a backend's own layout. Only the backend that packed it can use it.
 class PackedStack {
  public:
-  // Of weights that were packed one by one; at least one.
+  // Takes weights that were packed one by one; at least one.
   explicit PackedStack(std::vector<std::unique_ptr<PackedWeight>> members);
   virtual ~PackedStack() = default;
 
   int64_t size() const { return size_; }  // number of members
-  // Of each member, as in PackedWeight.
+  // The same for every member; as in PackedWeight.
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   DType activation() const { return activation_; }

@@ -96,7 +96,7 @@ struct Sums {
   }
 };
 
-// Where a key and its value are, in bytes from a layer's first key and value.
+// The place of a key and of its value, in bytes from a layer's first key and value.
 struct KeyRow {
   int64_t key;  // -1: no row of the tile sees it
   int64_t value;

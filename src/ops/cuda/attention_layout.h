@@ -43,8 +43,8 @@ struct AttentionUnit {
 struct AttentionHeader {
   int32_t num_units;       // of tiles up to kTileRows
   int32_t num_wide_units;  // of tiles up to kWideRows
-  // Of sequences that LatentAttention serves: tiles up to kTileRows of one head, never cut into
-  // splits. Each head computes all of them.
+  // Units of sequences that LatentAttention serves: tiles up to kTileRows of one head, never cut
+  // into splits. Each head computes all of them.
   int32_t num_expanded_units;
   int32_t unused;
 };

@@ -46,7 +46,8 @@ class CudaAttentionPlan final : public AttentionPlan {
   int ctas() const { return num_units_ > 0 || num_wide_units_ == 0 ? ctas_ : 0; }
   // CTAs to launch for the wide tiles of the last Fill.
   int wide_ctas() const;
-  // CTAs to launch for each head of LatentAttention. It is called in every step, or never.
+  // CTAs to launch for each head of LatentAttention. A model calls it in every step or in none, so
+  // a graph may contain it.
   int expanded_ctas() const {
     return static_cast<int>(CeilDiv(int64_t{ctas_} * shape_.num_kv_heads, shape_.num_heads));
   }

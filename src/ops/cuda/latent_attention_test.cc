@@ -48,8 +48,8 @@ TEST(LatentAttention, ChunksOfPromptsGiveTheBitsOfTheRecipe) {
   CheckLatentRecipe(Latents(20, 128), {{130, 2}});
 }
 
-// As in MmaAttention's test of this name, the smaller problem meets in more orders what is not yet
-// stored.
+// The smaller problem meets in more orders what is not yet stored, as in MmaAttention's test of this
+// name.
 TEST(LatentAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
   for (const Problem& p :
        {MakeProblem(Latents(4), {{20, 1}}), MakeProblem(Latents(4), {{100, 1}, {31, 3}})}) {

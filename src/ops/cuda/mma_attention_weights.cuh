@@ -32,7 +32,7 @@ struct SeenInSplit {
   int from, to, all_from, all_to;
 };
 
-// What a computing warp needs to weigh. Memory has highest and sums, f32 [kScorers][kTileRows], and
+// The state of a computing warp for weighing scores. Memory has highest and sums, f32 [kScorers][kTileRows], and
 // weights, bf16 [kTileRows][at least kKeyTile].
 template <typename Memory, int kWarps, int kScorers>
 class TileComputer {

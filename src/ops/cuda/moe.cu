@@ -31,7 +31,7 @@ constexpr int kGroupWarps = 32;  // at most
 
 __device__ int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
 
-// Of n values that a warp has in registers, value 32 · b + l is the b-th of lane l.
+// A warp has n values in registers: value 32 · b + l is the b-th of lane l.
 __device__ int IndexOf(int b) { return b * kWarp + Lane(); }
 
 // An integer that orders values: NaN below all numbers, and -0 equal to 0. None is 0.

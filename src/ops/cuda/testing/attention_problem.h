@@ -1,4 +1,4 @@
-// What attention on tensor cores must give, bit by bit: problems with a cache of scattered blocks,
+// The results that attention on tensor cores must give, bit by bit: problems with a cache of scattered blocks,
 // how a kernel computes them, and the recipe of mma_attention.h for each row alone.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What products of bf16 give bit by bit, for tests of kernels: one chain of tensor-core products of
+// The results of products of bf16, bit by bit, for tests of kernels: one chain of tensor-core products of
 // 16 columns, ascending, from zero.
 #pragma once
 
