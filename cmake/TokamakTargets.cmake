@@ -88,7 +88,8 @@ endfunction()
 # no threads or only as other tests do. TSAN: the cases to run under ThreadSanitizer.
 function(tokamak_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;TSAN" "SOURCES;DEPS;LABELS" ${ARGN})
-  if(NOT TOKAMAK_TESTS OR (TOKAMAK_SANITIZE STREQUAL "thread" AND "sequential" IN_LIST ARG_LABELS))
+  if(NOT TOKAMAK_TESTS OR (TOKAMAK_SANITIZE AND "slow" IN_LIST ARG_LABELS) OR
+     (TOKAMAK_SANITIZE STREQUAL "thread" AND "sequential" IN_LIST ARG_LABELS))
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})

@@ -34,6 +34,7 @@ def completion(generator):
         'max_tokens': generator.randrange(1, 12), 'n': generator.choice([1, 1, 3]),
         'logprobs': generator.choice([None, 3]), 'echo': generator.random() < 0.3,
         'prompt_logprobs': generator.choice([None, None, 5]), 'stream': generator.random() < 0.5,
+        'guided_regex': generator.choice([None, None, '[a-z]{1,8}(, [0-9]{2,4})*']),
         'timings': True, 'priority': -generator.randrange(2), 'seed': 7}
 
 
