@@ -23,6 +23,12 @@ Expr Digits(ExprPool& pool, char first, char last) {
                       : pool.ByteRange(static_cast<uint8_t>(first), static_cast<uint8_t>(last));
 }
 
+// A digit above (or below) a digit of a limit.
+Expr DigitBeyond(ExprPool& pool, char limit, bool above) {
+  return above ? Digits(pool, static_cast<char>(limit + 1), '9')
+               : Digits(pool, '0', static_cast<char>(limit - 1));
+}
+
 // "." and digits, or nothing.
 Expr AnyFraction(ExprPool& pool) {
   return pool.Optional(
@@ -40,10 +46,8 @@ Expr RestOfFraction(ExprPool& pool, std::string_view limit, bool above, bool exc
   for (size_t i = limit.size(); i-- > 0;) {
     const char d = limit[i];
     // Ending here means zeros, which are below the limit: it has no trailing zeros.
-    const Expr differs = above ? Digits(pool, static_cast<char>(d + 1), '9')
-                               : Digits(pool, '0', static_cast<char>(d - 1));
     rest = pool.Or({pool.Concat(pool.Byte(static_cast<uint8_t>(d)), rest),
-                    pool.Concat(differs, any), above ? kNothing : kEmpty});
+                    pool.Concat(DigitBeyond(pool, d, above), any), above ? kNothing : kEmpty});
   }
   return rest;
 }
@@ -59,11 +63,9 @@ Expr Beyond(ExprPool& pool, const Decimal& limit, bool above, bool excluded) {
   Expr rest = pool.Or({pool.Concat(pool.Byte('.'), tail), may_end ? kEmpty : kNothing});
   for (uint32_t i = length; i-- > 0;) {
     const char d = limit.whole[i];
-    const Expr differs = above ? Digits(pool, static_cast<char>(d + 1), '9')
-                               : Digits(pool, '0', static_cast<char>(d - 1));
-    rest = pool.Or(
-        {pool.Concat(pool.Byte(static_cast<uint8_t>(d)), rest),
-         pool.Concat({differs, pool.Repeat(digit, length - 1 - i, length - 1 - i), fraction})});
+    rest = pool.Or({pool.Concat(pool.Byte(static_cast<uint8_t>(d)), rest),
+                    pool.Concat({DigitBeyond(pool, d, above),
+                                 pool.Repeat(digit, length - 1 - i, length - 1 - i), fraction})});
   }
   const Expr other_length = above        ? pool.Repeat(digit, length + 1, kNoLimit)
                             : length > 1 ? pool.Repeat(digit, 1, length - 1)
