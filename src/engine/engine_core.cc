@@ -350,16 +350,20 @@ bool EngineCore::SubmitNext() {
   NoteScheduled(schedule);
   BlockManager::StepWork work;
   StepInput input = Pack(schedule, &work);
-  const uint64_t number = input.number;
+  in_flight_.push_back(
+      {next_step_, std::move(schedule.rows), std::move(work.pins), schedule.cost});
   Status status = executor_->Submit(std::move(input));
-  if (status.ok()) status = executor_->Sample(number, MakeMasks(schedule.rows));
+  if (status.ok()) {
+    RetireForMasks();
+    if (needs_reset_) return true;
+    status = executor_->Sample(next_step_, MakeMasks(in_flight_.back().rows));
+  }
   if (!status.ok()) {
-    FailSteps(status, &schedule.rows);
+    FailSteps(status);
     return true;
   }
+  in_flight_.back().submitted = clock_->Now();
   ++next_step_;
-  in_flight_.push_back(
-      {number, std::move(schedule.rows), std::move(work.pins), schedule.cost, clock_->Now()});
   return true;
 }
 

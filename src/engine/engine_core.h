@@ -139,8 +139,11 @@ class EngineCore {
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSequence PackAdmission(const ScheduledRow& row) const;
   void NoteScheduled(const Schedule& schedule);
-  // Makes the masks of the rows that sample under a constraint, while the forward pass runs. Ends a
-  // request that has no token to draw.
+  // Waits for the tokens before those that the latest step draws under constraints. Its forward pass
+  // runs meanwhile.
+  void RetireForMasks();
+  // Makes the masks of the rows that sample under a constraint. Ends a request that has no token to
+  // draw.
   std::vector<TokenMask> MakeMasks(const std::vector<ScheduledRow>& rows);
   Status FillMask(const Sequence& sequence, std::vector<uint32_t>* mask) const;
   static Status NoTokenFits(const Sequence& sequence);
@@ -162,7 +165,7 @@ class EngineCore {
   void EndRequest(RequestState* request, FinishReason reason, const Status& error);
   void EraseIfEnded(RequestState* request);
   // After an executor error: ends the requests in flight and returns the others to the queue.
-  void FailSteps(const Status& error, const std::vector<ScheduledRow>* submitting);
+  void FailSteps(const Status& error);
   void EndAll(const Status& error);
 
   const EngineCoreOptions options_;

@@ -6,6 +6,18 @@
 
 namespace tokamak {
 
+void EngineCore::RetireForMasks() {
+  const auto needs_token = [](const ScheduledRow& row) {
+    return row.sample && row.sequence->constraint && row.sequence->pending_tokens > 1 &&
+           row.sequence->state != SequenceState::kFinished;
+  };
+  // An error leaves no step in flight.
+  while (in_flight_.size() > 1 && std::any_of(in_flight_.back().rows.begin(),
+                                              in_flight_.back().rows.end(), needs_token)) {
+    RetireOldest();
+  }
+}
+
 std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& rows) {
   std::vector<TokenMask> masks;
   for (const ScheduledRow& row : rows) {

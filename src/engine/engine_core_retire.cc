@@ -40,7 +40,7 @@ void EngineCore::RetireOldest() {
   Status status = output.status();
   if (status.ok()) status = CheckOutput(in_flight_.front(), *output);
   if (!status.ok()) {
-    FailSteps(status, nullptr);
+    FailSteps(status);
     return;
   }
   StepInFlight step = std::move(in_flight_.front());
@@ -272,14 +272,12 @@ void EngineCore::EraseIfEnded(RequestState* request) {
 
 // Failures.
 
-void EngineCore::FailSteps(const Status& error, const std::vector<ScheduledRow>* submitting) {
+void EngineCore::FailSteps(const Status& error) {
   LogError("executor: {}", error.ToString());
   std::set<RequestId> failed;  // ordered, so that a replay fails them in the same order
-  const auto note = [&failed](const std::vector<ScheduledRow>& rows) {
-    for (const ScheduledRow& row : rows) failed.insert(row.sequence->request->id);
-  };
-  for (const StepInFlight& step : in_flight_) note(step.rows);
-  if (submitting != nullptr) note(*submitting);
+  for (const StepInFlight& step : in_flight_) {
+    for (const ScheduledRow& row : step.rows) failed.insert(row.sequence->request->id);
+  }
   in_flight_.clear();
   scheduler_.Reset();
   blocks_.Reset();

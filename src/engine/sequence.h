@@ -72,10 +72,8 @@ struct Sequence {
   bool may_sample() const { return length() < max_length; }
   bool prompt_only() const { return max_length == num_prompt; }
   // Positions that the next row could cover: 0 if its last token has been drawn or a step in flight
-  // will draw it. A constraint must know the token in flight before it can say what may follow, so
-  // a constrained sequence has at most one. Others go on in the meantime.
+  // will draw it.
   int32_t num_schedulable() const {
-    if (constraint && pending_tokens > 0) return 0;
     return may_sample() || prompt_only() ? length() - num_scheduled : 0;
   }
   // Positions that may come from cached blocks. At least one must be computed, and so must those
