@@ -69,6 +69,7 @@ class PagedCache {
     args.table_stride = seq_blocks();
     args.partials = plan.partials();
     args.counters = plan.counters();
+    args.totals = plan.totals();
     return args;
   }
 

@@ -42,6 +42,7 @@ ROUTES = ('src/ops/ops_test', '*MoeOps.R*/cuda:*MoeOps.E*/cuda')
 COMBINE = ('src/ops/ops_test', '*MoeOps.Combines*/cuda')
 MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
 LATENT = (KERNELS, 'LatentAttention.*')
+WIDE_LATENT = (KERNELS, 'LatentAttention.W*:LatentAttention.LatentsThat*')
 WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
@@ -238,10 +239,41 @@ FAULTS = [
      '    SyncComputers();\n  }\n\n  // Adds up', '  }\n\n  // Adds up', 'latent_attention.cu', LATENT),
     ('queries for latents are read before they are in shared memory', 'latent_attention.cu',
      'LoadQueries(rows);\n    SyncComputers();', 'LoadQueries(rows);', None, LATENT),
-    ('latents of the step are requested before they are stored', 'latent_attention.cu',
-     'rows.LastKey()) >= rows.first_position', 'rows.LastKey()) > rows.first_position', None, LATENT),
+    ('latents of the step are requested before they are stored', 'latent_attention_tiles.cuh',
+     'rows.LastKey()) >= rows.first_position', 'rows.LastKey()) > rows.first_position',
+     'latent_attention.cu', LATENT),
     ('a later latent that is NaN reaches a row', 'latent_attention.cu',
      '__any_sync(kAllLanes, non_finite)', 'false', None, LATENT),
+    ('a wide tile of latents is used before it is there', 'wide_latent_attention.cu',
+     'memory_.ring.WaitUntilFilled(fill_);', '', None, WIDE_LATENT),
+    ('latents are released while wgmma may read them', 'wide_latent_attention.cu',
+     'AddValues(latents, sums);\n        memory_.ring.ReleaseAfterProducts(fill_);',
+     'memory_.ring.ReleaseAfterProducts(fill_);\n        AddValues(latents, sums);', None,
+     WIDE_LATENT),
+    ('queries of a wide tile of latents are read before they are stored',
+     'wide_latent_attention.cu', 'ptx::WaitForKernelAhead();', '', None, WIDE_LATENT),
+    ('queries of a wide tile of latents are not waited for', 'wide_latent_attention.cu',
+     'ptx::WaitForCopies<0>();', '', None, WIDE_LATENT),
+    ('queries of other warps are multiplied before they are there', 'wide_latent_attention.cu',
+     'LoadQueries(rows);\n    SyncComputers();', 'LoadQueries(rows);', None, WIDE_LATENT),
+    ('highest scores of the other warpgroup are read before they are there',
+     'wide_latent_attention.cu', 'SyncComputers();\n    float factors[2];', 'float factors[2];',
+     None, WIDE_LATENT),
+    ('weights of the other warpgroup are multiplied before they are there',
+     'wide_latent_attention.cu', '    SyncComputers();\n  }\n\n  __device__ void AddValues',
+     '  }\n\n  __device__ void AddValues', None, WIDE_LATENT),
+    ('weights are stored for wgmma without a fence', 'wide_latent_attention.cu',
+     'ptx::FenceAsyncProxy();  // orders the weights before the products that read them', '',
+     None, WIDE_LATENT),
+    ('sums of weights of the other warpgroup are read before they are there',
+     'wide_latent_attention.cu', '    SyncComputers();\n#pragma unroll\n    for (int i = 0; i < 2; '
+     '++i) {\n      float sum =', '#pragma unroll\n    for (int i = 0; i < 2; ++i) {\n'
+     '      float sum =', None, WIDE_LATENT),
+    ('totals lack a row\'s last split', 'wide_latent_attention.cu',
+     'is_seen[i] = split <= last', 'is_seen[i] = split < last', None, WIDE_LATENT),
+    ('a latent that is NaN reaches rows of a wide tile that do not see it',
+     'wide_latent_attention.cu', 'all_seen || AreFinite(latents)',
+     'all_seen || AreFinite(latents) || true', None, WIDE_LATENT),
     ('the weight of a head is read before it is there', 'head_linear.cu',
      'ptx::WaitForCopies<0>();', '', None, (KERNELS, 'HeadLinear.*')),
     ('values are multiplied before they are there', 'wide_attention.cu',

@@ -2,13 +2,14 @@
 //
 // The queries of a sequence that read the same KV head are rows: row r is token r / group and head
 // r % group of the group. A tile is up to kTileRows of them; a wide one, for prefills, is up to
-// kWideRows. Keys are cut at absolute positions into splits of kSplitKeys; a row's splits are
-// computed one by one, each starting from zero sums, and merged in ascending order. Which CTA
-// computes them, and how rows are put into tiles, changes no bit.
+// kWideRows, or for latents kWideLatentRows. Keys are cut at absolute positions into splits of
+// kSplitKeys; a row's splits are computed one by one, each starting from zero sums, and merged in
+// ascending order. Which CTA computes them, and how rows are put into tiles, changes no bit.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/attention.h"
@@ -17,6 +18,7 @@ namespace tokamak::cuda {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kWideRows = 128;
+inline constexpr int kWideLatentRows = 64;
 inline constexpr int kSplitKeys = 256;
 inline constexpr int kMaxHeadDim = 576;  // the most that registers and shared memory hold
 // The same for keys and values that are decompressed from latents.
@@ -36,13 +38,13 @@ struct AttentionUnit {
   int32_t end_split;
   int32_t split;    // the split to compute; -1: all, and the unit writes the output itself
   int32_t partial;  // index of the tile in counters, and of its first split in partials. A
-                    // split of a wide tile takes kWideRows / kTileRows partials
+                    // split of a wide tile takes one partial for each kTileRows of its rows
 };
 
 // The start of a plan's device memory; the units follow it in this order.
 struct AttentionHeader {
   int32_t num_units;       // of tiles up to kTileRows
-  int32_t num_wide_units;  // of tiles up to kWideRows
+  int32_t num_wide_units;  // of wide tiles
   // Units of sequences that LatentAttention serves: tiles up to kTileRows of one head, never cut
   // into splits. Each head computes all of them.
   int32_t num_expanded_units;
@@ -65,6 +67,7 @@ struct AttentionArgs {
   int64_t table_stride;
   float* partials;    // [partial, num_kv_heads, kTileRows, value_dim + 2]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches
+  std::byte* totals;  // only for LaunchWideLatentAttention
   // The same as in Attention. Only the plain kernel reads these.
   float softcap;        // or 0
   const float* sinks;   // [heads], or null

@@ -39,7 +39,9 @@ CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, const Attentio
       pinned_(pinned),
       group_(shape.num_heads / shape.num_kv_heads),
       ctas_(static_cast<int>(CeilDiv(int64_t{num_ctas.narrow}, shape.num_kv_heads))),
-      max_wide_ctas_(num_ctas.wide) {}
+      max_wide_ctas_(num_ctas.wide),
+      wide_rows_(num_ctas.wide_rows),
+      wide_bytes_(num_ctas.wide_bytes) {}
 
 Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const AttentionShape& shape,
                                                                    const AttentionCtas& num_ctas,
@@ -83,6 +85,9 @@ Status CudaAttentionPlan::AllocateMemory() {
   };
   ASSIGN_OR_RETURN(device_, allocate(bytes, MemoryKind::kDevice));
   RETURN_IF_ERROR(pinned_.Reserve(kStepsInFlight, static_cast<size_t>(bytes)));
+  if (max_wide_ctas_ * wide_bytes_ > 0) {
+    ASSIGN_OR_RETURN(totals_, allocate(max_wide_ctas_ * wide_bytes_, MemoryKind::kDevice));
+  }
   ASSIGN_OR_RETURN(partials_, allocate(max_partials_ * partial_bytes, MemoryKind::kDevice));
   const int64_t counter_bytes = int64_t{std::max(1, max_partials_)} * shape_.num_kv_heads *
                                 static_cast<int64_t>(sizeof(int32_t));
@@ -149,7 +154,7 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
 // computes it. CTAs take units in turn, so the units with the most splits come first.
 int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, Tiles tiles,
                                     AttentionUnit* units) {
-  Cut cut = {.tile_rows = tiles == Tiles::kWide ? kWideRows : kTileRows,
+  Cut cut = {.tile_rows = tiles == Tiles::kWide ? wide_rows_ : kTileRows,
              .group = tiles == Tiles::kExpanded ? 1 : group_,
              .long_splits = 0,
              .units = nullptr};

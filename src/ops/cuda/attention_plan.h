@@ -13,10 +13,12 @@
 
 namespace tokamak::cuda {
 
-// How many CTAs of each kernel the device holds at once.
+// How many CTAs of each kernel the device holds at once, and what the kernel for wide tiles needs.
 struct AttentionCtas {
-  int narrow;    // of the kernel for tiles of up to kTileRows rows
-  int wide = 0;  // of the kernel for tiles of up to kWideRows rows; 0: the plan has no such tiles
+  int narrow;                 // of the kernel for tiles of up to kTileRows rows
+  int wide = 0;               // of the kernel for wide tiles; 0: the plan has no such tiles
+  int wide_rows = kWideRows;  // of a wide tile; a multiple of kTileRows
+  int64_t wide_bytes = 0;     // of device memory, for each of its CTAs
 };
 
 class CudaAttentionPlan final : public AttentionPlan {
@@ -40,6 +42,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   }
   float* partials() const { return reinterpret_cast<float*>(partials_.data()); }
   int32_t* counters() const { return reinterpret_cast<int32_t*>(counters_.data()); }
+  std::byte* totals() const { return totals_.data(); }  // what AttentionCtas has as wide_bytes
   // CTAs to launch for each KV head: always enough to fill the device, but 0 if all tiles of the
   // last Fill are wide. A step with one query per sequence never has wide tiles, so its launch can
   // be part of a graph.
@@ -79,13 +82,15 @@ class CudaAttentionPlan final : public AttentionPlan {
   BlockPool& pinned_;
   const int group_;  // query heads per KV head
   const int ctas_;
-  const int max_wide_ctas_;
+  const int max_wide_ctas_, wide_rows_;
+  const int64_t wide_bytes_;
   int max_partials_ = 0;
   Tensor table_rows_;
   Tensor tables_;
   Buffer device_;  // header, units
   Buffer partials_;
   Buffer counters_;
+  Buffer totals_;
   // Set by the last Fill.
   int64_t num_units_ = 0;
   int64_t num_wide_units_ = 0;

@@ -96,6 +96,8 @@ Status CudaOps::Start() {
   const bool uses_skinny_gemm = UsesKernels(kSkinnyGemm, kernels_, capability_);
   uses_mma_attention_ = UsesKernels(kMmaAttention, kernels_, capability_);
   uses_latent_attention_ = UsesKernels(kLatentAttention, kernels_, capability_);
+  uses_wide_latent_attention_ =
+      uses_latent_attention_ && UsesKernels(kWideLatentAttention, kernels_, capability_);
   uses_grouped_gemm_ = UsesKernels(kGroupedGemm, kernels_, capability_);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {

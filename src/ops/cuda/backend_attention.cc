@@ -41,6 +41,7 @@ AttentionArgs MakeAttentionArgs(const CudaAttentionPlan& plan, const Tensor& q,
   args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
   args.partials = plan.partials();
   args.counters = plan.counters();
+  args.totals = plan.totals();
   return args;
 }
 
@@ -61,8 +62,13 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
       uses_mma_attention_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
   const bool is_latent = uses_latent_attention_ && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
-  const AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
-                              .wide = by_mma ? num_sms_ * kWideCtasPerSm : 0};
+  AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
+                        .wide = by_mma ? num_sms_ * kWideCtasPerSm : 0};
+  if (is_latent && uses_wide_latent_attention_) {
+    ctas.wide = num_sms_ * kWideCtasPerSm;
+    ctas.wide_rows = kWideLatentRows;
+    ctas.wide_bytes = kWideLatentBytes;
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
                    CudaAttentionPlan::Make(shape, ctas, guard_, pinned_));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
@@ -82,7 +88,12 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.sinks = Data<const float>(op.sinks);
   args.slopes = Data<const float>(op.slopes);
   if (uses_latent_attention_ && LatentAttentionReads(op.cache) && !args.EditsScores()) {
-    CUDA_RUN(guard_, LaunchLatentAttention(args, plan.ctas(), Handle(stream)));
+    if (plan.ctas() > 0) {
+      CUDA_RUN(guard_, LaunchLatentAttention(args, plan.ctas(), Handle(stream)));
+    }
+    if (plan.wide_ctas() > 0) {
+      CUDA_RUN(guard_, LaunchWideLatentAttention(args, plan.wide_ctas(), Handle(stream)));
+    }
     return;
   }
   if (!uses_mma_attention_ || !MmaAttentionReads(op.cache) || args.EditsScores()) {

@@ -49,6 +49,8 @@ inline constexpr KernelFamily kLatentAttention = {.name = "latent_attention.h",
                                                   .only_on = 90,
                                                   .has_older = true,
                                                   .proofs = {{{90, "H100", "f92cfdf"}}}};
+inline constexpr KernelFamily kWideLatentAttention = {
+    .name = "wide_latent_attention.cu", .only_on = 90, .has_older = true};
 inline constexpr KernelFamily kMoeKernels = {.name = "MoE layers (moe.cu, grouped_linear.cu)",
                                              .proofs = {{{90, "H100", "f92cfdf"}}}};
 inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
@@ -56,9 +58,11 @@ inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
                                               .has_older = true,
                                               .proofs = {{{90, "H100", "f92cfdf"}}}};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
-inline constexpr std::array kStackFamilies = {kLatentAttention, kMoeKernels, kGroupedGemm};
-inline constexpr std::array kKernelFamilies = {kPlainKernels,    kSkinnyGemm, kMmaAttention,
-                                               kLatentAttention, kMoeKernels, kGroupedGemm};
+inline constexpr std::array kStackFamilies = {kLatentAttention, kWideLatentAttention, kMoeKernels,
+                                              kGroupedGemm};
+inline constexpr std::array kKernelFamilies = {
+    kPlainKernels,        kSkinnyGemm, kMmaAttention, kLatentAttention,
+    kWideLatentAttention, kMoeKernels, kGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

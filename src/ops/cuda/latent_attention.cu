@@ -16,6 +16,7 @@
 #include <bit>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/latent_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_weights.cuh"
@@ -24,23 +25,18 @@ namespace tokamak::cuda {
 namespace mma_attention {
 namespace {
 
-constexpr int kKeyDim = 576;
-constexpr int kValueDim = 512;
 constexpr int kWarps = 8;  // that compute
 constexpr int kScorers = 4;
 constexpr int kConsumers = kWarps * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
 constexpr int kWarpDims = kValueDim / kWarps;
 constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
-constexpr int kTileBytes = kStageBytes<kKeyDim>;
-constexpr int kFirstValueChunk = (kKeyDim - kValueDim) / 8;  // of 16 bytes, in a row
 constexpr int kQueryStripBytes = kTileRows * kRowBytes;
 constexpr unsigned kStages = 2;
-static_assert(kKeyDim % kStripDims == 0);
 
 struct alignas(SwizzleAligned) LatentMemory {
-  uint8_t stages[kStages][kTileBytes];
-  uint8_t queries[kStrips<kKeyDim>][kQueryStripBytes];  // bf16, swizzled as the keys are
+  uint8_t stages[kStages][kLatentTileBytes];
+  uint8_t queries[kLatentStrips][kQueryStripBytes];  // bf16, swizzled as the keys are
   // bf16; padded, so that ldmatrix meets no bank twice.
   alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
   // The totals of merged splits of each thread: {highest, sum} of its rows, and values.
@@ -52,71 +48,6 @@ struct alignas(SwizzleAligned) LatentMemory {
   bool is_last;
 };
 static_assert(sizeof(LatentMemory) <= 227 << 10);
-
-// The loading warp's work. What it may request before the kernel ahead has ended, and why: see
-// Loader. It waits at the first tile with positions of this step.
-class LatentLoader {
- public:
-  __device__ LatentLoader(const CUtensorMap* latents, const AttentionArgs& a, LatentMemory& memory)
-      : latents_(latents),
-        a_(a),
-        memory_(memory),
-        lane_(static_cast<int>(threadIdx.x % kWarp)),
-        box_rows_(min(a.cache.block_size, kKeyTile)),
-        block_bits_(LogOf(a.cache.block_size)) {
-    if (lane_ == 0) ptx::PrefetchMap(latents_);
-  }
-
-  __device__ void Load(const AttentionUnit& unit) {
-    const Rows rows(a_, unit);
-    const int32_t* table = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
-    const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split) {
-      const KeyTiles tiles(rows, split);
-      const int32_t block = LaneBlock(rows, table, split, block_bits_);
-      for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
-        if (!has_waited_ && min(first + kKeyTile - 1, rows.LastKey()) >= rows.first_position) {
-          ptx::WaitForKernelAhead();
-          has_waited_ = true;
-        }
-        LoadTile(rows, first, block, split * kSplitKeys >> block_bits_);
-      }
-    }
-  }
-
- private:
-  // Loads only boxes with keys that some row sees: others may have no block. `block` is the lane's
-  // of the split, whose first one is number `first_block` of the sequence.
-  __device__ void LoadTile(const Rows& rows, int tile, int32_t block, int first_block) {
-    const unsigned fill = fill_++;
-    const unsigned slot = memory_.ring.Slot(fill);
-    const int box_bits = min(block_bits_, kKeyTileBits);
-    const int begin = max(0, rows.FirstKey() - tile) >> box_bits;
-    const int end = (min(kKeyTile - 1, rows.LastKey() - tile) >> box_bits) + 1;
-    const int boxes = (end - begin) * kStrips<kKeyDim>;
-    memory_.ring.WaitUntilEmpty(fill);
-    if (lane_ == 0) memory_.ring.Expect(fill, boxes * box_rows_ * kRowBytes);
-    __syncwarp();
-    for (int next = 0; next < boxes; next += kWarp) {
-      const int box = min(next + lane_, boxes - 1);
-      const int strip = box % kStrips<kKeyDim>;
-      const int row = (begin + box / kStrips<kKeyDim>)*box_rows_;
-      const int32_t in_cache =
-          __shfl_sync(kAllLanes, block, ((tile + row) >> block_bits_) - first_block);
-      if (next + lane_ >= boxes) continue;
-      ptx::LoadBox(memory_.stages[slot] + strip * kStripBytes + row * kRowBytes, latents_,
-                   {strip * kStripDims, (tile + row) & ((1 << block_bits_) - 1), in_cache},
-                   &memory_.ring.filled[slot]);
-    }
-  }
-
-  const CUtensorMap* latents_;
-  const AttentionArgs& a_;
-  LatentMemory& memory_;
-  const int lane_, box_rows_, block_bits_;
-  unsigned fill_ = 0;
-  bool has_waited_ = false;
-};
 
 // The work of the computing warps.
 class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
@@ -211,7 +142,7 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
     const int key = warp_ * kStep + matrix / 2 * 8 + lane_ % 8;
     // By strips, within which the places of chunks repeat.
 #pragma unroll 1
-    for (int strip = 0; strip < kStrips<kKeyDim>; ++strip) {
+    for (int strip = 0; strip < kLatentStrips; ++strip) {
 #pragma unroll
       for (int k = 0; k < kStripDims / kStep; ++k) {
         uint32_t query[4], b[4];

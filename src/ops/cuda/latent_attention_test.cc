@@ -48,8 +48,33 @@ TEST(LatentAttention, ChunksOfPromptsGiveTheBitsOfTheRecipe) {
   CheckLatentRecipe(Latents(20, 128), {{130, 2}});
 }
 
-// The smaller problem meets in more orders what is not yet stored, as in MmaAttention's test of this
-// name.
+void CheckWideLatents(const Problem& p, const Outputs& expected) {
+  for (const Cut& cut :
+       {Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true, .bf16_queries = true},
+        Cut{.tile_rows = 37, .ctas = 3, .wide = true},
+        Cut{.tile_rows = kWideLatentRows, .spread = true, .ctas = 3, .wide = true}}) {
+    const Outputs actual = Attend(p, cut);
+    EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
+    EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
+  }
+}
+
+TEST(LatentAttention, WideTilesGiveTheBitsOfTheRecipe) {
+  const Problem p = MakeProblem(Latents(7), {{70, 3}, {300, 10}});
+  CheckWideLatents(p, Expect(p));
+}
+
+TEST(LatentAttention, BothKernelsGiveTheSameBits) {
+  const auto check = [](const Problem& p) { CheckWideLatents(p, Attend(p)); };
+  check(MakeProblem(Latents(16, 64), {{33, 9}, {1, 1}, {514, 3}}));
+  check(MakeProblem(Latents(128), {{65, 1}, {258, 1}}));
+  Geometry window = Latents(5, 8);
+  window.window = 60;
+  check(MakeProblem(window, {{270, 17}}));
+}
+
+// The smaller problem meets in more orders what is not yet stored, as in MmaAttention's test of
+// this name.
 TEST(LatentAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
   for (const Problem& p :
        {MakeProblem(Latents(4), {{20, 1}}), MakeProblem(Latents(4), {{100, 1}, {31, 3}})}) {
@@ -57,7 +82,12 @@ TEST(LatentAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
     for (int i = 0; i < 3; ++i) {
       for (const bool keys_last : {false, true}) {
         for (const Cut& cut : {Cut{.ctas = 1, .late = true, .keys_last = keys_last},
-                               Cut{.spread = true, .late = true, .keys_last = keys_last}}) {
+                               Cut{.spread = true, .late = true, .keys_last = keys_last},
+                               Cut{.tile_rows = kWideLatentRows,
+                               .ctas = 1,
+                               .wide = true,
+                               .late = true,
+                               .keys_last = keys_last}}) {
           const Outputs actual = Attend(p, cut);
           EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;
         }
@@ -101,6 +131,7 @@ TEST(LatentAttention, LatentsThatARowDoesNotSeeDoNotReachIt) {
   sick.At(0, 68, 0, true)[5] = 0x7fc0;
   // Position 67, query 2, is the last that does not see position 68.
   ExpectNanFrom(3, Attend(sick), Attend(healthy), 3 * 512);
+  ExpectNanFrom(3, Attend(sick, kWideLatent), Attend(healthy), 3 * 512);
 }
 
 TEST(LatentAttention, CachesThatItCannotReadAreRefused) {

@@ -1,5 +1,6 @@
-// The results that attention on tensor cores must give, bit by bit: problems with a cache of scattered blocks,
-// how a kernel computes them, and the recipe of mma_attention.h for each row alone.
+// The results that attention on tensor cores must give, bit by bit: problems with a cache of
+// scattered blocks, how a kernel computes them, and the recipe of mma_attention.h for each row
+// alone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,6 +35,7 @@ struct Geometry {
   int latent_dim = 0;  // if values are the last elements of the keys
   int group() const { return num_heads / num_kv_heads; }
   int value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
+  int wide_rows() const { return latent_dim > 0 ? kWideLatentRows : kWideRows; }
 };
 struct Sequence {
   int length, num_queries;
@@ -118,8 +120,10 @@ struct Cut {
   bool wide = false;  // by the kernel for wide tiles
   bool late = false;  // the kernels ahead store the queries, keys and values of the step
   bool keys_last = false;
+  bool bf16_queries = false;  // instead of f32, which kernels round
 };
 inline constexpr Cut kWide = {.tile_rows = kWideRows, .wide = true};
+inline constexpr Cut kWideLatent = {.tile_rows = kWideLatentRows, .wide = true};
 
 struct Outputs {
   std::vector<uint32_t> out, lse;  // bits
@@ -163,7 +167,8 @@ inline std::vector<AttentionUnit> CutUnits(const Problem& p, const Cut& cut, int
         continue;
       }
       unit.partial = *num_partials;
-      *num_partials += (unit.end_split - unit.begin_split) * (cut.wide ? kWideRows / kTileRows : 1);
+      *num_partials +=
+          (unit.end_split - unit.begin_split) * (cut.wide ? p.g.wide_rows() / kTileRows : 1);
       for (unit.split = unit.begin_split; unit.split < unit.end_split; ++unit.split) {
         units.push_back(unit);
       }
@@ -237,14 +242,19 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
   const DeviceArray<int32_t> rows(table_rows), tables(p.tables);
   const DeviceArray<uint16_t> cache(p.cache);
   const DeviceArray<float> q(p.q);
+  std::vector<uint16_t> rounded;
+  for (const float value : p.q) rounded.push_back(FloatToBFloat16(value));
+  const DeviceArray<uint16_t> rounded_q(rounded);
   const auto places = static_cast<size_t>(std::max(1, num_partials) * g.num_kv_heads);
   DeviceArray<float> partials(places * kTileRows * static_cast<size_t>(g.value_dim() + 2));
   DeviceArray<int32_t> counters(std::vector<int32_t>(places, 0));
+  DeviceArray<std::byte> totals(static_cast<size_t>(cut.ctas * kWideLatentBytes));
   const auto num_rows =
       static_cast<size_t>(p.first_token.back()) * static_cast<size_t>(g.num_heads);
   DeviceArray<float> out(num_rows * static_cast<size_t>(g.value_dim())), lse(num_rows);
   AttentionArgs args = {};
-  args.q = q.data();
+  args.q_bf16 = cut.bf16_queries;
+  args.q = cut.bf16_queries ? static_cast<const void*>(rounded_q.data()) : q.data();
   args.out = out.data();
   args.lse = lse.data();
   args.q_stride = int64_t{g.num_heads} * g.head_dim;
@@ -269,6 +279,7 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
   args.table_stride = p.table_stride;
   args.partials = partials.data();
   args.counters = counters.data();
+  args.totals = totals.data();
   const CudaTestStream stream;
   if (cut.late) {
     const auto store_queries = [&] {
@@ -278,9 +289,9 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
     StoreLate(late_cache_at, late_cache_words, reinterpret_cast<uint32_t*>(cache.data()), stream);
     if (!cut.keys_last) store_queries();
   }
-  const auto launch = g.latent_dim > 0 ? LaunchLatentAttention
-                      : cut.wide       ? LaunchWideAttention
-                                       : LaunchMmaAttention;
+  const auto launch = g.latent_dim > 0
+                          ? (cut.wide ? LaunchWideLatentAttention : LaunchLatentAttention)
+                          : (cut.wide ? LaunchWideAttention : LaunchMmaAttention);
   EXPECT_EQ(launch(args, cut.ctas, stream.get()), cudaSuccess);
   return {Bits(out.Download(stream)), Bits(lse.Download(stream))};
 }
