@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "cuda_paged_cache.h"
 #include "ops/cuda/attention_plan.h"
@@ -15,9 +17,9 @@ constexpr int kLatentDim = 512;
 constexpr int kHeadDim = 128;  // of a key without its rotated part, and of a value
 constexpr int kBlockSize = 16;
 
-// Decoding: one query per sequence.
 struct LatentCase {
   int num_heads, batch, context;
+  int num_queries = 1;  // per sequence
 };
 
 class LatentBench {
@@ -38,43 +40,65 @@ class LatentBench {
     q_ = device.Allocate(num_rows() * kEntryDim * 2);
     device.FillRandom(q_, 3, 1);
     out_ = device.Allocate(num_rows() * kEntryDim * 2);
-    weights_ = device.Allocate(kWeightLayers * weight_bytes());
-    device.FillRandom(weights_, 5, 1);
-    plan_ = Take(
-        CudaAttentionPlan::Make({.num_heads = c.num_heads,
-                                 .num_kv_heads = 1,
-                                 .head_dim = kEntryDim,
-                                 .block_size = kBlockSize,
-                                 .kv_dtype = DType::kBF16,
-                                 .max_seqs = c.batch,
-                                 .max_tokens = c.batch,
-                                 .max_blocks_per_seq = static_cast<int32_t>(cache_.seq_blocks()),
-                                 .value_dim = kLatentDim,
-                                 .values_in_keys = true},
-                                {.narrow = device.num_sms()}, device.guard(), device.pinned()));
-    cache_.Fill(*plan_, 1);
   }
 
-  void Run() {
-    const double bytes = 2.0 * case_.batch * case_.context * kEntryDim;
-    const double flops =
-        2.0 * case_.batch * case_.num_heads * case_.context * (kEntryDim + kLatentDim);
-    Print("latent_attention", device_.Time(cache_.num_layers(), [&](int i) { Attend(i); }), bytes,
-          flops);
+  void RunDecode() {
+    weights_ = device_.Allocate(kWeightLayers * weight_bytes());
+    device_.FillRandom(weights_, 5, 1);
+    MakePlan({.narrow = device_.num_sms()});
+    Print("latent_attention", Time(/*wide=*/false), bytes(), Flops());
     const double product = 2.0 * case_.batch * static_cast<double>(weight_bytes() / 2);
     Print("w_uk", device_.Time(kWeightLayers, [&](int i) { Multiply(i, /*queries=*/true); }),
           static_cast<double>(weight_bytes()), product);
     Print("w_uv", device_.Time(kWeightLayers, [&](int i) { Multiply(i, /*queries=*/false); }),
           static_cast<double>(weight_bytes()), product);
   }
+  // Both kernels give the same bits.
+  void RunPrompt() {
+    MakePlan({.narrow = device_.num_sms()});
+    Print("latent_attention", Time(/*wide=*/false), bytes(), Flops());
+    Attend(0, /*wide=*/false);
+    Buffer expected = device_.Allocate(num_rows() * kEntryDim * 2);
+    std::swap(out_, expected);
+    MakePlan({.narrow = device_.num_sms(),
+              .wide = device_.num_sms(),
+              .wide_rows = kWideLatentRows,
+              .wide_bytes = kWideLatentBytes});
+    const Timing timing = Time(/*wide=*/true);
+    Attend(0, /*wide=*/true);
+    Print("wide_latent_attention", timing, bytes(), Flops(), CountDifferent(expected));
+  }
 
  private:
   static constexpr int kWeightLayers = 4;
 
-  int64_t num_rows() const { return int64_t{case_.batch} * case_.num_heads; }
+  int64_t num_tokens() const { return int64_t{case_.batch} * case_.num_queries; }
+  int64_t num_rows() const { return num_tokens() * case_.num_heads; }
+  double bytes() const { return 2.0 * case_.batch * case_.context * kEntryDim; }
+  // Of keys that queries see: a query sees those up to its own position.
+  double Flops() const {
+    const double keys = case_.context - (case_.num_queries - 1) / 2.0;
+    return 2.0 * static_cast<double>(num_rows()) * keys * (kEntryDim + kLatentDim);
+  }
   int64_t weight_bytes() const { return int64_t{case_.num_heads} * kLatentDim * kHeadDim * 2; }
 
-  void Attend(int layer) {
+  void MakePlan(const AttentionCtas& num_ctas) {
+    plan_ = Take(
+        CudaAttentionPlan::Make({.num_heads = case_.num_heads,
+                                 .num_kv_heads = 1,
+                                 .head_dim = kEntryDim,
+                                 .block_size = kBlockSize,
+                                 .kv_dtype = DType::kBF16,
+                                 .max_seqs = case_.batch,
+                                 .max_tokens = static_cast<int32_t>(num_tokens()),
+                                 .max_blocks_per_seq = static_cast<int32_t>(cache_.seq_blocks()),
+                                 .value_dim = kLatentDim,
+                                 .values_in_keys = true},
+                                num_ctas, device_.guard(), device_.pinned()));
+    cache_.Fill(*plan_, case_.num_queries);
+  }
+
+  void Attend(int layer, bool wide) {
     AttentionArgs args = cache_.Args(*plan_, layer);
     args.q = q_.data();
     args.q_bf16 = true;
@@ -84,7 +108,28 @@ class LatentBench {
     args.out_stride = int64_t{case_.num_heads} * kLatentDim;
     args.scale = 1 / std::sqrt(static_cast<float>(kEntryDim));
     args.group = case_.num_heads;
-    CUDA_RUN(device_.guard(), LaunchLatentAttention(args, plan_->ctas(), device_.handle()));
+    if (wide) {
+      CUDA_RUN(device_.guard(),
+               LaunchWideLatentAttention(args, plan_->wide_ctas(), device_.handle()));
+    } else {
+      CUDA_RUN(device_.guard(), LaunchLatentAttention(args, plan_->ctas(), device_.handle()));
+    }
+  }
+  Timing Time(bool wide) {
+    return device_.Time(cache_.num_layers(), [&](int i) { Attend(i, wide); });
+  }
+  // The number of pairs of neighbouring elements of the first layer's output that differ between
+  // out_ and `expected`.
+  int32_t CountDifferent(const Buffer& expected) {
+    const Buffer different = device_.Upload(std::vector<int32_t>{0});
+    CUDA_RUN(device_.guard(),
+             LaunchCountDifferent({.a = expected.data(),
+                                   .b = out_.data(),
+                                   .count = num_rows() * kLatentDim / 2,
+                                   .bf16 = false,
+                                   .different = reinterpret_cast<int32_t*>(different.data())},
+                                  device_.handle()));
+    return device_.Download<int32_t>(different, 1)[0];
   }
 
   // The heads' products: of queries, which go to latents, or of latents, which go to values.
@@ -113,10 +158,13 @@ class LatentBench {
     CUDA_RUN(device_.guard(), LaunchMmaHeadLinear(args, device_.handle()));
   }
 
-  void Print(const char* op, const Timing& timing, double bytes, double flops) const {
+  void Print(const char* op, const Timing& timing, double bytes, double flops,
+             int32_t different = 0) const {
     std::printf(
-        "{\"op\": \"%s\", \"heads\": %d, \"batch\": %d, \"context\": %d, \"tflop_s\": %.1f, ", op,
-        case_.num_heads, case_.batch, case_.context, flops / timing.median_us / 1e6);
+        "{\"op\": \"%s\", \"heads\": %d, \"batch\": %d, \"context\": %d, \"queries\": %d, "
+        "\"different\": %d, \"tflop_s\": %.1f, ",
+        op, case_.num_heads, case_.batch, case_.context, case_.num_queries, different,
+        flops / timing.median_us / 1e6);
     PrintTiming(timing, bytes);
   }
 
@@ -131,15 +179,25 @@ class LatentBench {
 
 void BenchLatent(Device& device) {
   if (device.small()) {
-    LatentBench(device, {.num_heads = 2, .batch = 2, .context = 20}).Run();
+    LatentBench(device, {.num_heads = 2, .batch = 2, .context = 20}).RunDecode();
+    LatentBench(device, {.num_heads = 4, .batch = 1, .context = 20, .num_queries = 16}).RunPrompt();
     return;
   }
   for (const int num_heads : {16, 64, 128}) {
     for (const int context : {512, 4096}) {
       for (const int batch : {1, 16, 64, 256}) {
-        LatentBench(device, {.num_heads = num_heads, .batch = batch, .context = context}).Run();
+        LatentBench(device, {.num_heads = num_heads, .batch = batch, .context = context})
+            .RunDecode();
       }
     }
+  }
+  for (const LatentCase& prompts :
+       {LatentCase{.num_heads = 16, .batch = 1, .context = 128, .num_queries = 128},
+        LatentCase{.num_heads = 16, .batch = 16, .context = 512, .num_queries = 512},
+        LatentCase{.num_heads = 16, .batch = 4, .context = 2048, .num_queries = 2048},
+        LatentCase{.num_heads = 16, .batch = 1, .context = 8192, .num_queries = 2048},
+        LatentCase{.num_heads = 128, .batch = 1, .context = 2048, .num_queries = 2048}}) {
+    LatentBench(device, prompts).RunPrompt();
   }
 }
 
