@@ -61,6 +61,9 @@ struct EngineOptions {
   // How an embedding model pools hidden states: mean, cls, last, or auto (what its files say). With
   // any other value than auto, a model embeds even if its files name no pooling.
   std::string pooling = "auto";
+  // Only for benchmarks, because it makes answers meaningless: every MoE layer chooses its experts
+  // uniformly at random, with equal weights, whatever its router says. `tokamak bench` sets it.
+  bool uniform_routing = false;
   bool profile = false;          // time every operation, for Engine::TakeProfile
   bool profile_events = false;   // with profile: also keep each operation as an event
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`

@@ -50,6 +50,9 @@ struct EngineStats {
   int64_t preemptions = 0;
   // For each MoE layer, in order: positions computed by each expert.
   std::vector<std::vector<int64_t>> expert_positions;
+  int64_t decode_steps = 0;  // steps in which every sequence computes one position after its prompt
+  // For each MoE layer: experts with at least one position, added up over all decode steps.
+  std::vector<int64_t> decode_experts;
   // Finished requests by FinishReason. A request counts under the greatest reason of its choices.
   std::array<int64_t, 4> ended_requests{};
   // Measured from Submit, with one entry per request.

@@ -22,6 +22,10 @@ constexpr char kProfileHelp[] =
     "gaps, and how long the host is busy. On GPUs a decode step is one CUDA graph: --cuda-graphs "
     "off shows its operations, but makes the host busier";
 
+constexpr char kRoutingHelp[] =
+    "Which experts an MoE layer sends a token to: model, those of its router; uniform, random ones "
+    "with equal weights, because the routers of random weights are skewed";
+
 constexpr char kTemperatureHelp[] =
     "Temperature of the requests; 0 always takes the most likely token, which costs least";
 
@@ -69,13 +73,27 @@ Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
   return std::move(run.result);
 }
 
+Result<std::unique_ptr<Engine>> LoadForBench(const EngineOptions& options) {
+  if (!options.uniform_routing) return LoadEngine(options);
+  if (!options.record_path.empty()) {
+    return InvalidArgument("--record: `tokamak replay` has no --routing uniform");
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, LoadEngine(options));
+  if (engine->model().expert_bytes == 0) {
+    return InvalidArgument("--routing uniform: {} has no experts", engine->model().name);
+  }
+  std::fprintf(stderr, "routing: every MoE layer chooses its experts uniformly at random\n");
+  return engine;
+}
+
 Status MeasureThroughput(const ThroughputFlags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadForBench(flags.engine));
   ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
   std::fprintf(stderr, "%d requests\n", flags.requests);
   reporter.Begin();
   ASSIGN_OR_RETURN(BenchResult result, Throughput(*engine, flags));
   result.batch = flags.engine.max_seqs;
+  result.uniform_routing = flags.engine.uniform_routing;
   reporter.Report(std::move(result), "throughput");
   return reporter.Finish();
 }
@@ -122,7 +140,7 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
 }
 
 Status MeasureLatency(const LatencyFlags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadForBench(flags.engine));
   ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
   loadgen::Random random(static_cast<uint64_t>(flags.seed));
   // The first request is not measured: its caches are cold and its pages untouched.
@@ -134,6 +152,7 @@ Status MeasureLatency(const LatencyFlags& flags) {
       std::fprintf(stderr, "batch %d\n", batch);
       reporter.Begin();
       ASSIGN_OR_RETURN(BenchResult result, Latency(*engine, batch, flags, random));
+      result.uniform_routing = flags.engine.uniform_routing;
       reporter.Report(std::move(result), fmt::format("batch {}", batch));
     }
   }
@@ -179,6 +198,21 @@ void AddRange(Flags& flags, const std::string& name, TokenRange& range, const st
       fmt::format("{} (default {})", help, standard));
 }
 
+Status ParseRouting(const std::string& text, bool* uniform) {
+  if (text != "model" && text != "uniform") {
+    return InvalidArgument("must be model or uniform, got \"{}\"", text);
+  }
+  *uniform = text == "uniform";
+  return Status();
+}
+
+void AddRouting(Flags& flags, EngineOptions& options) {
+  flags.AddParsed(
+      "--routing", "model|uniform",
+      [&options](const std::string& text) { return ParseRouting(text, &options.uniform_routing); },
+      fmt::format("{} (default model)", kRoutingHelp));
+}
+
 void AddReportFlags(Flags& flags, ReportFlags& report, const std::string& json_help) {
   flags.Add("--json", report.json, json_help);
   flags.Add("--profile", report.profile, kProfileHelp);
@@ -197,6 +231,7 @@ void AddBenchCommands(CommandLine& line) {
   AddRange(t, "--output", throughput->output, "Generated tokens of each request, drawn uniformly");
   t.Add("--temperature", throughput->temperature, kTemperatureHelp);
   t.Add("--seed", throughput->seed, "Seed of the lengths and prompts");
+  AddRouting(t, throughput->engine);
   AddReportFlags(t, throughput->report, "Print one JSON object");
   AddEngineFlags(t, throughput->engine);
 
@@ -209,6 +244,7 @@ void AddBenchCommands(CommandLine& line) {
   l.Add("--runs", latency->runs, "Runs of each batch size");
   l.Add("--temperature", latency->temperature, kTemperatureHelp);
   l.Add("--seed", latency->seed, "Seed of the prompts");
+  AddRouting(l, latency->engine);
   AddReportFlags(l, latency->report, "Print one JSON object per run");
   AddEngineFlags(l, latency->engine);
 }

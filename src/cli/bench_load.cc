@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/mutex.h"
 #include "base/version.h"
@@ -85,6 +86,17 @@ std::vector<double> ExpertImbalances(const EngineStats& before, const EngineStat
     imbalances.push_back(ExpertImbalance(positions));
   }
   return imbalances;
+}
+
+// How many experts each MoE layer uses in a decode step between the two, on average.
+double ExpertsTouched(const EngineStats& before, const EngineStats& after) {
+  const auto sum = [](const std::vector<int64_t>& layers) {
+    return std::accumulate(layers.begin(), layers.end(), int64_t{0});
+  };
+  const int64_t steps = after.decode_steps - before.decode_steps;
+  if (steps == 0 || after.decode_experts.empty()) return 0;
+  return static_cast<double>(sum(after.decode_experts) - sum(before.decode_experts)) /
+         static_cast<double>(steps) / static_cast<double>(after.decode_experts.size());
 }
 
 void Describe(const ModelInfo& model, BenchResult& result) {
@@ -173,6 +185,7 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   result.ttft_ms = loadgen::SpreadOf(std::move(ttft_ms));
   result.tpot_ms = loadgen::SpreadOf(std::move(tpot_ms));
   const EngineStats after = engine.stats();
+  result.experts_touched = ExpertsTouched(before, after);
   result.expert_imbalance = ExpertImbalances(before, after);
   const auto steps = static_cast<double>(after.steps - before.steps);
   const double tokens_per_step =

@@ -18,8 +18,11 @@ std::string PercentOf(double value, double roofline) {
   return roofline > 0 ? fmt::format(" ({:.0f}% of {:.0f})", 100 * value / roofline, roofline) : "";
 }
 
-void PrintExperts(const std::vector<double>& imbalance) {
+void PrintExperts(const BenchResult& result) {
+  const std::vector<double>& imbalance = result.expert_imbalance;
   if (imbalance.empty()) return;
+  std::printf("  %s routing: %.1f experts of a layer touched per decode step\n",
+              result.uniform_routing ? "uniform" : "the model's", result.experts_touched);
   const auto worst = std::max_element(imbalance.begin(), imbalance.end());
   std::printf(
       "  busiest expert %.2f times the mean of its layer (median of %zu layers), %.2f in layer "
@@ -46,7 +49,7 @@ void PrintText(const BenchResult& r) {
               r.ttft_ms.p99);
   std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,
               r.tpot_ms.p99);
-  PrintExperts(r.expert_imbalance);
+  PrintExperts(r);
   std::printf("  loaded in %.2f s, peak memory %.0f MB\n", r.load_s, r.peak_rss_mb);
   if (r.roofline) {
     std::printf(

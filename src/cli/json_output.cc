@@ -122,6 +122,8 @@ std::string BenchJson(const BenchResult& r) {
                {"tpot_ms", Object(r.tpot_ms)},
                {"weight_gb_s", r.weight_gb_s},
                {"kv_gb_s", r.kv_gb_s},
+               {"routing", r.uniform_routing ? "uniform" : "model"},
+               {"experts_touched", r.experts_touched},
                {"expert_imbalance", r.expert_imbalance},
                {"ceiling", r.roofline ? Object(*r.roofline) : Json()},
                {"load_s", r.load_s},

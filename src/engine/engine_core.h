@@ -152,7 +152,7 @@ class EngineCore {
   void Retire(StepInFlight step, const StepOutput& output);
   void RetireRow(const ScheduledRow& row, const RowOutput& output);
   Status CheckOutput(const StepInFlight& step, const StepOutput& output) const;
-  void CountExperts(const std::vector<int32_t>& loads);
+  void CountExperts(const std::vector<int32_t>& loads, bool decode);
   void CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row, const RowOutput& output);
   // Adds a drawn token to its sequence: emits it, or ends the sequence, or both.
   void Deliver(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs);

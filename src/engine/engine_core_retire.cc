@@ -50,8 +50,10 @@ void EngineCore::RetireOldest() {
   last_retired_ = last_progress_ = now_;
   num_failures_ = 0;
   ++counters_.steps;
+  bool decode = !step.rows.empty();
   for (const ScheduledRow& row : step.rows) {
     counters_.step_tokens += row.num_tokens;
+    decode = decode && row.num_tokens == 1 && row.start >= row.sequence->num_prompt;
     counters_.prefill_tokens += std::clamp(row.sequence->num_prompt - row.start, 0, row.num_tokens);
     for (const CacheGroup& group : limits_.cache.groups) {
       const bool window = group.kind == CacheGroupKind::kWindow;
@@ -60,18 +62,24 @@ void EngineCore::RetireOldest() {
           (before + row.num_tokens) * limits_.cache.block_bytes / group.block_size;
     }
   }
-  CountExperts(output->expert_loads);
+  counters_.decode_steps += decode ? 1 : 0;
+  CountExperts(output->expert_loads, decode);
   Retire(std::move(step), *output);
 }
 
-void EngineCore::CountExperts(const std::vector<int32_t>& loads) {
+void EngineCore::CountExperts(const std::vector<int32_t>& loads, bool decode) {
   if (limits_.num_moe_layers == 0 || loads.empty()) return;
   const size_t experts = loads.size() / static_cast<size_t>(limits_.num_moe_layers);
   counters_.expert_positions.resize(static_cast<size_t>(limits_.num_moe_layers));
+  counters_.decode_experts.resize(static_cast<size_t>(limits_.num_moe_layers));
   const int32_t* load = loads.data();
-  for (std::vector<int64_t>& layer : counters_.expert_positions) {
+  for (size_t i = 0; i < counters_.expert_positions.size(); ++i, load += experts) {
+    std::vector<int64_t>& layer = counters_.expert_positions[i];
     layer.resize(experts);
-    for (int64_t& positions : layer) positions += *load++;
+    for (size_t e = 0; e < experts; ++e) layer[e] += load[e];
+    if (!decode) continue;
+    counters_.decode_experts[i] +=
+        std::count_if(load, load + experts, [](int32_t n) { return n > 0; });
   }
 }
 

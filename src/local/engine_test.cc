@@ -301,6 +301,8 @@ TEST(Engine, CountsThePositionsOfEachExpert) {
     EXPECT_LE(ExpertImbalance(layer), 7.0 / 3);  // the busiest expert has every position
   }
   EXPECT_EQ(stats.step_tokens, 40 + 7);
+  EXPECT_EQ(stats.decode_steps, 7);
+  EXPECT_EQ(stats.decode_experts, std::vector<int64_t>(3, 7 * 3));  // 3 experts of each layer
   EXPECT_TRUE(Load()->stats().expert_positions.empty());
 }
 

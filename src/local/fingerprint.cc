@@ -59,6 +59,7 @@ Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const Engine
   }
   add(fmt::format("{} {} {}", options.kv_cache_dtype, options.block_size, model.max_context));
   add(options.mla);
+  if (options.uniform_routing) add("uniform routing");
   return fmt::format("fp_{:016x}", hash);
 }
 

@@ -49,6 +49,7 @@ CountedBackend CountedCuda(bool precise) {
 Result<LoadOptions> MakeLoadOptions(const EngineOptions& options) {
   LoadOptions load;
   load.max_context = options.max_context;
+  load.uniform_routing = options.uniform_routing;
   ASSIGN_OR_RETURN(load.mla_form, ParseMlaForm(options.mla));
   return load;
 }

@@ -137,6 +137,7 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
   nn::WeightLoad load{.tensors = *checkpoint.tensors,
                       .ops = ops,
                       .parallel = {},
+                      .uniform_routing = options.uniform_routing,
                       .progress = options.progress,
                       .status = {},
                       .cache = {}};

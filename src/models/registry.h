@@ -22,6 +22,8 @@ struct LoadOptions {
   int32_t max_context = 0;
   // The form of multi-head latent attention, for models that have it.
   nn::MlaForm mla_form = nn::MlaForm::kAbsorbed;
+  // For benchmarks: every MoE layer chooses its experts at random instead of by its router.
+  bool uniform_routing = false;
   // Called after each weight, on the calling thread, with the bytes of the checkpoint read so far.
   std::function<void(int64_t bytes)> progress = {};
 };

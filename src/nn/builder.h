@@ -38,6 +38,7 @@ struct WeightLoad {
   TensorSource& tensors;
   Ops& ops;
   ParallelContext parallel;
+  bool uniform_routing = false;  // LoadOptions::uniform_routing
   // Called after each weight with the bytes of the checkpoint read so far.
   std::function<void(int64_t bytes)> progress;
 
@@ -70,6 +71,7 @@ class Builder {
   const std::string& path() const { return path_; }
   Ops& ops() const { return load_->ops; }
   const ParallelContext& parallel() const { return load_->parallel; }
+  bool uniform_routing() const { return load_->uniform_routing; }
   bool ok() const { return load_->status.ok(); }
   // Records expert weights, of which a token uses `share`.
   void AddExperts(int64_t parameters, int64_t bytes, double share) const {

@@ -22,6 +22,11 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
     score_correction_bias_ =
         (b / names.router / "e_score_correction_bias").ReadVector(shape.router.num_experts);
   }
+  if (b.uniform_routing()) {
+    shape_.router.score = RouterConfig::Score::kUniform;
+    shape_.router.num_groups = shape_.router.top_groups = 1;
+    score_correction_bias_ = {};
+  }
   experts_ = Experts(b / "experts",
                      {.num_experts = shape.router.num_experts,
                       .hidden_size = hidden,

@@ -25,6 +25,7 @@ struct RouterConfig {
     kSoftmax,        // softmax over all experts: Mixtral, Qwen, DeepSeek-V2
     kSigmoid,        // DeepSeek-V3, GLM-4.5
     kChosenSoftmax,  // chooses by logits, then a softmax over the chosen ones: gpt-oss
+    kUniform,        // for benchmarks: random (ops/uniform_routing.h); all weights are 1 / top_k
   };
   enum class GroupScore {
     kBest,     // the c of its best expert: DeepSeek-V2

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "ops/reference/reference_ops.h"
 #include "ops/testing/memory_source.h"
@@ -175,6 +176,56 @@ TEST_P(MoeOps, RoutesAsDefined) {
         }
       }
     }
+  }
+}
+
+// Pearson's χ² of counts with equal expectations.
+double ChiSquare(const std::vector<int64_t>& counts) {
+  const auto total = std::accumulate(counts.begin(), counts.end(), 0.0);
+  const double expected = total / static_cast<double>(counts.size());
+  double sum = 0;
+  for (const int64_t n : counts) {
+    sum += (static_cast<double>(n) - expected) * (static_cast<double>(n) - expected) / expected;
+  }
+  return sum;
+}
+
+TEST_P(MoeOps, UniformRoutingIgnoresWhatLogitsMean) {
+  const auto reference = MakeReferenceOps();
+  for (const auto& [experts, top_k] : {std::pair<int32_t, int32_t>{6, 2}, {64, 6}, {128, 8}}) {
+    const RouterConfig router = {.num_experts = experts,
+                                 .top_k = top_k,
+                                 .score = RouterConfig::Score::kUniform,
+                                 .normalize = experts == 64,
+                                 .scale = experts == 128 ? 2.5f : 1};
+    constexpr int64_t kTokens = 3000;
+    std::mt19937_64 random(7);
+    std::vector<float> logits = RandomFloats(random, kTokens * experts, 0.01f);
+    for (int64_t t = 0; t < kTokens; ++t) logits[static_cast<size_t>(t * experts)] += 9;  // skewed
+    const Route route = RunRoute(*ops_, router, logits, {});
+    EXPECT_EQ(route.experts, RunRoute(*reference, router, logits, {}).experts);
+    for (const float weight : route.weights)
+      EXPECT_FLOAT_EQ(weight, router.scale / static_cast<float>(top_k));
+    const auto n = static_cast<size_t>(experts), k = static_cast<size_t>(top_k);
+    std::vector<int64_t> of_expert(n), first_and_second(n * n);
+    for (size_t t = 0; t < kTokens; ++t) {
+      const auto begin = route.experts.begin() + static_cast<int64_t>(t * k);
+      const std::set<int32_t> chosen(begin, begin + top_k);
+      ASSERT_EQ(chosen.size(), k);
+      ASSERT_TRUE(0 <= *chosen.begin() && *chosen.rbegin() < experts);
+      for (const int32_t e : chosen) ++of_expert[static_cast<size_t>(e)];
+      ++first_and_second[static_cast<size_t>(begin[0]) * n + static_cast<size_t>(begin[1])];
+    }
+    // Five standard deviations above the mean of χ² with n - 1 degrees of freedom; counts of tokens
+    // that choose without repetition vary less.
+    const double freedom = experts - 1;
+    EXPECT_LT(ChiSquare(of_expert), freedom + 5 * std::sqrt(2 * freedom));
+    if (experts > 6) continue;
+    std::vector<int64_t> pairs;  // distinct ones
+    for (size_t i = 0; i < n * n; ++i) {
+      if (i % (n + 1) != 0) pairs.push_back(first_and_second[i]);
+    }
+    EXPECT_LT(ChiSquare(pairs), 29 + 5 * std::sqrt(2 * 29.0));
   }
 }
 

@@ -14,8 +14,8 @@ from support import tokamak
 BENCH_FIELDS = {
     'model', 'backend', 'device', 'threads', 'batch', 'requests', 'input_tokens', 'output_tokens',
     'temperature', 'seconds', 'prompt_tok_s', 'output_tok_s', 'prompt_gmac_s', 'output_gmac_s',
-    'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'expert_imbalance', 'ceiling', 'load_s',
-    'peak_rss_mb', 'peak_device_mb', 'commit'}
+    'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'routing', 'experts_touched',
+    'expert_imbalance', 'ceiling', 'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
 
 
 class Run(unittest.TestCase):
@@ -180,6 +180,31 @@ class OtherCommands(unittest.TestCase):
                 self.assertEqual(set(times), {'p50', 'p90', 'p99'})
             self.assertGreater(line['output_tok_s'], 0)
             self.assertGreater(line['weight_gb_s'], 0)
+
+    def test_bench_routes_uniformly(self):
+        model = str(support.ROOT / 'tests/golden/qwen3_moe_odd.gguf')  # 3 of 7 experts
+        args = ['bench', 'latency', model, '--batch', '1,6', '--prompt-tokens', '4',
+                '--output-tokens', '40', '--json', '--routing']
+        touched = {}
+        for routing in ('model', 'uniform'):
+            run = tokamak(*args, routing)
+            lines = [json.loads(line) for line in run.stdout.splitlines()]
+            self.assertEqual([line['routing'] for line in lines], [routing] * 2)
+            self.assertEqual('uniformly at random' in run.stderr, routing == 'uniform')
+            self.assertAlmostEqual(lines[0]['experts_touched'], 3)
+            touched[routing] = lines[1]['experts_touched']
+        # Six tokens with independent choices leave out 7 · (4/7)^6 experts on average. The standard
+        # deviation over 39 steps of 3 layers is below 0.05.
+        self.assertAlmostEqual(touched['uniform'], 7 - 7 * (4 / 7) ** 6, delta=0.2)
+        self.assertLess(touched['model'], touched['uniform'])
+        for wrong, said in ((['random'], 'model or uniform'), (['uniform', '--record', 'x'], 'replay')):
+            failed = tokamak(*args, *wrong, check=False)
+            self.assertNotEqual(failed.returncode, 0)
+            self.assertIn(said, failed.stderr)
+        dense = tokamak('bench', 'latency', support.model_path(), '--routing', 'uniform', check=False)
+        self.assertIn('no experts', dense.stderr)
+        for command in ('run', 'serve'):
+            self.assertEqual(tokamak(command, model, '--routing', 'uniform', check=False).returncode, 2)
 
     def test_version_help_and_wrong_flags(self):
         self.assertRegex(tokamak('--version').stdout, r'^tokamak \d+\.\d+\.\d+ \(')

@@ -20,6 +20,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/launch_as.cuh"
 #include "ops/cuda/ptx.h"
+#include "ops/uniform_routing.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -108,10 +109,16 @@ __device__ void Score(const RouterConfig& router, const float* logits, double (&
     scores[b] = IndexOf(b) < router.num_experts ? static_cast<double>(logits[IndexOf(b)]) : 0;
   }
   if (router.score == RouterConfig::Score::kSoftmax) Softmax(router.num_experts, scores);
-  if (router.score != RouterConfig::Score::kSigmoid) return;
+  if (router.score == RouterConfig::Score::kSigmoid) {
+#pragma unroll
+    for (int b = 0; b < kValues; ++b) {
+      if (IndexOf(b) < router.num_experts) scores[b] = 1 / (1 + exp(-scores[b]));
+    }
+  }
+  if (router.score != RouterConfig::Score::kUniform) return;
 #pragma unroll
   for (int b = 0; b < kValues; ++b) {
-    if (IndexOf(b) < router.num_experts) scores[b] = 1 / (1 + exp(-scores[b]));
+    scores[b] = UniformScore(IndexOf(b), __float_as_uint(static_cast<float>(scores[b])));
   }
 }
 
@@ -191,6 +198,7 @@ __global__ void __launch_bounds__(kChooseWarps* kWarp, kValues <= 8 ? 4 : 1)
   if (t >= a.num_tokens) return;
   const RouterConfig& router = a.router;
   const int top_k = router.top_k;
+  const bool is_uniform = router.score == RouterConfig::Score::kUniform;
   double* const chosen = memory + warp * ChooseDoubles(router);
   double scores[kValues];
   uint64_t ranks[kValues];
@@ -199,7 +207,7 @@ __global__ void __launch_bounds__(kChooseWarps* kWarp, kValues <= 8 ? 4 : 1)
   ForBest(ranks, top_k, [&](int j, int expert, int at) {
 #pragma unroll
     for (int b = 0; b < kValues; ++b) {
-      if (b == at) chosen[j] = scores[b];
+      if (b == at) chosen[j] = is_uniform ? 1.0 / top_k : scores[b];
     }
     if (at < kValues) a.experts[t * top_k + j] = expert;
   });

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/uniform_routing.h"
 
 namespace tokamak {
 namespace {
@@ -29,6 +31,11 @@ void ScoreExperts(const RouterConfig& router, const float* logits, double* score
       return;
     case RouterConfig::Score::kChosenSoftmax:
       std::copy(logits, logits + router.num_experts, scores);
+      return;
+    case RouterConfig::Score::kUniform:
+      for (int32_t e = 0; e < router.num_experts; ++e) {
+        scores[e] = UniformScore(e, std::bit_cast<uint32_t>(logits[e]));
+      }
   }
 }
 
@@ -100,6 +107,8 @@ void ChooseExperts(const RouterConfig& router, const float* logits, const float*
     std::array<float, kMaxExperts> best = {};
     for (int32_t j = 0; j < router.top_k; ++j) best[static_cast<size_t>(j)] = logits[experts[j]];
     Softmax(best.data(), router.top_k, chosen.data());
+  } else if (router.score == RouterConfig::Score::kUniform) {
+    std::fill_n(chosen.begin(), router.top_k, 1.0 / router.top_k);
   } else {
     for (int32_t j = 0; j < router.top_k; ++j) {
       chosen[static_cast<size_t>(j)] = scores[static_cast<size_t>(experts[j])];
