@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.h"
 #include "chat/json.h"
 #include "chat/tool_calls.h"
 
@@ -18,17 +19,25 @@ using namespace tokamak;
 void Join(AnswerPart part, AnswerPart& whole) {
   whole.reasoning += part.reasoning;
   whole.content += part.content;
-  for (ToolCall& call : part.calls) whole.calls.push_back(std::move(call));
+  for (ToolCall& call : part.calls) {
+    if (call.name.empty()) {
+      if (whole.calls.empty()) std::abort();
+      whole.calls.back().arguments += call.arguments;
+    } else {
+      whole.calls.push_back(std::move(call));
+    }
+  }
 }
 
-// Feeds pieces of `step` bytes; 0: one piece.
+// Feeds pieces of 1 to `longest` bytes, the same for the same seed; `longest` 0: one piece.
 AnswerPart Read(const std::shared_ptr<const AnswerFormat>& format, std::string_view text,
-                size_t step) {
+                size_t longest, uint32_t seed = 0) {
   AnswerParser parser(format);
   AnswerPart whole;
-  if (step == 0) step = text.size() + 1;
-  for (size_t at = 0; at < text.size(); at += step) {
-    Join(parser.Append(text.substr(at, step)), whole);
+  for (size_t at = 0, size = 0; at < text.size(); at += size) {
+    seed = seed * 1664525 + 1013904223;
+    size = longest == 0 ? text.size() : 1 + (seed >> 16) % longest;
+    Join(parser.Append(text.substr(at, size)), whole);
   }
   Join(parser.Finish(), whole);
   return whole;
@@ -65,15 +74,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (whole.reasoning.size() + whole.content.size() > text.size()) std::abort();
   for (const ToolCall& call : whole.calls) {
     if (call.name.empty()) std::abort();
-    if (call.arguments.front() != '{' && !ParseJson(call.arguments).ok()) std::abort();
+    // Arguments of a known tool are passed on as written, all others are checked.
+    if (!format->types.Has(call.name) && !ParseJson(call.arguments).ok()) std::abort();
+    if (Trim(call.arguments).front() != '{') std::abort();
   }
   if (format->harmony()) {
     std::string all = whole.reasoning + whole.content;
     for (const ToolCall& call : whole.calls) all += call.name + call.arguments;
     if (CountKept(all) != CountKept(text)) std::abort();
   }
-  for (const size_t step : {size_t{1}, size_t{3}, size_t{7}}) {
-    const AnswerPart cut = Read(format, text, step);
+  const uint32_t seed = data[0] * 256u + data[1];
+  for (const size_t longest : {size_t{1}, size_t{3}, size_t{8}, size_t{40}}) {
+    const AnswerPart cut = Read(format, text, longest, seed);
     bool same = cut.reasoning == whole.reasoning && cut.content == whole.content &&
                 cut.calls.size() == whole.calls.size();
     for (size_t i = 0; same && i < whole.calls.size(); ++i) {
