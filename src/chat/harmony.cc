@@ -4,6 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "base/text.h"
+#include "chat/call_reader.h"
+
 namespace tokamak {
 namespace {
 
@@ -27,6 +30,13 @@ bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> all,
 
 bool IsType(std::string_view word, bool may_go_on) {
   return IsOneOf(word, {kTypes[0], kTypes[1]}, may_go_on);
+}
+
+// Returns the tool that a message to `recipient` calls: functions.NAME or a tool of the request.
+std::string_view ToolOf(std::string_view recipient, const ToolTypes& tools) {
+  constexpr std::string_view kPrefix = "functions.";
+  if (recipient.starts_with(kPrefix)) return recipient.substr(kPrefix.size());
+  return tools.Has(recipient) ? recipient : std::string_view();
 }
 
 // Returns the special token that `text` begins with. Sets *cut if all of `text` is the beginning of
@@ -221,8 +231,9 @@ void HarmonyParser::Begin(const Boundary& boundary, AnswerPart& part) {
   if (known && !boundary.recipient.empty() && reads_calls) {
     kind_ = Kind::kCall;
     header_ = boundary.header;
-    recipient_ = boundary.recipient;
+    name_ = ToolOf(boundary.recipient, format_->types);
     call_.clear();
+    begun_ = false;
   } else if (!known || !boundary.recipient.empty()) {
     as_written_ = true;
   } else if (boundary.channel == kAnalysis) {
@@ -236,10 +247,10 @@ void HarmonyParser::Begin(const Boundary& boundary, AnswerPart& part) {
 
 void HarmonyParser::End(std::string_view end_tokens, AnswerPart& part) {
   if (as_written_) AddText(end_tokens, part);
-  if (kind_ != Kind::kCall) return;
-  const ToolBlock block{.head = recipient_, .json = call_, .tail = ""};
-  if (auto calls = format_->tools->parse(block, format_->types)) {
-    std::move(calls->begin(), calls->end(), std::back_inserter(part.calls));
+  if (kind_ != Kind::kCall || begun_) return;
+  const std::string_view arguments = Trim(call_);
+  if (auto call = NamedCall(name_, "", arguments.empty() ? "{}" : arguments)) {
+    part.calls.push_back(*std::move(call));
     return;
   }
   kind_ = Kind::kContent;
@@ -251,16 +262,29 @@ void HarmonyParser::End(std::string_view end_tokens, AnswerPart& part) {
 
 void HarmonyParser::AddText(std::string_view text, AnswerPart& part) {
   if (text.empty()) return;
-  if (kind_ == Kind::kCall) {
-    call_ += text;
-    return;
-  }
+  if (kind_ == Kind::kCall) return AddArguments(text, part);
   const bool reasoning = kind_ == Kind::kReasoning;
   std::string& to = reasoning ? part.reasoning : part.content;
   bool& begun = reasoning ? has_reasoning_ : has_content_;
   if (std::exchange(apart_, false) && begun) to += kBetween;
   begun = true;
   to += text;
+}
+
+// Keeps white space at the end back, which is not part of the arguments.
+void HarmonyParser::AddArguments(std::string_view text, AnswerPart& part) {
+  const size_t last = text.find_last_not_of(kSpace);
+  call_ += text;
+  if (last == std::string_view::npos) return;
+  if (!begun_) {
+    if (!Trim(call_).starts_with('{') || !format_->types.Has(name_)) return;
+    begun_ = true;
+    part.calls.push_back({"", name_, ""});
+    call_.erase(0, call_.find('{'));
+  }
+  const size_t size = call_.size() - (text.size() - 1 - last);
+  ContinueCall(std::string_view(call_).substr(0, size), part.calls);
+  call_.erase(0, size);
 }
 
 }  // namespace tokamak

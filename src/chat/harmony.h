@@ -22,8 +22,10 @@ inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|messa
 //
 // An answer begins within a header, because prompts end with "<|start|>assistant". The channel
 // "analysis" is reasoning; "final", "commentary" and no channel are content; a message to NAME is a
-// call. Text that does not have this form (another role or channel, an invalid call, text that
-// looks like a special token) is kept as written: in the message where it stands, or as content.
+// call, which begins with the first bracket if NAME is a tool of the request, and otherwise is
+// returned at its end. Text that does not have this form (another role or channel, an invalid call,
+// text that looks like a special token) is kept as written: in the message where it stands, or as
+// content.
 class HarmonyParser {
  public:
   explicit HarmonyParser(std::shared_ptr<const AnswerFormat> format);
@@ -40,6 +42,7 @@ class HarmonyParser {
   void Begin(const Boundary& boundary, AnswerPart& part);
   void End(std::string_view end_tokens, AnswerPart& part);
   void AddText(std::string_view text, AnswerPart& part);
+  void AddArguments(std::string_view text, AnswerPart& part);
 
   const std::shared_ptr<const AnswerFormat> format_;
   std::string pending_;  // not parsed yet: may be a boundary
@@ -48,8 +51,9 @@ class HarmonyParser {
   Kind kind_ = Kind::kContent;
   bool as_written_ = false;  // this message's special tokens go to the content too
   std::string header_;       // of a call, as written
-  std::string recipient_;    // of the call
-  std::string call_;         // the call's text
+  std::string name_;         // of the tool; empty if it is none
+  std::string call_;         // the call's text that has not been returned
+  bool begun_ = false;       // the call has been returned, but for what follows
   bool has_reasoning_ = false, has_content_ = false;
   bool apart_ = false;  // the next text starts a new message of its kind
 };

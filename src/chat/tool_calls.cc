@@ -9,9 +9,6 @@ namespace tokamak {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr size_t kMaxHead = 512;  // bytes before the JSON of a call: its name and markers
-constexpr size_t kMaxTail = 32;   // bytes between the JSON and the end marker
-constexpr int kMaxDepth = 64;     // of the JSON, whose reader is recursive
 
 bool IsSpace(char c) { return kSpace.find(c) != std::string_view::npos; }
 
@@ -32,15 +29,6 @@ Found FindMarker(std::string_view text, const std::vector<std::string_view>& mar
     if (may_begin) return {at, {}};
   }
   return {};
-}
-
-// Removes the longest prefix of `marker` from the end of `text`.
-void CutPrefixOf(std::string_view marker, std::string& text) {
-  for (size_t n = std::min(text.size(), marker.size()); n > 0; --n) {
-    if (!std::string_view(text).ends_with(marker.substr(0, n))) continue;
-    text.resize(text.size() - n);
-    return;
-  }
 }
 
 }  // namespace
@@ -74,10 +62,8 @@ AnswerPart AnswerParser::Finish() {
   if (state_ == State::kStart) state_ = State::kContent;  // shorter than an opening marker
   Read(part);
   if (state_ == State::kBlock) {
-    // A stop string or the token limit may have cut off the end marker.
-    if (block_.piece == Piece::kTail) CutPrefixOf(format_->tools->end, block_.parts.tail);
-    if (block_.piece == Piece::kTagged) CutPrefixOf(format_->tools->end, block_.parts.head);
-    CloseBlock(block_.piece == Piece::kTail || block_.piece == Piece::kTagged, part);
+    block_->Finish(part.calls);
+    CloseBlock(part);
     Read(part);
   }
   const std::string rest = std::exchange(pending_, {});  // looked like the beginning of a marker
@@ -189,107 +175,35 @@ bool AnswerParser::Content(AnswerPart& part) {
 }
 
 void AnswerParser::OpenBlock(std::string_view start) {
-  block_ = Block();
-  block_.raw = start;
+  block_.emplace(*format_->tools, format_->types, start);
   pending_.erase(0, start.size());
   state_ = State::kBlock;
 }
 
 void AnswerParser::InBlock(AnswerPart& part) {
   size_t taken = 0;
-  Verdict verdict = Verdict::kMore;
-  while (verdict == Verdict::kMore && taken < pending_.size()) {
-    const char c = pending_[taken];
-    verdict = Take(c);
-    if (verdict == Verdict::kNotACall) break;  // this byte may begin something else
-    block_.raw += c;
-    ++taken;
+  auto verdict = CallReader::Verdict::kMore;
+  while (verdict == CallReader::Verdict::kMore && taken < pending_.size()) {
+    verdict = block_->Take(pending_[taken], part.calls);
+    if (verdict != CallReader::Verdict::kNotACall) ++taken;
   }
   pending_.erase(0, taken);
-  if (verdict != Verdict::kMore) CloseBlock(verdict == Verdict::kDone, part);
+  NoteCalls(part);
+  if (verdict != CallReader::Verdict::kMore) CloseBlock(part);
 }
 
-AnswerParser::Verdict AnswerParser::Take(char c) {
-  const ToolFormat& tools = *format_->tools;
-  ToolBlock& parts = block_.parts;
-  switch (block_.piece) {
-    case Piece::kHead:
-      return TakeHead(c);
-    case Piece::kJson:
-      return TakeJson(c);
-    case Piece::kTail:
-      parts.tail += c;
-      if (parts.tail.ends_with(tools.end)) {
-        parts.tail.resize(parts.tail.size() - tools.end.size());
-        return Verdict::kDone;
-      }
-      return parts.tail.size() < kMaxTail + tools.end.size() ? Verdict::kMore : Verdict::kNotACall;
-    case Piece::kTagged:
-      // Prose that mentions the marker: a name contains no space.
-      if (c == ' ' && parts.head.find('<') == std::string::npos) return Verdict::kNotACall;
-      parts.head += c;
-      if (!parts.head.ends_with(tools.end)) return Verdict::kMore;
-      parts.head.resize(parts.head.size() - tools.end.size());
-      return Verdict::kDone;
-  }
-  return Verdict::kNotACall;
-}
-
-AnswerParser::Verdict AnswerParser::TakeHead(char c) {
-  const ToolFormat& tools = *format_->tools;
-  std::string& head = block_.parts.head;
-  const bool only_space = std::all_of(head.begin(), head.end(), IsSpace);
-  const bool after_mark =
-      !tools.json_after.empty() && head.find(tools.json_after) != std::string::npos;
-  const bool at_once = only_space && (tools.json_after.empty() || tools.json_at_once);
-  if ((c == '{' && (at_once || after_mark)) || (c == '[' && at_once)) {
-    block_.piece = Piece::kJson;
-    return TakeJson(c);
-  }
-  if (!tools.json_after.empty()) {
-    if (head.size() == kMaxHead || (c == '{' && !after_mark)) return Verdict::kNotACall;
-  } else if (!IsSpace(c)) {
-    if (!tools.tagged) return Verdict::kNotACall;
-    block_.piece = Piece::kTagged;
-  }
-  if (head.size() == kMaxHead) return Verdict::kNotACall;
-  head += c;
-  return Verdict::kMore;
-}
-
-AnswerParser::Verdict AnswerParser::TakeJson(char c) {
-  block_.parts.json += c;
-  if (block_.in_string) {
-    if (block_.escaped) {
-      block_.escaped = false;
-    } else if (c == '\\') {
-      block_.escaped = true;
-    } else if (c == '"') {
-      block_.in_string = false;
-    }
-    return Verdict::kMore;
-  }
-  if (c == '"') {
-    block_.in_string = true;
-  } else if (c == '{' || c == '[') {
-    if (++block_.depth > kMaxDepth) return Verdict::kNotACall;
-  } else if (c == '}' || c == ']') {
-    if (--block_.depth == 0) {
-      if (format_->tools->end.empty()) return Verdict::kDone;
-      block_.piece = Piece::kTail;
-    }
-  }
-  return Verdict::kMore;
-}
-
-void AnswerParser::CloseBlock(bool may_be_call, AnswerPart& part) {
-  state_ = State::kContent;
-  Block block = std::exchange(block_, Block());
-  auto calls = may_be_call ? format_->tools->parse(block.parts, format_->types) : std::nullopt;
-  if (!calls) return AddContent(block.raw, part);
-  std::move(calls->begin(), calls->end(), std::back_inserter(part.calls));
+// Drops the white space before a call.
+void AnswerParser::NoteCalls(const AnswerPart& part) {
+  if (part.calls.empty() || after_call_) return;
   if (!has_content_) gap_.clear();
   after_call_ = true;
+}
+
+void AnswerParser::CloseBlock(AnswerPart& part) {
+  state_ = State::kContent;
+  NoteCalls(part);
+  AddContent(block_->TakeText(), part);
+  block_.reset();
 }
 
 void AnswerParser::AddReasoning(std::string_view text, AnswerPart& part) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "chat/call_reader.h"
 #include "chat/tool_calls_format.h"
 
 namespace tokamak {
@@ -29,6 +31,7 @@ struct AnswerFormat {
 struct AnswerPart {
   std::string reasoning;
   std::string content;
+  // Each begins a call, in order, or continues the arguments of the last one if it has no name.
   std::vector<ToolCall> calls;
 
   bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
@@ -36,8 +39,9 @@ struct AnswerPart {
 
 // Reads one answer piece by piece. The joined parts depend only on the whole text, not on where it
 // was cut. Text that is still ambiguous is held back, so no part contains a piece of a marker. A
-// call is returned whole, once it has ended and is valid; text that looked like a call but is not
-// one becomes content, as written. Takes time linear in the text.
+// call of a tool of the request is returned while it is written, other calls once they have ended
+// and are valid (call_reader.h). Text that looked like a call but is not one becomes content, as
+// written. Takes time linear in the text.
 //
 // White space around calls and around reasoning is dropped. Reasoning is recognized only at the
 // start of an answer; if it does not end, it is the whole answer. Harmony has its own rules
@@ -48,23 +52,12 @@ class AnswerParser {
   ~AnswerParser();
 
   AnswerPart Append(std::string_view text);
-  // Ends the answer. A call that lacks only its end marker still counts.
+  // Ends the answer. A call that lacks only its end marker still counts; one that has begun stays
+  // incomplete.
   AnswerPart Finish();
 
  private:
   enum class State { kStart, kReasoning, kContent, kBlock };
-  // The part of a block that the next byte belongs to.
-  enum class Piece { kHead, kJson, kTail, kTagged };
-  struct Block {
-    std::string raw;  // with the start marker; becomes content if this is not a call
-    ToolBlock parts;
-    Piece piece = Piece::kHead;
-    int depth = 0;  // of brackets in the JSON
-    bool in_string = false;
-    bool escaped = false;
-  };
-  enum class Verdict { kMore, kDone, kNotACall };
-
   // Each consumes what it can from pending_. False if it needs more text to go on.
   bool Start(AnswerPart& part);
   bool Reasoning(AnswerPart& part);
@@ -75,10 +68,8 @@ class AnswerParser {
   void AddReasoning(std::string_view text, AnswerPart& part);
   void AddContent(std::string_view text, AnswerPart& part);
   void OpenBlock(std::string_view start);
-  Verdict Take(char c);
-  Verdict TakeHead(char c);
-  Verdict TakeJson(char c);
-  void CloseBlock(bool may_be_call, AnswerPart& part);
+  void NoteCalls(const AnswerPart& part);
+  void CloseBlock(AnswerPart& part);
   // Whether a { here starts a call.
   bool BareCallMayStart() const;
 
@@ -87,7 +78,7 @@ class AnswerParser {
   State state_;
   std::string pending_;  // not parsed yet
   std::string gap_;      // white space that may turn out to be next to a call
-  Block block_;
+  std::optional<CallReader> block_;
   bool has_content_ = false;
   bool has_reasoning_ = false;
   bool after_call_ = false;  // only gap_ has followed the last call or reasoning

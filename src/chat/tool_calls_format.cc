@@ -13,231 +13,41 @@
 namespace tokamak {
 namespace {
 
-using Calls = std::optional<std::vector<ToolCall>>;
-
-std::optional<JsonValue> Parse(std::string_view text) {
-  return JsonValue::Parse(text, {.max_depth = 100});
-}
-
-bool IsObject(std::string_view text) {
-  const std::optional<JsonValue> json = Parse(text);
-  return json && json->is_object();
-}
-
-bool IsName(std::string_view text) {
-  constexpr std::string_view kOther = "_-.:/";
-  if (text.empty() || text.size() > 256) return false;
-  return std::all_of(text.begin(), text.end(), [&](char c) {
-    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    return word || kOther.find(c) != std::string_view::npos || static_cast<uint8_t>(c) >= 0x80;
-  });
-}
-
-// Returns arguments as OpenAI has them: an object, or a string that holds one; nullopt for anything
-// else.
-std::optional<std::string> Arguments(const JsonValue& value) {
-  if (value.is_object()) return value.Dump();
-  if (value.is_null()) return "{}";
-  const std::string* text = value.AsString();
-  if (text == nullptr) return std::nullopt;
-  if (Trim(*text).empty()) return "{}";
-  if (!IsObject(*text)) return std::nullopt;
-  return *text;
-}
-
-std::string StringAt(const JsonValue& object, const char* key) {
-  const JsonValue* found = object.Find(key);
-  return found != nullptr && found->is_string() ? *found->AsString() : std::string();
-}
-
-// Reads {"name": ..., "arguments": ...}; families have other names for the two.
-std::optional<ToolCall> CallOf(const JsonValue& value) {
-  if (!value.is_object()) return std::nullopt;
-  const JsonValue* function = value.Find("function");
-  if (function != nullptr && function->is_object()) return CallOf(*function);
-  ToolCall call;
-  for (const char* key : {"name", "tool_name"}) {
-    if (call.name.empty()) call.name = StringAt(value, key);
-  }
-  if (!IsName(call.name)) return std::nullopt;
-  call.id = StringAt(value, "id");
-  call.arguments = "{}";
-  for (const char* key : {"arguments", "parameters"}) {
-    const JsonValue* found = value.Find(key);
-    if (found == nullptr) continue;
-    std::optional<std::string> arguments = Arguments(*found);
-    if (!arguments) return std::nullopt;
-    call.arguments = *std::move(arguments);
-    break;
-  }
-  return call;
-}
-
-// Reads one call or a list of at least one.
-Calls ParseJsonCalls(const ToolBlock& block, const ToolTypes& /*types*/) {
-  if (!Trim(block.head).empty() || !Trim(block.tail).empty()) return std::nullopt;
-  const std::optional<JsonValue> json = Parse(block.json);
-  if (!json) return std::nullopt;
-  const std::span<const JsonValue> values =
-      json->is_array() ? std::span(*json->AsArray()) : std::span(&*json, 1);
-  std::vector<ToolCall> calls;
-  for (const JsonValue& value : values) {
-    std::optional<ToolCall> call = CallOf(value);
-    if (!call) return std::nullopt;
-    calls.push_back(*std::move(call));
-  }
-  if (calls.empty()) return std::nullopt;
-  return calls;
-}
-
-// Makes a call whose name stands before the JSON of its arguments.
-Calls NamedCall(std::string_view name, std::string id, std::string_view json) {
-  if (!IsName(name) || !IsObject(json)) return std::nullopt;
-  return std::vector<ToolCall>{{std::move(id), std::string(name), std::string(json)}};
-}
-
-// Removes everything up to and including `mark` from `text` and returns what came before the mark;
-// nullopt if there is no mark.
-std::optional<std::string_view> TakeUntil(std::string_view& text, std::string_view mark) {
-  const size_t at = text.find(mark);
-  if (at == std::string_view::npos) return std::nullopt;
-  const std::string_view before = text.substr(0, at);
-  text.remove_prefix(at + mark.size());
-  return before;
-}
-
-// Builds a JSON object of arguments value by value.
-class ArgumentWriter {
- public:
-  void Add(std::string_view key, const std::string& json) {
-    text_ += text_.size() == 1 ? "" : ", ";
-    text_ += JsonValue(std::string(key)).Dump() + ": " + json;
-  }
-  std::string Take() { return std::move(text_) + "}"; }
-
- private:
-  std::string text_ = "{";
-};
-
-// Qwen's coder models: <function=NAME> <parameter=KEY> VALUE </parameter> ... </function>
-Calls ParseFunctionTags(std::string_view text, const ToolTypes& types) {
-  if (!Trim(*TakeUntil(text, "<function=")).empty()) return std::nullopt;
-  const auto name = TakeUntil(text, ">");
-  if (!name || !IsName(Trim(*name))) return std::nullopt;
-  ToolCall call{"", std::string(Trim(*name)), ""};
-  ArgumentWriter arguments;
-  while (Trim(text).starts_with("<parameter=")) {
-    TakeUntil(text, "<parameter=");
-    const auto key = TakeUntil(text, ">");
-    auto value = key ? TakeUntil(text, "</parameter>") : std::nullopt;
-    if (!value) return std::nullopt;
-    if (value->starts_with('\n')) value->remove_prefix(1);
-    if (value->ends_with('\n')) value->remove_suffix(1);
-    arguments.Add(Trim(*key), types.ToJson(call.name, Trim(*key), *value));
-  }
-  if (Trim(text) != "</function>") return std::nullopt;
-  call.arguments = arguments.Take();
-  return std::vector<ToolCall>{std::move(call)};
-}
-
-// GLM: NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ...
-Calls ParseArgTags(std::string_view text, const ToolTypes& types) {
-  constexpr std::string_view kKey = "<arg_key>";
-  ToolCall call{"", std::string(Trim(text.substr(0, text.find(kKey)))), ""};
-  if (!IsName(call.name)) return std::nullopt;
-  text.remove_prefix(std::min(text.size(), text.find(kKey)));
-  ArgumentWriter arguments;
-  while (Trim(text).starts_with(kKey)) {
-    TakeUntil(text, kKey);
-    const auto key = TakeUntil(text, "</arg_key>");
-    if (!key || !Trim(text).starts_with("<arg_value>")) return std::nullopt;
-    TakeUntil(text, "<arg_value>");
-    const auto value = TakeUntil(text, "</arg_value>");
-    if (!value) return std::nullopt;
-    arguments.Add(Trim(*key), types.ToJson(call.name, Trim(*key), *value));
-  }
-  if (!Trim(text).empty()) return std::nullopt;
-  call.arguments = arguments.Take();
-  return std::vector<ToolCall>{std::move(call)};
-}
-
-// <tool_call> holds JSON or either kind of tags; models mix them up.
-Calls ParseToolCallTag(const ToolBlock& block, const ToolTypes& types) {
-  if (!block.json.empty()) return ParseJsonCalls(block, types);
-  if (block.head.find("<function=") != std::string::npos) {
-    return ParseFunctionTags(block.head, types);
-  }
-  return ParseArgTags(block.head, types);
-}
-
-// Llama writes JSON as its whole answer, so only calls of tools that exist count.
-Calls ParseLlama(const ToolBlock& block, const ToolTypes& types) {
-  Calls calls = ParseJsonCalls(block, types);
-  if (!calls) return calls;
-  const bool known = std::all_of(calls->begin(), calls->end(),
-                                 [&](const ToolCall& call) { return types.Has(call.name); });
-  if (!known) return std::nullopt;
-  return calls;
-}
-
-// [TOOL_CALLS][{...}], or since version 11 [TOOL_CALLS]NAME[ARGS]{...}; some versions add
-// [CALL_ID]ID after the name.
-Calls ParseMistral(const ToolBlock& block, const ToolTypes& types) {
-  std::string_view head = block.head;
-  if (Trim(head).empty()) return ParseJsonCalls(block, types);
+// Since version 11: [TOOL_CALLS]NAME[ARGS]{...}; some versions add [CALL_ID]ID after the name.
+std::optional<ToolCall> MistralHead(std::string_view head) {
   const auto before = TakeUntil(head, "[ARGS]");
   if (!before || !Trim(head).empty()) return std::nullopt;
   std::string_view id = *before;
   const auto name = TakeUntil(id, "[CALL_ID]");
-  return NamedCall(Trim(name.value_or(*before)), name ? std::string(Trim(id)) : std::string(),
-                   block.json);
+  return ToolCall{name ? std::string(Trim(id)) : "", std::string(Trim(name.value_or(*before))), ""};
 }
 
 // NAME<sep>{...}, or before V3.1 function<sep>NAME and the JSON in a ```json fence.
-Calls ParseDeepSeek(const ToolBlock& block, const ToolTypes& /*types*/) {
-  std::string_view head = block.head;
+std::optional<ToolCall> DeepSeekHead(std::string_view head) {
   const auto before = TakeUntil(head, "<｜tool▁sep｜>");
   if (!before) return std::nullopt;
   constexpr std::string_view kFence = "```json";
   head = Trim(head);
-  const bool fenced = head.ends_with(kFence);
-  if (fenced) head = Trim(head.substr(0, head.size() - kFence.size()));
-  if (Trim(block.tail) != (fenced ? "```" : "") && !Trim(block.tail).empty()) return std::nullopt;
-  return NamedCall(head.empty() ? Trim(*before) : head, "", block.json);
+  if (head.ends_with(kFence)) head = Trim(head.substr(0, head.size() - kFence.size()));
+  return ToolCall{"", std::string(head.empty() ? Trim(*before) : head), ""};
 }
 
 // functions.NAME:INDEX<mark>{...}; everything before the mark is the call's id.
-Calls ParseKimi(const ToolBlock& block, const ToolTypes& /*types*/) {
-  std::string_view head = block.head;
+std::optional<ToolCall> KimiHead(std::string_view head) {
   const auto before = TakeUntil(head, "<|tool_call_argument_begin|>");
-  if (!before || !Trim(head).empty() || !Trim(block.tail).empty()) return std::nullopt;
+  if (!before || !Trim(head).empty()) return std::nullopt;
   const std::string_view id = Trim(*before);
   std::string_view name = id.substr(0, id.rfind(':'));
   constexpr std::string_view kPrefix = "functions.";
   if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
-  return NamedCall(name, std::string(id), block.json);
+  return ToolCall{std::string(id), std::string(name), ""};
 }
 
 // <function=NAME>{...}</function>
-Calls ParseFunctionary(const ToolBlock& block, const ToolTypes& /*types*/) {
-  std::string_view head = block.head;
+std::optional<ToolCall> FunctionaryHead(std::string_view head) {
   const auto name = TakeUntil(head, ">");
-  if (!name || !Trim(head).empty() || !Trim(block.tail).empty()) return std::nullopt;
-  return NamedCall(Trim(*name), "", block.json);
-}
-
-// A message to functions.NAME or to one of the request's tools.
-Calls ParseHarmony(const ToolBlock& block, const ToolTypes& types) {
-  constexpr std::string_view kPrefix = "functions.";
-  std::string_view name = block.head;
-  if (name.starts_with(kPrefix)) {
-    name.remove_prefix(kPrefix.size());
-  } else if (!types.Has(name)) {
-    return std::nullopt;
-  }
-  const std::string_view text = Trim(block.json);
-  if (text.empty()) return NamedCall(name, "", "{}");
-  return NamedCall(name, "", text);
+  if (!name || !Trim(head).empty()) return std::nullopt;
+  return ToolCall{"", std::string(Trim(*name)), ""};
 }
 
 // Returns the first name of a type, which may be a list with "null" in it.
@@ -258,8 +68,7 @@ const jinja::Value* Find(const jinja::Value* dict, std::string_view key) {
 ToolFormat GptOss() {
   return {.name = "openai",
           .in_template = {"<|start|>assistant", "<|channel|>commentary"},
-          .harmony = true,
-          .parse = ParseHarmony};
+          .harmony = true};
 }
 
 ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_template) {
@@ -267,8 +76,7 @@ ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_t
           .in_template = std::move(in_template),
           .starts = {"<tool_call>"},
           .end = "</tool_call>",
-          .tagged = true,
-          .parse = ParseToolCallTag};
+          .tagged = true};
 }
 
 ToolFormat Hermes() {
@@ -288,14 +96,14 @@ const std::vector<ToolFormat>& Formats() {
        .end = "<|tool_call_end|>",
        .ignored = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
        .json_after = "<|tool_call_argument_begin|>",
-       .parse = ParseKimi},
+       .in_head = KimiHead},
       {.name = "deepseek_v3",
        .in_template = {"<｜tool▁call▁begin｜>"},
        .starts = {"<｜tool▁call▁begin｜>"},
        .end = "<｜tool▁call▁end｜>",
        .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
        .json_after = "<｜tool▁sep｜>",
-       .parse = ParseDeepSeek},
+       .in_head = DeepSeekHead},
       {.name = "mistral",
        .in_template = {"[TOOL_CALLS]"},
        .starts = {"[TOOL_CALLS]"},
@@ -303,34 +111,30 @@ const std::vector<ToolFormat>& Formats() {
        .json_after = "[ARGS]",
        .json_at_once = true,
        .short_ids = true,
-       .parse = ParseMistral},
+       .in_head = MistralHead},
       {.name = "command_r7b",
        .in_template = {"<|START_ACTION|>"},
        .starts = {"<|START_ACTION|>"},
        .end = "<|END_ACTION|>",
-       .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
-       .parse = ParseJsonCalls},
+       .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"}},
       {.name = "nemotron",
        .in_template = {"<TOOLCALL>"},
        .starts = {"<TOOLCALL>"},
        .end = "</TOOLCALL>",
        .written = {.begin = "<TOOLCALL>[{\"name\": \"",
                    .middle = "\", \"arguments\": ",
-                   .end = "}]</TOOLCALL>"},
-       .parse = ParseJsonCalls},
+                   .end = "}]</TOOLCALL>"}},
       {.name = "apriel",
        .in_template = {"<tool_calls>["},
        .starts = {"<tool_calls>"},
        .end = "</tool_calls>",
        .written = {.begin = "<tool_calls>[{\"name\": \"",
                    .middle = "\", \"arguments\": ",
-                   .end = "}]</tool_calls>"},
-       .parse = ParseJsonCalls},
+                   .end = "}]</tool_calls>"}},
       {.name = "granite",
        .in_template = {"<|tool_call|>"},
        .starts = {"<|tool_call|>"},
-       .ignored = {"<|/tool_call|>"},
-       .parse = ParseJsonCalls},
+       .ignored = {"<|/tool_call|>"}},
       // The next three differ in their templates, but each reads what models with any of them
       // write.
       ToolCallTag("qwen3_coder", {"<tool_call>", "<function="}),
@@ -341,13 +145,13 @@ const std::vector<ToolFormat>& Formats() {
        .starts = {"<function="},
        .end = "</function>",
        .json_after = ">",
-       .parse = ParseFunctionary},
+       .in_head = FunctionaryHead},
       {.name = "llama3_json",
        .in_template = {"<|start_header_id|>", "\"parameters\": "},
        .starts = {"<|python_tag|>"},
        .bare = true,
-       .written = {.begin = "{\"name\": \"", .middle = "\", \"parameters\": ", .end = "}"},
-       .parse = ParseLlama},
+       .only_known = true,
+       .written = {.begin = "{\"name\": \"", .middle = "\", \"parameters\": ", .end = "}"}},
       GptOss(),
   };
   return kFormats;
@@ -376,6 +180,23 @@ Result<const Format*> Choose(std::string_view name, std::span<const Format> form
 
 }  // namespace
 
+bool IsToolName(std::string_view text) {
+  constexpr std::string_view kOther = "_-.:/";
+  if (text.empty() || text.size() > 256) return false;
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    return word || kOther.find(c) != std::string_view::npos || static_cast<uint8_t>(c) >= 0x80;
+  });
+}
+
+std::optional<std::string_view> TakeUntil(std::string_view& text, std::string_view mark) {
+  const size_t at = text.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view before = text.substr(0, at);
+  text.remove_prefix(at + mark.size());
+  return before;
+}
+
 ToolTypes::ToolTypes(const jinja::Value& tools) {
   if (!tools.is(jinja::Type::kList)) return;
   for (const jinja::Value& tool : tools.items()) {
@@ -403,7 +224,7 @@ std::string ToolTypes::ToJson(std::string_view tool, std::string_view parameter,
     if (trimmed == "True") return "true";  // models write Python's constants instead of JSON's
     if (trimmed == "False") return "false";
     if (trimmed == "None") return "null";
-    if (Parse(trimmed)) return std::string(trimmed);
+    if (JsonValue::Parse(trimmed, {.max_depth = 100})) return std::string(trimmed);
   }
   return JsonValue(std::string(value)).Dump();
 }
@@ -466,7 +287,7 @@ Result<StructuredOutput> ForceCalls(const ToolFormat& format,
   output.ends_after_tag = !parallel || written.separator.empty();
   output.separator = written.separator;
   for (const auto& [name, schema] : tools) {
-    if (!IsName(name)) {
+    if (!IsToolName(name)) {
       return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
                              name.substr(0, 64));
     }

@@ -18,8 +18,14 @@ namespace tokamak {
 struct ToolCall {
   std::string id;  // as the model wrote it; empty if the format has no ids
   std::string name;
-  std::string arguments;  // JSON text of an object
+  std::string arguments;  // JSON text of an object, as the model wrote it
 };
+
+// Whether models may call a tool that a request does not have by this name.
+bool IsToolName(std::string_view text);
+// Removes everything up to and including `mark` from `text` and returns what came before the mark;
+// nullopt if there is no mark.
+std::optional<std::string_view> TakeUntil(std::string_view& text, std::string_view mark);
 
 // The names of a request's tools and the types of their parameters. Formats that write values as
 // bare text need the types to tell the number 5 from the string "5". Immutable and thread-safe,
@@ -40,14 +46,6 @@ class ToolTypes {
   std::map<std::string, std::map<std::string, std::string, std::less<>>, std::less<>> tools_;
 };
 
-// One call, or a list of calls, as it stands in the text: start, head, JSON, tail, end; without
-// JSON: start, head, end.
-struct ToolBlock {
-  std::string head;
-  std::string json;
-  std::string tail;  // without the end
-};
-
 // How a call is written, for requests that force one: before its name, between the name and the
 // JSON of its arguments, and after that.
 struct WrittenCall {
@@ -56,7 +54,7 @@ struct WrittenCall {
   std::string_view separator = {};
 };
 
-// One family's format.
+// One family's format. A block of calls is: start, head, JSON, tail, end; or start, tags, end.
 struct ToolFormat {
   std::string_view name;
   // Strings that all templates of this format contain.
@@ -69,19 +67,21 @@ struct ToolFormat {
   std::string_view json_after = {};
   // The JSON may also follow the start directly.
   bool json_at_once = false;
-  // A block that does not begin with JSON extends to the end marker and holds bare text in tags.
+  // A block that does not begin with JSON holds a call in tags.
   bool tagged = false;
   // A { at the start of the answer also starts a block.
   bool bare = false;
-  // Calls are Harmony messages: `head` is the recipient, and none of the fields above apply.
+  // Text is a call only if the request has a tool of this name.
+  bool only_known = false;
+  // Calls are Harmony messages, and none of the fields above apply.
   bool harmony = false;
   // Templates accept only ids of nine letters and digits.
   bool short_ids = false;
   // `begin` is empty if calls cannot be forced.
   WrittenCall written = {};
-  // Returns the calls of a block; nullopt if it holds none.
-  std::optional<std::vector<ToolCall>> (*parse)(const ToolBlock& block,
-                                                const ToolTypes& types) = nullptr;
+  // Reads a name and an id that stand in the head. Otherwise the JSON holds them: one object like
+  // {"name": ..., "arguments": ...} or a list of these.
+  std::optional<ToolCall> (*in_head)(std::string_view head) = nullptr;
 };
 
 struct ReasoningFormat {

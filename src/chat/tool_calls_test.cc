@@ -39,7 +39,8 @@ std::string Read(const std::shared_ptr<const AnswerFormat>& format, const std::s
     reasoning += part.reasoning;
     content += part.content;
     for (const ToolCall& call : part.calls) {
-      calls += "|" + call.name + (call.id.empty() ? "" : "#" + call.id) + call.arguments;
+      if (!call.name.empty()) calls += "|" + call.name + (call.id.empty() ? "" : "#" + call.id);
+      calls += call.arguments;
     }
   };
   size_t begin = 0;
@@ -78,7 +79,7 @@ struct Case {
 TEST(ToolCalls, ReadsEveryFormat) {
   const Case cases[] = {
       {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>",
-       "|f{\"n\":1}"},
+       "|f{\"n\": 1}"},
       {"hermes",
        "I look.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\\\"}\"}}"
        "</tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>\n",
@@ -87,7 +88,7 @@ TEST(ToolCalls, ReadsEveryFormat) {
        "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"n\\\": 2}\"}</tool_call> Done.",
        "Done.|f{\"n\": 2}"},
       {"hermes", "<tool_call>{\"name\": \"f\", \"parameters\": {\"b\": 1, \"a\": 2.0}}",
-       "|f{\"b\":1,\"a\":2.0}"},
+       "|f{\"b\": 1, \"a\": 2.0}"},
       {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_c", "|f{}"},
       {"qwen3_coder",
        "<tool_call>\n<function=f>\n<parameter=s>\n5\n</parameter>\n<parameter=n>\n5\n</parameter>\n"
@@ -98,8 +99,9 @@ TEST(ToolCalls, ReadsEveryFormat) {
        "\"b\"\n</arg_value>\n<arg_key>n</arg_key>"
        "\n<arg_value>7</arg_value>\n</tool_call>\n<tool_call>g\n</tool_call>",
        "|f{\"s\": \"a \\\"b\\\"\\n\", \"n\": 7}|g{}"},
-      {"llama3_json", "{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "|f{\"n\":1}"},
-      {"llama3_json", "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "|f{\"n\":1}"},
+      {"llama3_json", "{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "|f{\"n\": 1}"},
+      {"llama3_json", "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}",
+       "|f{\"n\": 1}"},
       {"llama3_json",
        "\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", "
        "\"parameters\": {}}",
@@ -107,7 +109,7 @@ TEST(ToolCalls, ReadsEveryFormat) {
       {"mistral",
        "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 1}, \"id\": \"abcdefghi\"},"
        "{\"name\": \"g\", \"arguments\": {}}]",
-       "|f#abcdefghi{\"n\":1}|g{}"},
+       "|f{\"n\": 1}|g{}"},
       {"mistral", "Text[TOOL_CALLS]f[ARGS]{\"n\": [1]}[TOOL_CALLS]g[CALL_ID]123456789[ARGS]{}",
        "Text|f{\"n\": [1]}|g#123456789{}"},
       {"deepseek_v3",
@@ -127,7 +129,7 @@ TEST(ToolCalls, ReadsEveryFormat) {
       {"command_r7b",
        "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
        "{\"n\": 1}}\n]<|END_ACTION|>",
-       "|f{\"n\":1}"},
+       "|f{\"n\": 1}"},
       {"command_r7b", "<|START_RESPONSE|>Hello.<|END_RESPONSE|>", "Hello."},
       {"nemotron", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLCALL>", "|f{}"},
       {"apriel", "<tool_calls>[{\"name\": \"f\", \"arguments\": {}}]</tool_calls>", "|f{}"},
@@ -151,8 +153,6 @@ TEST(ToolCalls, TextThatIsNotACallStaysContent) {
        "Write <tool_call> as it is|f{}"},
       {"hermes", "<tool_call>{\"name\": \"f\"} and so on, for a long time, without any end",
        "<tool_call>{\"name\": \"f\"} and so on, for a long time, without any end"},
-      {"hermes", "<tool_call>f\n<arg_key>s</arg_key>\n</tool_call>",
-       "<tool_call>f\n<arg_key>s</arg_key>\n</tool_call>"},
       {"llama3_json", "{\"name\": \"unknown\", \"parameters\": {}}",
        "{\"name\": \"unknown\", \"parameters\": {}}"},
       {"llama3_json", "See {\"name\": \"f\", \"parameters\": {}}",
@@ -168,8 +168,118 @@ TEST(ToolCalls, TextThatIsNotACallStaysContent) {
        "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>[]<|tool_call_end|>"},
   };
   for (const Case& one : cases) ExpectRead(Format(one.format), one.text, one.expected);
+  // Tools that the request does not have: all of the block must be valid.
+  for (const auto& [format, text] : std::vector<std::pair<const char*, const char*>>{
+           {"hermes", "<tool_call>{\"name\": \"u\", \"arguments\": {\"n\": }}</tool_call>"},
+           {"hermes", "<tool_call>{\"name\": \"u\", \"arguments\": {}</tool_call>"},
+           {"hermes", "<tool_call><function=u><parameter=a>1</parameter></tool_call> x"},
+           {"nemotron", "<TOOLCALL>[{\"name\": \"u\"}, {\"nme\": \"f\"}]</TOOLCALL>"},
+           {"nemotron", "<TOOLCALL>[{\"name\": \"u\"},]</TOOLCALL>"},
+           {"kimi_k2", "<|tool_call_begin|>u:0<|tool_call_argument_begin|>{]<|tool_call_end|>"}}) {
+    ExpectRead(Format(format), text, text);
+  }
   const std::string deep = "<tool_call>" + std::string(5000, '[') + std::string(5000, ']');
   EXPECT_EQ(Read(Format("hermes"), deep, {}), deep);
+}
+
+TEST(ToolCalls, ReadsCallsOfOtherToolsWhole) {
+  const Case cases[] = {
+      {"hermes", "<tool_call>{\"name\": \"u\", \"arguments\": {\"n\":  1}}</tool_call>",
+       "|u{\"n\":  1}"},
+      {"hermes", "<tool_call>{\"arguments\": { }, \"name\": \"f\", \"id\": \"7\"}</tool_call>",
+       "|f#7{ }"},
+      {"hermes", "<tool_call><function=u><parameter=a>1</parameter></function></tool_call>",
+       "|u{\"a\": 1}"},
+      {"glm45", "<tool_call>u<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
+       "|u{\"a\": 1}"},
+      {"kimi_k2", "<|tool_call_begin|>u:0<|tool_call_argument_begin|>{\"n\":1}<|tool_call_end|>",
+       "|u#u:0{\"n\":1}"},
+      {"nemotron",
+       "<TOOLCALL>[{\"name\": \"u\"}, {\"name\": \"f\", \"arguments\": {}}, {\"name\": "
+       "\"v\"}]</TOOLCALL>",
+       "|u{}|f{}|v{}"},
+      {"mistral",
+       "[TOOL_CALLS][{\"function\": {\"name\": \"f\", \"arguments\": {\"n\": 1}}, \"type\": 1}]",
+       "|f{\"n\": 1}"},
+  };
+  for (const Case& one : cases) ExpectRead(Format(one.format), one.text, one.expected);
+}
+
+// A call of a known tool is not taken back. Its arguments are passed on as they are, and text after
+// them that does not fit the format is content.
+TEST(ToolCalls, CallsThatHaveBegunStay) {
+  const std::string f = "<tool_call>{\"name\": \"f\", \"arguments\": ";
+  const std::pair<std::string, std::string> cases[] = {
+      {f + "{\"n\": }}</tool_call>", "|f{\"n\": }"},
+      {f + "{\"n\": 1", "|f{\"n\": 1"},
+      {f + "{\"n\": 1}", "|f{\"n\": 1}"},
+      {f + "{\"n\": \"</tool_ca", "|f{\"n\": \"</tool_ca"},
+      {f + "{\"n\": 1</tool_call> So.", "So.|f{\"n\": 1"},
+      {f + "{\"n\": 1 < </tool</tool_call>", "|f{\"n\": 1 < </tool"},
+      {f + "{\"n\": 1}\n</tool_call>\nSo.", "So.|f{\"n\": 1}"},
+      {f + "{}} and more, that is not the end of a block",
+       "and more, that is not the end of a block|f{}"},
+      {f + "{}, \"id\": \"x}\", \"more\": [{}]}</tool_call>", "|f{}"},
+      {f + "{}" + std::string(600, 'x'), std::string(600, 'x') + "|f{}"},
+      {f + "{}}</tool_call> A " + f + "{\"s\": \"\\\"}\"}}</tool_call> B",
+       "A  B|f{}|f{\"s\": \"\\\"}\"}"},
+      {"<tool_call><function=f><parameter=n>1</parameter> <parameter=s>a", "|f{\"n\": 1"},
+      {"<tool_call><function=f><parameter=n>1</parameter></tool_call>", "|f{\"n\": 1}"},
+      {"<tool_call><function=f><parameter=n>1</parameter> So <b>", "So <b>|f{\"n\": 1"},
+      {"<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value>", "|f{\"n\": 1}"},
+      {"<tool_call>f\n<arg_key>s</arg_key>\n</tool_call>", "<arg_key>s</arg_key>\n</tool_call>|f{"},
+      {"<tool_call>f<arg_key>n</arg_key> So <arg_value>1</arg_value>",
+       "<arg_key>n</arg_key> So <arg_value>1</arg_value>|f{"},
+  };
+  for (const auto& [text, expected] : cases) ExpectRead(Format("hermes"), text, expected);
+  ExpectRead(Format("nemotron"),
+             "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, {\"nme\": 1}]</TOOLCALL>",
+             ", {\"nme\": 1}]</TOOLCALL>|f{}");
+  ExpectRead(Format("nemotron"), "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}</TOOLCALL> So.",
+             "So.|f{}");
+  ExpectRead(Format("llama3_json"), "{\"name\": \"f\", \"parameters\": {\"n\": 1}", "|f{\"n\": 1}");
+  ExpectRead(Format("deepseek_v3"),
+             "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"n\": 1} So.<｜tool▁call▁end｜>",
+             "So.|f{\"n\": 1}");
+}
+
+// Arguments are returned as soon as they are written; the reader keeps at most an end marker back.
+TEST(ToolCalls, ReturnsArgumentsWhileTheyAreWritten) {
+  const std::string arguments = "{\"s\": \"a < b\", \"o\": {\"x\": [1, 2, {}]}}";
+  for (const auto& [format, before] : std::vector<std::pair<const char*, std::string>>{
+           {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": "},
+           {"llama3_json", "{\"name\": \"f\", \"parameters\": "},
+           {"mistral", "[TOOL_CALLS]f[ARGS]"},
+           {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": "},
+           {"deepseek_v3", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>"},
+           {"kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"},
+           {"command_r7b", "<|START_ACTION|>[{\"tool_name\": \"f\", \"parameters\": "},
+           {"nemotron", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": "},
+           {"apriel", "<tool_calls>[{\"name\": \"f\", \"arguments\": "},
+           {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": "},
+           {"functionary_v3.1", "<function=f>"},
+           {"openai", "<|channel|>commentary to=functions.f<|message|>"}}) {
+    SCOPED_TRACE(format);
+    AnswerParser parser(Format(format));
+    EXPECT_TRUE(parser.Append(before).empty());
+    std::string got;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const AnswerPart part = parser.Append(arguments.substr(i, 1));
+      EXPECT_EQ(part.content, "");
+      for (const ToolCall& call : part.calls) {
+        EXPECT_EQ(call.name, i == 0 ? "f" : "") << "at " << i;
+        got += call.arguments;
+      }
+      // A < may begin a mark, and white space may be at the end of a Harmony message.
+      EXPECT_GE(got.size() + 2, i + 1) << "at " << i;
+    }
+    EXPECT_EQ(got, arguments);
+  }
+  AnswerParser tags(Format("qwen3_coder"));
+  EXPECT_TRUE(tags.Append("<tool_call><function=f").empty());
+  EXPECT_EQ(tags.Append(">").calls.at(0).arguments, "{");
+  EXPECT_EQ(tags.Append("<parameter=n>5</parameter>").calls.at(0).arguments, "\"n\": 5");
+  EXPECT_EQ(tags.Append("</function>").calls.at(0).arguments, "}");
 }
 
 TEST(ToolCalls, SeparatesReasoning) {
@@ -280,8 +390,6 @@ TEST(Harmony, KeepsAllTextOfMalformedMessages) {
       {final + "A<|message|>B<|constrain|>", "A<|message|>B<|constrain|>"},
       {final + " < <| <|end <<|end|>", " < <| <|end <"},
       // Invalid calls.
-      {call + "{\"a\": <|call|>", call + "{\"a\": <|call|>"},
-      {call + "{\"a\": 1", call + "{\"a\": 1"},
       {call + "[1]<|call|>", call + "[1]<|call|>"},
       {"<|channel|>commentary to=functions.f g<|message|>{}<|call|>",
        "<|channel|>commentary to=functions.f g<|message|>{}"},
@@ -293,6 +401,12 @@ TEST(Harmony, KeepsAllTextOfMalformedMessages) {
        "<|channel|>reply to=functions.f<|message|>{}<|call|>"},
       // Valid calls.
       {call + "<|call|>", "|f{}"},
+      // Once a call has begun, its arguments are what follows, valid or not.
+      {call + "{\"a\": <|call|>", "|f{\"a\":"},
+      {call + " {\"a\": 1 ", "|f{\"a\": 1"},
+      {call + "{} x <|call|>", "|f{} x"},
+      {"<|channel|>commentary to=functions.unknown<|message|>{\"a\":1} <|call|>",
+       "|unknown{\"a\":1}"},
       {call + "\n{\"a\": \"<|end|>\"}\n<|end|>", "|f{\"a\": \"<|end|>\"}"},
       {"<|channel|>commentary to=g<|message|>{}<|call|>", "|g{}"},
       {" to=functions.f<|channel|>commentary to=functions.f json<|message|>{}<|call|>", "|f{}"},
@@ -417,9 +531,9 @@ TEST(ToolCalls, ForcedCallsAreReadAsCalls) {
     EXPECT_TRUE(forced->starts_with_tag);
     const std::string f = forced->tags[0].begin + R"({"n": 1})" + forced->tags[0].end;
     const std::string g = forced->tags[1].begin + "{}" + forced->tags[1].end;
-    ExpectRead(Format(format.name), f, R"(|f{"n":1})");
+    ExpectRead(Format(format.name), f, R"(|f{"n": 1})");
     if (forced->ends_after_tag) continue;
-    ExpectRead(Format(format.name), g + forced->separator + f, R"(|g{}|f{"n":1})");
+    ExpectRead(Format(format.name), g + forced->separator + f, R"(|g{}|f{"n": 1})");
   }
   EXPECT_GE(formats, 4);
   const std::vector<std::pair<std::string, std::string>> strange = {{"a\"b", "{}"}};

@@ -149,6 +149,20 @@ class Server:
                              timeout=PATIENCE, **options)
 
 
+def joined_calls(pieces):
+    """Joins the tool calls of a stream's deltas; returns the name and the arguments of each."""
+    calls = []
+    for piece in pieces:
+        if piece.id:  # the first piece of a call
+            assert piece.index == len(calls) and piece.type == 'function', piece
+            assert piece.function.name and piece.function.arguments == '', piece
+            calls.append((piece.function.name, ''))
+        else:
+            assert piece.index == len(calls) - 1 and piece.function.name is None, piece
+            calls[-1] = (calls[-1][0], calls[-1][1] + piece.function.arguments)
+    return calls
+
+
 def make_certificate(folder, name, names='DNS:localhost,IP:127.0.0.1'):
     """Makes a self-signed certificate and returns its file and the key's. Needs openssl. `name`
     becomes the common name."""

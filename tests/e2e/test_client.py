@@ -324,8 +324,9 @@ class OpenAiClient(unittest.TestCase):
                     self.assertFalse(piece.delta.content)
                     streamed += piece.delta.tool_calls or []
                     reasons += [piece.finish_reason] if piece.finish_reason else []
-            self.assertEqual([(c.index, c.function.name, c.function.arguments) for c in streamed],
-                             [(0, 'add', made.function.arguments)])
+            self.assertEqual(support.joined_calls(streamed),
+                             [('add', made.function.arguments)])
+            self.assertGreater(len(streamed), 2, 'the arguments come in pieces')
             self.assertEqual(reasons, ['tool_calls'])
             # If it must not call tools, all of its output is content.
             plain = client.chat.completions.create(**options, tool_choice='none').choices[0]

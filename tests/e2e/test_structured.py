@@ -173,8 +173,24 @@ class Structured(unittest.TestCase):
                     self.assertTrue(jsonschema_rs.is_valid(schema, arguments), arguments)
                     streamed = [c for chunk in self.chat(client, seed=seed, stream=True, **options)
                                 for piece in chunk.choices for c in piece.delta.tool_calls or []]
-                    self.assertEqual([(c.function.name, c.function.arguments) for c in streamed],
+                    self.assertEqual(support.joined_calls(streamed),
                                      [(call.function.name, call.function.arguments)])
+                    self.assertGreater(len(streamed), 2, 'the arguments come in pieces')
+                # The client's own helper joins the pieces of several calls.
+                options['parallel_tool_calls'] = True
+                with client.chat.completions.stream(
+                        model=self.model, messages=PROMPT, max_tokens=200, temperature=1, seed=2,
+                        **options) as stream:
+                    events = [e for e in stream if e.type == 'tool_calls.function.arguments.delta']
+                    final = stream.get_final_completion().choices[0]
+                whole = self.chat(client, seed=2, **options).choices[0]
+                made = [(c.function.name, c.function.arguments) for c in whole.message.tool_calls]
+                self.assertEqual(made, [(c.function.name, c.function.arguments)
+                                        for c in final.message.tool_calls])
+                for index, (name, arguments) in enumerate(made):
+                    pieces = [e.arguments_delta for e in events if e.index == index]
+                    self.assertEqual(''.join(pieces), arguments)
+                    self.assertTrue(all(e.name == name for e in events if e.index == index))
 
     def test_on_the_command_line(self):
         with tempfile.NamedTemporaryFile('w', suffix='.json') as file:

@@ -30,6 +30,40 @@ class AnswersTest : public ServerFixture {
     body.update(more);
     return body.dump();
   }
+
+  struct Streamed {
+    std::string reasoning, content;
+    Json calls = Json::array();
+    std::vector<int> pieces;  // of each call's arguments
+  };
+  // Joins a stream as clients do.
+  static Streamed Join(const std::string& body) {
+    Streamed all;
+    std::istringstream events(body);
+    for (std::string line; std::getline(events, line);) {
+      if (!line.starts_with("data: {")) continue;
+      const Json delta = Json::parse(line.substr(6))["choices"][0]["delta"];
+      all.reasoning += delta.value("reasoning_content", "");
+      all.content += delta.value("content", "");
+      for (const Json& call : delta.value("tool_calls", Json::array())) {
+        const size_t index = call["index"];
+        const std::string arguments = call["function"]["arguments"];
+        if (call.contains("id")) {
+          EXPECT_EQ(index, all.calls.size()) << "calls begin in order";
+          EXPECT_EQ(arguments, "");
+          all.calls.push_back(call);
+          all.pieces.push_back(0);
+          continue;
+        }
+        EXPECT_EQ(index + 1, all.calls.size()) << "one call after the other";
+        EXPECT_FALSE(call["function"].contains("name"));
+        Json& so_far = all.calls.at(index)["function"]["arguments"];
+        so_far = so_far.get<std::string>() + arguments;
+        ++all.pieces[index];
+      }
+    }
+    return all;
+  }
 };
 
 TEST_F(AnswersTest, ReadsToolCalls) {
@@ -42,32 +76,38 @@ TEST_F(AnswersTest, ReadsToolCalls) {
   const Json& call = choice["message"]["tool_calls"].at(0);
   EXPECT_EQ(call["type"], "function");
   EXPECT_EQ(call["function"]["name"], "f");
-  EXPECT_EQ(call["function"]["arguments"], "{\"n\":1}");
+  EXPECT_EQ(call["function"]["arguments"], "{\"n\": 1}");
   EXPECT_THAT(call["id"].get<std::string>(), testing::StartsWith("call_"));
   // The fake engine ends because of max_tokens, and the response says so.
   EXPECT_EQ(choice["finish_reason"], "length");
 }
 
-TEST_F(AnswersTest, StreamsAToolCallInOnePieceAndNoPieceOfItsMarkers) {
+// The first part of a call has its name and no arguments; pieces of the arguments follow. Joined,
+// they are the arguments of the whole answer.
+TEST_F(AnswersTest, StreamsToolCallsInPiecesAndNoPieceOfTheirMarkers) {
   engine_.SetChatTemplate(kEcho);
   Start();
-  const auto response = Connect().Post(kChat, Body(kToolCall, {{"stream", true}}));
-  std::string content;
-  Json calls = Json::array();
-  size_t at = 0;
-  for (size_t end; (end = response.body.find("\n\n", at)) != std::string::npos; at = end + 2) {
-    const std::string data = response.body.substr(at + 6, end - at - 6);
-    if (data == "[DONE]") break;
-    const Json delta = Json::parse(data)["choices"][0]["delta"];
-    if (delta.contains("content")) content += delta["content"].get<std::string>();
-    if (delta.contains("tool_calls")) {
-      for (const Json& call : delta["tool_calls"]) calls.push_back(call);
+  const std::string second =
+      "\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"<b> "
+      "</tool_call>\"}}\n</tool_call>";
+  for (const bool parallel : {true, false}) {
+    const Json more = {{"parallel_tool_calls", parallel}};
+    const std::string text = kToolCall + second;
+    const auto answer = Connect().Post(kChat, Body(text, more));
+    const Json whole = Json::parse(answer.body)["choices"][0]["message"];
+    ASSERT_EQ(whole["tool_calls"].size(), parallel ? 2u : 1u) << answer.body;
+    Json streaming = more;
+    streaming["stream"] = true;
+    const Streamed got = Join(Connect().Post(kChat, Body(text, streaming)).body);
+    EXPECT_EQ(got.content, whole["content"]);
+    ASSERT_EQ(got.calls.size(), whole["tool_calls"].size());
+    for (size_t i = 0; i < got.calls.size(); ++i) {
+      EXPECT_EQ(got.calls[i]["function"], whole["tool_calls"][i]["function"]);
+      EXPECT_EQ(got.calls[i]["type"], "function");
+      EXPECT_THAT(got.calls[i]["id"].get<std::string>(), testing::StartsWith("call_"));
+      EXPECT_GE(got.pieces[i], 5) << "one byte is a token";
     }
   }
-  EXPECT_EQ(content, "Hm.");
-  ASSERT_EQ(calls.size(), 1u) << response.body;
-  EXPECT_EQ(calls[0]["index"], 0);
-  EXPECT_EQ(calls[0]["function"]["arguments"], "{\"n\":1}");
 }
 
 TEST_F(AnswersTest, LeavesCallsInTheTextWithoutToolsOrAParser) {
@@ -107,20 +147,11 @@ TEST_F(AnswersTest, ReadsHarmonyWholeAndStreamed) {
   EXPECT_EQ(whole["tool_calls"][0]["function"]["name"], "f");
   EXPECT_EQ(whole["tool_calls"][0]["function"]["arguments"], "{\"n\": 1}");
 
-  std::string reasoning, content;
-  Json calls = Json::array();
-  std::istringstream events(Connect().Post(kChat, Body(text, {{"stream", true}})).body);
-  for (std::string line; std::getline(events, line);) {
-    if (!line.starts_with("data: {")) continue;
-    const Json delta = Json::parse(line.substr(6))["choices"][0]["delta"];
-    reasoning += delta.value("reasoning_content", "");
-    content += delta.value("content", "");
-    for (const Json& call : delta.value("tool_calls", Json::array())) calls.push_back(call);
-  }
-  EXPECT_EQ(reasoning, whole["reasoning_content"]);
-  EXPECT_EQ(content, whole["content"]);
-  ASSERT_EQ(calls.size(), 1u);
-  EXPECT_EQ(calls[0]["function"], whole["tool_calls"][0]["function"]);
+  const Streamed got = Join(Connect().Post(kChat, Body(text, {{"stream", true}})).body);
+  EXPECT_EQ(got.reasoning, whole["reasoning_content"]);
+  EXPECT_EQ(got.content, whole["content"]);
+  ASSERT_EQ(got.calls.size(), 1u);
+  EXPECT_EQ(got.calls[0]["function"], whole["tool_calls"][0]["function"]);
 
   // Without tools the call stays content; reasoning is still split off.
   const Json plain = Json::parse(

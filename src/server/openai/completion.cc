@@ -250,19 +250,32 @@ void Completion::AddText(Choice& choice, AnswerPart part) {
   choice.part.reasoning += part.reasoning;
   AddBytes(choice, JsonTextBytes(part.content) + JsonTextBytes(part.reasoning));
   for (ToolCall& call : part.calls) {
-    if (!request_.parallel_tool_calls && choice.tool_calls > 0) return;
-    std::string id = call.id.empty() ? CallId(choice) : std::move(call.id);
-    choice.part.tool_calls.push_back(
-        {choice.tool_calls, std::move(id), std::move(call.name), std::move(call.arguments)});
-    AddBytes(choice, ToolCallBytes(choice.part.tool_calls.back()));
-    ++choice.tool_calls;
+    const bool begins = !call.name.empty();
+    if (begins) ++choice.tool_calls;
+    if (!request_.parallel_tool_calls && choice.tool_calls > 1) continue;
+    AddCall(choice, std::move(call));
   }
+}
+
+void Completion::AddCall(Choice& choice, ToolCall call) {
+  std::vector<ToolCallPart>& parts = choice.part.tool_calls;
+  const int32_t index = choice.tool_calls - 1;
+  if (call.name.empty() && !parts.empty()) {
+    parts.back().arguments += call.arguments;
+    return AddBytes(choice, JsonTextBytes(call.arguments));
+  }
+  std::string id;
+  if (!call.name.empty()) id = call.id.empty() ? CallId(choice, index) : std::move(call.id);
+  parts.push_back({index, std::move(id), std::move(call.name), std::move(call.arguments)});
+  AddBytes(choice, ToolCallBytes(parts.back()));
+  // In a stream the arguments get a chunk of their own.
+  if (request_.stream) AddBytes(choice, HeadBytes(head_) + kChoiceBytes);
 }
 
 // Returns an id that no other tool call of this server has. Some templates only accept ids of nine
 // letters and digits.
-std::string Completion::CallId(const Choice& choice) const {
-  const std::string name = fmt::format("{}/{}/{}", head_.id, choice.part.index, choice.tool_calls);
+std::string Completion::CallId(const Choice& choice, int32_t call) const {
+  const std::string name = fmt::format("{}/{}/{}", head_.id, choice.part.index, call);
   uint64_t hash = Hash64(name.data(), name.size());
   if (!answer_format_->tools->short_ids) return fmt::format("call_{:016x}", hash);
   std::string id;

@@ -59,7 +59,8 @@ class Completion {
   void PauseOrResume();
   void AddTokens(Choice& choice, const OutputChunk& chunk);
   void AddText(Choice& choice, AnswerPart part);
-  std::string CallId(const Choice& choice) const;
+  void AddCall(Choice& choice, ToolCall call);
+  std::string CallId(const Choice& choice, int32_t call) const;
   void AddBytes(Choice& choice, size_t bytes);
   size_t LogprobBytes(const TokenLogprobs& logprobs) const;
   Status TooLong() const;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -60,9 +61,13 @@ Json ToolCallsJson(const std::vector<ToolCallPart>& calls, bool chunk) {
   for (const ToolCallPart& call : calls) {
     Json json = Json::object();
     if (chunk) json["index"] = call.index;
-    json["id"] = call.id;
-    json["type"] = "function";
-    json["function"] = {{"name", call.name}, {"arguments", call.arguments}};
+    if (call.id.empty()) {
+      json["function"] = {{"arguments", call.arguments}};
+    } else {
+      json["id"] = call.id;
+      json["type"] = "function";
+      json["function"] = {{"name", call.name}, {"arguments", call.arguments}};
+    }
     list.push_back(std::move(json));
   }
   return list;
@@ -172,12 +177,36 @@ std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePar
 
 std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
                         const std::optional<ResponseTail>& tail, TokenBytesRef bytes_of) {
-  Json fields = HeadJson(head, true);
-  if (null_usage) fields["usage"] = nullptr;
-  if (tail) AddTimings(*tail, fields);
-  ObjectWriter chunk(fields);
-  chunk.Add("choices", '[' + ChoiceJson(head, part, true, bytes_of) + ']');
-  return Event(chunk.Finish());
+  const auto event = [&](const ChoicePart& one, bool last) {
+    Json fields = HeadJson(head, true);
+    if (null_usage) fields["usage"] = nullptr;
+    if (last && tail) AddTimings(*tail, fields);
+    ObjectWriter chunk(fields);
+    chunk.Add("choices", '[' + ChoiceJson(head, one, true, bytes_of) + ']');
+    return Event(chunk.Finish());
+  };
+  const auto split = [](const ToolCallPart& call) {
+    return !call.id.empty() && !call.arguments.empty();
+  };
+  if (std::none_of(part.tool_calls.begin(), part.tool_calls.end(), split)) return event(part, true);
+  // All but the rest of the calls and the end goes first.
+  ChoicePart next = part;
+  next.tool_calls.clear();
+  next.finish_reason.reset();
+  std::string events;
+  for (const ToolCallPart& call : part.tool_calls) {
+    next.tool_calls.push_back(call);
+    if (!split(call)) continue;
+    next.tool_calls.back().arguments.clear();
+    events += event(next, false);
+    next = ChoicePart();
+    next.index = part.index;
+    next.with_logprobs = part.with_logprobs;
+    if (part.token_ids) next.token_ids.emplace();
+    next.tool_calls.push_back({call.index, "", "", call.arguments});
+  }
+  next.finish_reason = part.finish_reason;
+  return events + event(next, true);
 }
 
 std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail) {

@@ -22,10 +22,10 @@ struct ResponseHead {
   uint64_t seed = 0;  // extension: the seed that was used
 };
 
-// A tool call, as the client gets it. A stream sends each in one chunk.
+// A tool call, as the client gets it, or in a stream the next part of one.
 struct ToolCallPart {
   int32_t index = 0;  // among the choice's calls
-  std::string id;
+  std::string id;     // empty: continues the call
   std::string name;
   std::string arguments;  // JSON
 };
@@ -52,9 +52,10 @@ struct ResponseTail {
 
 std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
                            const ResponseTail& tail, TokenBytesRef bytes_of);
-// Returns one SSE event. With `null_usage` it has "usage": null, which all chunks of a stream have
-// if the stream ends with usage. `tail` is for the last chunk of a stream without usage, and adds
-// the timings.
+// Returns one SSE event, and one more for each call that begins with arguments: clients expect the
+// first part of a call to have none. With `null_usage` it has "usage": null, which all chunks of a
+// stream have if the stream ends with usage. `tail` is for the last chunk of a stream without
+// usage, and adds the timings.
 std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
                         const std::optional<ResponseTail>& tail, TokenBytesRef bytes_of);
 std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail);
