@@ -178,6 +178,28 @@ Result<const Format*> Choose(std::string_view name, std::span<const Format> form
   return InvalidArgument("{}: \"{}\" does not exist; choose one of {}", flag, name, names);
 }
 
+// Returns each tool as a tag.
+Result<StructuredOutput> CallTags(const ToolFormat& format,
+                                  std::span<const std::pair<std::string, std::string>> tools) {
+  const WrittenCall& written = format.written;
+  if (written.begin.empty()) {
+    return Unimplemented("calls cannot be held to a schema in this model's form of tool calls ({})",
+                         format.name);
+  }
+  StructuredOutput output;
+  output.kind = StructuredOutput::Kind::kTags;
+  for (const auto& [name, schema] : tools) {
+    if (!IsToolName(name)) {
+      return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
+                             name.substr(0, 64));
+    }
+    output.tags.push_back({.begin = std::string(written.begin) + name + std::string(written.middle),
+                           .schema = schema,
+                           .end = std::string(written.end)});
+  }
+  return output;
+}
+
 }  // namespace
 
 bool IsToolName(std::string_view text) {
@@ -276,25 +298,27 @@ bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format) {
 Result<StructuredOutput> ForceCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel) {
-  const WrittenCall& written = format.written;
-  if (written.begin.empty()) {
-    return Unimplemented("calls cannot be forced in this model's form of tool calls ({})",
-                         format.name);
-  }
-  StructuredOutput output;
-  output.kind = StructuredOutput::Kind::kTags;
+  ASSIGN_OR_RETURN(StructuredOutput output, CallTags(format, tools));
   output.starts_with_tag = true;
-  output.ends_after_tag = !parallel || written.separator.empty();
-  output.separator = written.separator;
-  for (const auto& [name, schema] : tools) {
-    if (!IsToolName(name)) {
-      return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
-                             name.substr(0, 64));
-    }
-    output.tags.push_back({.begin = std::string(written.begin) + name + std::string(written.middle),
-                           .schema = schema,
-                           .end = std::string(written.end)});
+  output.ends_after_tag = !parallel || format.written.separator.empty();
+  output.separator = format.written.separator;
+  return output;
+}
+
+Result<StructuredOutput> AllowCalls(const ToolFormat& format,
+                                    std::span<const std::pair<std::string, std::string>> tools,
+                                    bool parallel) {
+  ASSIGN_OR_RETURN(StructuredOutput output, CallTags(format, tools));
+  for (const std::string_view start : format.starts) {
+    if (format.written.begin.starts_with(start)) output.triggers.emplace_back(start);
   }
+  if (output.triggers.empty()) {
+    return Unimplemented(
+        "calls have no opening tag in this model's form of tool calls ({}), so they cannot be told "
+        "from text while they are written; leave it out, or set \"tool_choice\": \"required\"",
+        format.name);
+  }
+  output.ends_after_tag = !parallel;
   return output;
 }
 

@@ -111,6 +111,12 @@ bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format);
 Result<StructuredOutput> ForceCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel);
+// The form of answers that may call these tools: free text, but after the start marker of a call
+// one of them must be called. Without `parallel` the answer ends after the first call. Errors as
+// above; kUnimplemented if calls begin without a marker, too.
+Result<StructuredOutput> AllowCalls(const ToolFormat& format,
+                                    std::span<const std::pair<std::string, std::string>> tools,
+                                    bool parallel);
 // Returns the reasoning that a structured output must leave free before the answer to this prompt.
 // Absent if the model does not reason, or if the template has ended the reasoning already.
 std::optional<StructuredOutput::Reasoning> FreeReasoning(std::string_view prompt,

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/file.h"
 #include "base/testing/refs.h"
@@ -539,6 +540,30 @@ TEST(ToolCalls, ForcedCallsAreReadAsCalls) {
   const std::vector<std::pair<std::string, std::string>> strange = {{"a\"b", "{}"}};
   EXPECT_EQ(ForceCalls(**ChooseToolFormat("hermes", ""), strange, false).status().code(),
             StatusCode::kInvalidArgument);
+}
+
+// Calls that a request allows are the same, after free text.
+TEST(ToolCalls, AllowedCallsBeginWithTheirMarker) {
+  const std::vector<std::pair<std::string, std::string>> tools = {{"f", "{}"}};
+  std::set<std::string_view> allowed;
+  for (const ToolFormat& format : ToolFormats()) {
+    const Result<StructuredOutput> output = AllowCalls(format, tools, /*parallel=*/true);
+    if (!output.ok()) {
+      EXPECT_EQ(output.status().code(), StatusCode::kUnimplemented);
+      continue;
+    }
+    allowed.insert(format.name);
+    EXPECT_FALSE(output->starts_with_tag);
+    EXPECT_FALSE(output->ends_after_tag);
+    EXPECT_TRUE(AllowCalls(format, tools, false)->ends_after_tag);
+    ASSERT_EQ(output->triggers.size(), 1u);
+    EXPECT_TRUE(output->tags[0].begin.starts_with(output->triggers[0]));
+    ExpectRead(Format(format.name), "A " + output->tags[0].begin + "{}" + output->tags[0].end + "B",
+               "A B|f{}");
+  }
+  EXPECT_EQ(allowed, (std::set<std::string_view>{"hermes", "nemotron", "apriel"}));
+  EXPECT_THAT(AllowCalls(**ChooseToolFormat("llama3_json", ""), tools, true).status().message(),
+              ::testing::HasSubstr("no opening tag"));
 }
 
 TEST(ToolCalls, ReasoningIsFreeUnlessThePromptHasEndedIt) {

@@ -119,6 +119,28 @@ std::shared_ptr<const ConstraintTokens> MakeTokens(const Tokenizer& tokenizer) {
   return tokens;
 }
 
+// Special tokens are not text, so free text cannot hold the one that opens a call.
+Status CheckTriggers(const StructuredOutput& output, const Tokenizer& tokenizer) {
+  if (output.kind != Kind::kTags || output.starts_with_tag) return Status();
+  std::vector<std::string_view> triggers(output.triggers.begin(), output.triggers.end());
+  for (size_t i = 0; i < output.tags.size() && output.triggers.empty(); ++i) {
+    triggers.emplace_back(output.tags[i].begin);
+  }
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view piece = tokenizer.TokenPiece(id);
+    if (piece.empty() || !tokenizer.IsSpecial(id)) continue;
+    for (const std::string_view trigger : triggers) {
+      if (trigger.find(piece) == std::string_view::npos) continue;
+      return Unimplemented(
+          "structured_output: \"{}\" is a special token of this model, so it cannot come after "
+          "free "
+          "text that keeps to tags",
+          piece);
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 ConstraintMaker::ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
@@ -156,6 +178,7 @@ Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const Structured
   }
   std::string key = KeyOf(output);
   if (auto found = Find(key)) return found;
+  RETURN_IF_ERROR(CheckTriggers(output, *tokenizer_));
   // Without the lock: compiling takes time, and two threads rarely compile the same.
   Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output));
   if (!grammar.ok()) return WithPath(grammar.status());

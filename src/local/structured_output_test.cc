@@ -68,6 +68,27 @@ TEST(StructuredOutput, AnswersAreOneOfTheChoices) {
   }
 }
 
+TEST(StructuredOutput, TagsKeepToTheirSchemasAndTextBetweenThemIsFree) {
+  const auto engine = Load();
+  StructuredOutput output{.kind = Kind::kTags};
+  output.tags = {{.begin = "e(", .schema = R"({"type": "integer"})", .end = ")"},
+                 {.begin = "e[", .schema = R"({"enum": [true, "x"]})", .end = "]"}};
+  output.triggers = {"e"};
+  const std::string tag = R"((e\(-?[0-9]+(\.0)?\)|e\[(true|"x")\]))";
+  int tags = 0;
+  for (const bool ends : {false, true}) {
+    output.ends_after_tag = ends;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const OutputChunk answer = Generate(*engine, Make(output, seed));
+      tags += answer.text.find('e') != std::string::npos;
+      if (answer.finish_reason == FinishReason::kLength) continue;  // may end within a tag
+      const std::regex form(ends ? "[^e]*" + tag + "?" : "[^e]*(" + tag + "[^e]*)*");
+      EXPECT_TRUE(std::regex_match(answer.text, form)) << answer.text;
+    }
+  }
+  EXPECT_GT(tags, 5);
+}
+
 TEST(StructuredOutput, ATruncatedAnswerSaysLength) {
   Request request = Make({.kind = Kind::kRegex, .text = "[a-z]{50}"});
   request.sampling.max_tokens = 4;

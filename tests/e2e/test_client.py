@@ -334,6 +334,24 @@ class OpenAiClient(unittest.TestCase):
             one = client.chat.completions.create(**options, tool_choice='auto',
                                                  parallel_tool_calls=False).choices[0]
             self.assertEqual(len(one.message.tool_calls), 1)
+            # A strict tool holds the call to its schema, which the conversation does not keep to.
+            strict = json.loads(json.dumps(tools))
+            strict[0]['function'].update(strict=True, parameters={
+                'type': 'object', 'additionalProperties': False, 'required': ['count'],
+                'properties': {'count': {'enum': [7, 8]}}})
+            raw = client.chat.completions.with_raw_response.create(
+                **dict(options, tools=strict, parallel_tool_calls=False))
+            self.assertIsNone(raw.headers.get('tokamak-ignored-fields'))
+            held = raw.parse().choices[0]
+            self.assertEqual(held.finish_reason, 'tool_calls', held)
+            self.assertIn(json.loads(held.message.tool_calls[0].function.arguments),
+                          ({'count': 7}, {'count': 8}))
+            # Free text is still free.
+            asked = [{'role': 'user', 'content': 'What is the capital of France?'}]
+            said = client.chat.completions.create(**dict(options, messages=asked, tools=strict))
+            free = client.chat.completions.create(**dict(options, messages=asked))
+            self.assertTrue(said.choices[0].message.content)
+            self.assertEqual(said.choices[0].message.content, free.choices[0].message.content)
             # Sends the result back and asks the model to continue.
             messages += [choice.message.to_dict(),
                          {'role': 'tool', 'tool_call_id': made.id, 'content': '2'}]

@@ -146,24 +146,30 @@ bool CheckConversation(const JsonReader& fields, ChatInput& conversation) {
   return use_tools;
 }
 
-std::vector<ForcedTool> ForcedTools(const JsonValue& body) {
+std::vector<HeldTool> HeldTools(const JsonValue& body, bool* must_call) {
   const JsonValue* choice = body.Find("tool_choice");
-  if (choice == nullptr || (!choice->is_object() && *choice != "required")) return {};
-  std::vector<ForcedTool> forced;
+  const bool named = choice != nullptr && choice->is_object();
+  *must_call = named || (choice != nullptr && *choice == "required");
+  std::vector<HeldTool> held;
+  bool any_strict = false;
   const JsonValue::Array& tools = *body.Find("tools")->AsArray();
   for (size_t i = 0; i < tools.size(); ++i) {
     const JsonValue& function = *tools[i].Find("function");
     const JsonValue& name = *function.Find("name");
-    if (choice->is_object() && *choice->Find("function")->Find("name") != name) continue;
+    if (named && *choice->Find("function")->Find("name") != name) continue;
+    const JsonValue* strict = function.Find("strict");
+    const bool is_strict = strict != nullptr && !IsOff(*strict);
+    any_strict = any_strict || is_strict;
+    JsonValue schema;
     const JsonValue* parameters = function.Find("parameters");
-    JsonValue schema = parameters == nullptr ? JsonValue() : *parameters;
+    if (parameters != nullptr && (*must_call || is_strict)) schema = *parameters;
     // Arguments are an object, even if the schema does not say so.
     const bool typed = schema.is_object() && schema.Find("type") != nullptr;
     if ((schema.is_null() || schema.is_object()) && !typed) schema.Set("type", "object");
-    forced.push_back(
-        {fmt::format("tools[{}].function.parameters", i), *name.AsString(), schema.Dump()});
+    held.push_back({i, is_strict, *name.AsString(), schema.Dump()});
   }
-  return forced;
+  if (!*must_call && !any_strict) held.clear();
+  return held;
 }
 
 Status ReadConversation(const JsonValue& body, const FieldSpellings& spellings, bool use_tools,

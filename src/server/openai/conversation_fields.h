@@ -16,14 +16,17 @@ namespace tokamak {
 // whether the model is told about the tools.
 bool CheckConversation(const JsonReader& fields, ChatInput& conversation);
 
-// A tool that the answer must call, or one of several.
-struct ForcedTool {
-  std::string path;  // of its parameters, for messages
+// A tool whose calls keep to its schema.
+struct HeldTool {
+  size_t index = 0;  // in the field "tools"
+  bool strict = false;
   std::string name;
   std::string schema;  // JSON Schema of its arguments
 };
-// Returns those of a checked body; empty if the answer need not call any.
-std::vector<ForcedTool> ForcedTools(const JsonValue& body);
+// Returns those of a checked body. Sets *must_call if the answer must call one of them. Otherwise
+// they are all of its tools if one of them is strict, and none if not; those that are not strict
+// take any object.
+std::vector<HeldTool> HeldTools(const JsonValue& body, bool* must_call);
 
 // Reads the conversation of a body that passed CheckConversation. `spellings` tells where the
 // client put the fields.

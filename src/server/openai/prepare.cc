@@ -170,38 +170,48 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   return Status();
 }
 
-Status Preparer::ForceTools(const AnswerFormat& format, CompletionRequest& request) const {
+Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& request) const {
   if (request.sampling.structured_output) {
     return request.spellings.Apply(Unimplemented(
-        "structured_output: is not supported together with a \"tool_choice\" that forces calls"));
+        "structured_output: is not supported together with tools that the model may or must call; "
+        "set \"tool_choice\": \"none\""));
   }
   if (format.tools == nullptr) {
     return Unimplemented("tool_choice: the form of this model's tool calls is not known");
   }
   std::vector<std::pair<std::string, std::string>> tools;
-  for (const ForcedTool& tool : request.forced_tools) {
+  std::string asks = "tool_choice";
+  for (const HeldTool& tool : request.held_tools) {
     // The engine compiles all of them together again; this finds the path of what is wrong.
     FieldSpellings spelling;
-    spelling.by_name["structured_output"] = tool.path;
+    spelling.by_name["structured_output"] =
+        fmt::format("tools[{}].function.parameters", tool.index);
     RETURN_IF_ERROR(spelling.Apply(engine_.PrepareStructuredOutput(
         {.kind = StructuredOutput::Kind::kJsonSchema, .text = tool.schema})));
     tools.emplace_back(tool.name, tool.schema);
+    if (!request.must_call && tool.strict) {
+      asks = fmt::format("tools[{}].function.strict", tool.index);
+    }
   }
-  const bool parallel = request.parallel_tool_calls && tools.size() > 1;
-  Result<StructuredOutput> forced = ForceCalls(*format.tools, tools, parallel);
-  if (!forced.ok()) return forced.status().WithContext("tool_choice");
-  request.sampling.structured_output = *std::move(forced);
+  const bool parallel = request.parallel_tool_calls;
+  Result<StructuredOutput> form =
+      request.must_call ? ForceCalls(*format.tools, tools, parallel && tools.size() > 1)
+                        : AllowCalls(*format.tools, tools, parallel);
+  if (!form.ok()) return form.status().WithContext(asks);
+  request.sampling.structured_output = *std::move(form);
   request.spellings.by_name.insert_or_assign("structured_output", "tools");
+  std::erase(request.unknown_fields, "tools[].function.strict");
   return Status();
 }
 
 Status Preparer::AddStructure(const Rendered& rendered, CompletionRequest& request) const {
   const AnswerFormat& format = *rendered.answer_format;
-  const bool force = !request.forced_tools.empty();
-  if (force) RETURN_IF_ERROR(ForceTools(format, request));
+  // Without a form of tool calls there are none that could break a schema.
+  const bool hold = !request.held_tools.empty() && (request.must_call || format.tools != nullptr);
+  if (hold) RETURN_IF_ERROR(HoldTools(format, request));
   std::optional<StructuredOutput>& output = request.sampling.structured_output;
   if (!output) return Status();
-  if (format.tools != nullptr && !force) {
+  if (format.tools != nullptr && !hold) {
     return request.spellings.Apply(Unimplemented(
         "structured_output: is not supported together with tools that the model may call; set "
         "\"tool_choice\": \"none\""));

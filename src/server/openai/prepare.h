@@ -78,8 +78,9 @@ class Preparer {
   Result<Rendered> Render(ChatInput conversation) const;
   Status PrepareChat(PreparedCompletion& prepared) const;
   Status PreparePrompts(PreparedCompletion& prepared) const;
-  Status ForceTools(const AnswerFormat& format, CompletionRequest& request) const;
-  // Forces the calls that the request demands, and lets a structured output begin after reasoning.
+  // Makes the calls of an answer keep to the tools' schemas.
+  Status HoldTools(const AnswerFormat& format, CompletionRequest& request) const;
+  // Does that if the request demands it, and lets a structured output begin after reasoning.
   Status AddStructure(const Rendered& rendered, CompletionRequest& request) const;
   // Refuses echoes that are too long.
   Status CheckEcho(const PreparedCompletion& prepared) const;

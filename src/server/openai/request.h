@@ -30,12 +30,13 @@ struct CompletionRequest {
   std::string cache_salt;
   bool add_special_tokens = true;
   bool stream = false;
-  bool include_usage = false;            // stream_options: the last chunk has the usage
-  bool echo = false;                     // completions: the text starts with the prompt
-  bool return_token_ids = false;         // extension: adds token_ids to the text
-  bool timings = false;                  // extension: adds times to the usage
-  bool parallel_tool_calls = true;       // chat; false: only the first call is sent
-  std::vector<ForcedTool> forced_tools;  // chat: the answer must call one of them
+  bool include_usage = false;        // stream_options: the last chunk has the usage
+  bool echo = false;                 // completions: the text starts with the prompt
+  bool return_token_ids = false;     // extension: adds token_ids to the text
+  bool timings = false;              // extension: adds times to the usage
+  bool parallel_tool_calls = true;   // chat; false: only the first call is sent
+  std::vector<HeldTool> held_tools;  // chat: calls keep to their schemas
+  bool must_call = false;            // chat: the answer calls one of held_tools
   // Extension: the client asked for prompt_logprobs by that name. An echo with logprobs needs them
   // too.
   bool return_prompt_logprobs = false;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "server/openai/prepare.h"
@@ -75,7 +76,7 @@ TEST(StructuredFields, NumbersInSchemasKeepTheirDigits) {
           "tools": [{"function": {"name": "f", "parameters":
               {"type": "object", "minimum": -98765432109876543210}}}]})");
   ASSERT_TRUE(forced.ok()) << forced.status().ToString();
-  EXPECT_EQ(forced->forced_tools.at(0).schema,
+  EXPECT_EQ(forced->held_tools.at(0).schema,
             R"({"type":"object","minimum":-98765432109876543210})");
 }
 
@@ -219,6 +220,48 @@ TEST_F(PreparingStructureTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
   ASSERT_EQ(named.tags.size(), 1u);
   EXPECT_EQ(named.tags[0].schema, R"({"type":"object"})");
   EXPECT_TRUE(named.ends_after_tag);
+}
+
+// The model may call tools, and one of them is strict.
+TEST_F(PreparingStructureTest, StrictToolsHoldTheCallsToTheirSchemas) {
+  const std::string strict = R"("tools": [
+      {"function": {"name": "f", "strict": true, "parameters": {"properties": {"x": {}}}}},
+      {"function": {"name": "g", "parameters": {"x": "refused"}}}])";
+  const auto held = Prepare(strict, kHermes);
+  ASSERT_TRUE(held.ok()) << held.status().ToString();
+  EXPECT_TRUE(held->request.unknown_fields.empty());
+  const StructuredOutput& output = held->request.sampling.structured_output.value();
+  EXPECT_EQ(output.kind, Kind::kTags);
+  EXPECT_EQ(output.triggers, std::vector<std::string>{"<tool_call>"});
+  ASSERT_EQ(output.tags.size(), 2u);
+  EXPECT_EQ(output.tags[0].schema, R"({"properties":{"x":{}},"type":"object"})");
+  EXPECT_EQ(output.tags[1].schema, R"({"type":"object"})") << "g is not strict";
+  EXPECT_FALSE(output.starts_with_tag);
+  EXPECT_FALSE(output.ends_after_tag);
+  const auto one = Prepare(strict + R"(, "parallel_tool_calls": false)", kHermes);
+  EXPECT_TRUE(one->request.sampling.structured_output->ends_after_tag);
+
+  // Without strict tools, or without calls, the answer is free.
+  EXPECT_FALSE(Prepare(kTools, kHermes)->request.sampling.structured_output);
+  for (const auto& [fields, source] : std::vector<std::pair<std::string, std::string>>{
+           {strict, "{{ tools }}a"}, {strict + R"(, "tool_choice": "none")", kHermes}}) {
+    const auto free = Prepare(fields, source);
+    ASSERT_TRUE(free.ok()) << free.status().ToString();
+    EXPECT_FALSE(free->request.sampling.structured_output);
+    EXPECT_EQ(free->request.unknown_fields, std::vector<std::string>{"tools[].function.strict"});
+  }
+  for (const auto& [fields, source, path] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {strict, "{{ tools }}a[TOOL_CALLS]", "tools[0].function.strict"},
+           {strict, "{{ tools }}a<|start_header_id|>\"parameters\": ", "tools[0].function.strict"},
+           {strict + R"(, "guided_regex": "a")", kHermes, "guided_regex"},
+           {R"("tools": [{"function": {"name": "f", "strict": true,
+                "parameters": {"x": "refused"}}}])",
+            kHermes, "tools[0].function.parameters.a"}}) {
+    const auto refused = Prepare(fields, source);
+    ASSERT_FALSE(refused.ok()) << fields;
+    EXPECT_EQ(LeadingPath(refused.status().message()), path) << refused.status().ToString();
+  }
 }
 
 TEST_F(PreparingStructureTest, ToolsThatCannotBeForcedAreRefused) {
