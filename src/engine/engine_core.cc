@@ -350,8 +350,7 @@ bool EngineCore::SubmitNext() {
   NoteScheduled(schedule);
   BlockManager::StepWork work;
   StepInput input = Pack(schedule, &work);
-  in_flight_.push_back(
-      {next_step_, std::move(schedule.rows), std::move(work.pins), schedule.cost});
+  in_flight_.push_back({next_step_, std::move(schedule.rows), std::move(work.pins), schedule.cost});
   Status status = executor_->Submit(std::move(input));
   if (status.ok()) {
     RetireForMasks();

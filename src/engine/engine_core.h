@@ -139,8 +139,8 @@ class EngineCore {
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSequence PackAdmission(const ScheduledRow& row) const;
   void NoteScheduled(const Schedule& schedule);
-  // Waits for the tokens before those that the latest step draws under constraints. Its forward pass
-  // runs meanwhile.
+  // Waits for the tokens before those that the latest step draws under constraints. Its forward
+  // pass runs meanwhile.
   void RetireForMasks();
   // Makes the masks of the rows that sample under a constraint. Ends a request that has no token to
   // draw.

@@ -12,8 +12,8 @@ void EngineCore::RetireForMasks() {
            row.sequence->state != SequenceState::kFinished;
   };
   // An error leaves no step in flight.
-  while (in_flight_.size() > 1 && std::any_of(in_flight_.back().rows.begin(),
-                                              in_flight_.back().rows.end(), needs_token)) {
+  while (in_flight_.size() > 1 &&
+         std::any_of(in_flight_.back().rows.begin(), in_flight_.back().rows.end(), needs_token)) {
     RetireOldest();
   }
 }

@@ -79,8 +79,8 @@ TEST_F(EngineMasksTest, AMaskIsMadeWhileItsStepRuns) {
   RunAll();
   EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 12));
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({4, 5}, 6));
-  // Each has a row in every step. The seventh of the constrained one was submitted before its end was
-  // known; its token is dropped.
+  // Each has a row in every step. The seventh of the constrained one was submitted before its end
+  // was known; its token is dropped.
   ASSERT_EQ(executor_.steps.size(), 12u);
   for (size_t i = 0; i < 12; ++i) {
     EXPECT_EQ(executor_.steps[i].rows.size(), i < 7 ? 2u : 1u) << "step " << i;

@@ -1,5 +1,5 @@
-// The results of products of bf16, bit by bit, for tests of kernels: one chain of tensor-core products of
-// 16 columns, ascending, from zero.
+// The results of products of bf16, bit by bit, for tests of kernels: one chain of tensor-core
+// products of 16 columns, ascending, from zero.
 #pragma once
 
 #include <gtest/gtest.h>
