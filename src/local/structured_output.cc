@@ -92,11 +92,16 @@ std::string KeyOf(const StructuredOutput& output) {
 }
 
 // Begins the message with the path: "structured_output.properties.a: ..." for "$.properties.a:
-// ...".
+// ...", and "structured_output.tags[0].content.a: ..." for "tags[0].content: $.a: ...".
 Status WithPath(const Status& status) {
-  const std::string_view message = status.message();
-  const bool path = message.starts_with("$") && message.find(": ") != std::string_view::npos;
-  return path ? Status(status.code(), "structured_output" + std::string(message.substr(1)))
+  std::string message(status.message());
+  if (message.starts_with("tags[")) {
+    const size_t at = message.find(": $");
+    if (at != std::string::npos) message.erase(at, 3);
+    return Status(status.code(), "structured_output." + message);
+  }
+  const bool path = message.starts_with("$") && message.find(": ") != std::string::npos;
+  return path ? Status(status.code(), "structured_output" + message.substr(1))
               : status.WithContext("structured_output");
 }
 

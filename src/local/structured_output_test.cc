@@ -87,6 +87,12 @@ TEST(StructuredOutput, TagsKeepToTheirSchemasAndTextBetweenThemIsFree) {
     }
   }
   EXPECT_GT(tags, 5);
+  output.tags[1].schema = R"({"properties": {"a": {"type": "thing"}}})";
+  EXPECT_THAT(engine->PrepareStructuredOutput(output).message(),
+              ::testing::StartsWith("structured_output.tags[1].content.properties.a.type: "));
+  output.tags = {{.begin = "<|end|>e", .schema = "{}", .end = ""}};
+  output.triggers = {"<|end|>"};
+  EXPECT_THAT(engine->PrepareStructuredOutput(output).message(), HasSubstr("a special token"));
 }
 
 TEST(StructuredOutput, ATruncatedAnswerSaysLength) {

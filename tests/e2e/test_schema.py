@@ -5,6 +5,7 @@ forbids.
 TOKAMAK_SCHEMA_EXAMPLES: requests per path in the random phase (20 by default).
 """
 
+import json
 import os
 import pathlib
 import re
@@ -29,6 +30,8 @@ UNCHECKED = 'positive_data_acceptance'
 
 CHAT = {'messages': [{'role': 'user', 'content': 'a'}], 'max_tokens': 1}
 TEXT = {'prompt': 'a', 'max_tokens': 1}
+TAGS = {'type': 'structural_tag', 'triggers': ['<f='], 'structures': [
+    {'begin': '<f=a>', 'schema': {'type': 'integer'}, 'end': '</f>'}]}
 # Rules between fields: (path, schema, body, whether the body is valid).
 RULES = [
     ('/v1/chat/completions', 'ChatRequest', body, right) for body, right in [
@@ -58,6 +61,9 @@ RULES = [
         ({**CHAT, 'response_format': {'type': 'text'}}, True),
         ({**CHAT, 'response_format': {'type': 'json_object'}}, True),
         ({**CHAT, 'response_format': {'type': 'json_schema'}}, False),
+        ({**CHAT, 'response_format': TAGS}, True),
+        ({**CHAT, 'structured_outputs': {'structural_tag': json.dumps(TAGS)}}, True),
+        ({**CHAT, 'response_format': {**TAGS, 'triggers': []}}, False),
         ({**CHAT, 'response_format': {'type': 'xml'}}, False),
         ({**CHAT, 'enable_thinking': False}, False),
     ]] + [

@@ -192,6 +192,31 @@ class Structured(unittest.TestCase):
                     self.assertEqual(''.join(pieces), arguments)
                     self.assertTrue(all(e.name == name for e in events if e.index == index))
 
+    def test_structural_tags(self):
+        """Free text with tags: the model begins one because the prompt is full of them."""
+        tag = {'type': 'structural_tag', 'triggers': ['<f='], 'structures': [
+            {'begin': '<f=add>', 'schema': {'type': 'integer', 'maximum': 999}, 'end': '</f>'},
+            {'begin': '<f=say>', 'schema': {'enum': ['yes', 'no']}, 'end': '</f>'}]}
+        form = r'<f=add>-?\d+(\.0)?</f>|<f=say>"(yes|no)"</f>'
+        found = 0
+        for seed in range(6):
+            answer = self.client.completions.create(
+                model=self.model, prompt='A <f=add>12</f> B <f=say>"no"</f> C <f=',
+                max_tokens=60, seed=seed, temperature=1, extra_body={'response_format': tag})
+            choice = answer.choices[0]
+            tags = re.findall(form, choice.text)
+            rest = re.sub(form, '', choice.text)
+            if choice.finish_reason == 'length':  # perhaps within a tag
+                rest = rest.partition('<f=')[0]
+            self.assertNotIn('<f=', rest, choice)
+            found += len(tags)
+        self.assertGreater(found, 0)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            tag['structures'][1]['schema'] = {'type': 'thing'}
+            self.chat(response_format=tag)
+        self.assertTrue(caught.exception.param.startswith('response_format.tags[1].content'),
+                        caught.exception.param)
+
     def test_on_the_command_line(self):
         with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
             json.dump(SCHEMAS[0], file)

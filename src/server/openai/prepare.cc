@@ -19,6 +19,10 @@ Status CheckStructures(const CompletionRequest& request) {
   if (!output) return Status();
   size_t bytes = output->text.size();
   for (const std::string& choice : output->choices) bytes += choice.size();
+  for (const std::string& trigger : output->triggers) bytes += trigger.size();
+  for (const StructuredOutput::Tag& tag : output->tags) {
+    bytes += tag.begin.size() + tag.schema.size() + tag.end.size();
+  }
   if (bytes <= kMaxStructureBytes / std::max<size_t>(1, request.prompts.size())) return Status();
   return InvalidArgument(
       "prompt: {} prompts with a structured output of {} bytes for each are more than {} MiB; send "

@@ -1,9 +1,12 @@
 #include "server/openai/structured_fields.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "server/openai/json_fields.h"
 
 namespace tokamak {
 namespace {
@@ -11,6 +14,7 @@ namespace {
 using Kind = StructuredOutput::Kind;
 
 constexpr size_t kMaxChoices = 4096;
+constexpr size_t kMaxTags = 1024;
 constexpr char kField[] = "structured_output";  // in the engine's messages
 
 // Whether a field asks for nothing. Empty lists and objects do not mean that: an answer without the
@@ -32,8 +36,10 @@ class StructuredFields {
     const std::string type = format.String("type");
     if (!format.ok() || type == "text") return;
     if (type == "json_schema") return ReadNamedSchema(format["json_schema"]);
+    if (type == "structural_tag") return Give(format, TagsOf(format));
     if (type != "json_object") {
-      return format.Fail("type", "must be \"text\", \"json_object\" or \"json_schema\"");
+      return format.Fail(
+          "type", "must be \"text\", \"json_object\", \"json_schema\" or \"structural_tag\"");
     }
     // llama.cpp's server takes a schema here.
     const JsonReader schema = format["schema"];
@@ -45,8 +51,9 @@ class StructuredFields {
   void ReadStructuredOutputs(const JsonReader& outputs) {
     if (AsksNothing(outputs)) return;
     if (!outputs.is_object()) return outputs.Bad("an object");
-    outputs.Only({"json", "json_object", "regex", "choice", "grammar", "whitespace_pattern",
-                  "disable_any_whitespace", "disable_fallback", "disable_additional_properties"});
+    outputs.Only({"json", "json_object", "regex", "choice", "grammar", "structural_tag",
+                  "whitespace_pattern", "disable_any_whitespace", "disable_fallback",
+                  "disable_additional_properties"});
     for (const char* name : {"disable_any_whitespace", "disable_additional_properties"}) {
       if (outputs.BoolOr(name, false)) outputs.Fail(name, "is not supported; leave it out");
     }
@@ -58,9 +65,12 @@ class StructuredFields {
     ReadText(outputs["regex"], Kind::kRegex);
     ReadChoice(outputs["choice"]);
     ReadText(outputs["grammar"], Kind::kGrammar);
+    ReadTags(outputs["structural_tag"]);
     ReadWhitespace(outputs["whitespace_pattern"]);
     if (outputs.ok() && !sampling_.structured_output) {
-      outputs.Fail("must have \"json\", \"json_object\", \"regex\", \"choice\" or \"grammar\"");
+      outputs.Fail(
+          "must have \"json\", \"json_object\", \"regex\", \"choice\", \"grammar\" or "
+          "\"structural_tag\"");
     }
   }
 
@@ -86,13 +96,26 @@ class StructuredFields {
     Give(choice, std::move(output));
   }
 
+  // vLLM's member: a structural tag as JSON in a string, or the object itself.
+  void ReadTags(const JsonReader& tags) {
+    if (AsksNothing(tags)) return;
+    if (!tags.is_string()) return Give(tags, TagsOf(tags));
+    const std::optional<JsonValue> json = JsonValue::Parse(tags.String(), {.max_depth = 100});
+    if (!json) return tags.Fail("must be JSON");
+    const JsonReader inner = ReadFields(*json);
+    StructuredOutput output = TagsOf(inner);
+    if (!inner.ok()) return tags.Fail(std::string(inner.status().message()));
+    Give(tags, std::move(output));
+  }
+
   // Requires that the other fields have been read.
   void ReadWhitespace(const JsonReader& pattern) {
     if (AsksNothing(pattern)) return;
     const std::string text = pattern.String();
     if (!pattern.ok()) return;
     std::optional<StructuredOutput>& output = sampling_.structured_output;
-    if (!output || (output->kind != Kind::kJsonSchema && output->kind != Kind::kJsonObject)) {
+    if (!output || (output->kind != Kind::kJsonSchema && output->kind != Kind::kJsonObject &&
+                    output->kind != Kind::kTags)) {
       return pattern.Fail("needs a field that asks for JSON");
     }
     output->whitespace_pattern = text;
@@ -107,6 +130,57 @@ class StructuredFields {
     (void)named.BoolOr("strict", true);  // every schema is kept exactly
     if (!named["schema"].is_object()) return named["schema"].Bad("an object");
     ReadSchema(named["schema"]);
+  }
+
+  // Reads a structural tag: {"structures": [{"begin", "schema", "end"}], "triggers": []}, or the
+  // newer {"format": {"type": "triggered_tags", "tags": [{"begin", "content", "end"}],
+  // "triggers"}}.
+  static StructuredOutput TagsOf(const JsonReader& tags) {
+    StructuredOutput output{.kind = Kind::kTags};
+    if (!tags.is_object()) {
+      tags.Bad("an object");
+      return output;
+    }
+    const JsonReader format = tags["format"];
+    const bool newer = format.present();
+    const JsonReader& all = newer ? format : tags;
+    if (newer) {
+      tags.Only({"type", "format"});
+      format.Only({"type", "triggers", "tags", "at_least_one", "stop_after_first"});
+      if (format["type"].value() != "triggered_tags") {
+        format.Fail("type", "must be \"triggered_tags\"");
+      }
+      if (format.BoolOr("at_least_one", false)) {
+        format.Fail("at_least_one", "is not supported; leave it out");
+      }
+      output.ends_after_tag = format.BoolOr("stop_after_first", false);
+    } else {
+      tags.Only({"type", "triggers", "structures"});
+    }
+    all["triggers"].ForEach(
+        kMaxTags, [&](const JsonReader& text) { output.triggers.push_back(text.String()); });
+    const JsonReader list = all[newer ? "tags" : "structures"];
+    list.ForEach(kMaxTags, [&](const JsonReader& tag) { ReadTag(tag, newer, output); });
+    if (all.ok() && output.triggers.empty()) all.Fail("triggers", "must have at least one text");
+    if (all.ok() && output.tags.empty()) list.Fail("must have at least one tag");
+    return output;
+  }
+
+  static void ReadTag(const JsonReader& tag, bool newer, StructuredOutput& output) {
+    if (!tag.is_object()) return tag.Bad("an object");
+    const JsonReader content = tag["content"];
+    if (newer && content["type"].value() != "json_schema") {
+      return content.Fail("type", "must be \"json_schema\"");
+    }
+    const JsonReader schema = newer ? content["json_schema"] : tag["schema"];
+    if (!schema.is_object()) return schema.Bad("an object");
+    const std::string begin = tag.String("begin");
+    const bool triggered = std::any_of(
+        output.triggers.begin(), output.triggers.end(),
+        [&](const auto& trigger) { return !trigger.empty() && begin.starts_with(trigger); });
+    if (tag.ok() && !triggered) tag.Fail("begin", "must start with one of the triggers");
+    output.tags.push_back(
+        {.begin = begin, .schema = schema.value().Dump(), .end = tag.String("end")});
   }
 
   void Give(const JsonReader& field, StructuredOutput output) {

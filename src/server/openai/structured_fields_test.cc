@@ -66,6 +66,55 @@ TEST(StructuredFields, AreReadUnderEveryName) {
   }
 }
 
+// vLLM's structural tags, in their older and their newer form.
+TEST(StructuredFields, ReadsStructuralTags) {
+  const Json schema = Json::parse(R"({"type": "integer"})");
+  const Json older = {{"type", "structural_tag"},
+                      {"structures", {{{"begin", "<f=a>"}, {"schema", schema}, {"end", "</f>"}}}},
+                      {"triggers", {"<f="}}};
+  const Json content = {{"type", "json_schema"}, {"json_schema", schema}};
+  const Json newer = {{"type", "structural_tag"},
+                      {"format",
+                       {{"type", "triggered_tags"},
+                        {"triggers", {"<f="}},
+                        {"tags", {{{"begin", "<f=a>"}, {"content", content}, {"end", "</f>"}}}},
+                        {"stop_after_first", true}}}};
+  StructuredOutput wanted{.kind = Kind::kTags};
+  wanted.tags = {{.begin = "<f=a>", .schema = R"({"type":"integer"})", .end = "</f>"}};
+  wanted.triggers = {"<f="};
+  for (const bool is_newer : {false, true}) {
+    wanted.ends_after_tag = is_newer;
+    const Json& tag = is_newer ? newer : older;
+    for (const Json& fields :
+         {Json{{"response_format", tag}}, Json{{"structured_outputs", {{"structural_tag", tag}}}},
+          Json{{"structured_outputs", {{"structural_tag", tag.dump()}}}}}) {
+      for (const bool chat : {true, false}) {
+        const auto request = Parse(chat, fields);
+        ASSERT_TRUE(request.ok()) << fields << request.status().ToString();
+        EXPECT_EQ(request->sampling.structured_output, wanted) << fields;
+        EXPECT_TRUE(request->unknown_fields.empty()) << fields;
+      }
+    }
+  }
+  const auto refused = [&](Json tag, const char* pointer, const Json& value) {
+    tag[Json::json_pointer(pointer)] = value;
+    const auto request = Parse(true, {{"response_format", tag}});
+    EXPECT_FALSE(request.ok()) << tag;
+    return request.ok() ? "" : LeadingPath(request.status().message());
+  };
+  EXPECT_EQ(refused(older, "/triggers", Json::array()), "response_format.structures[0].begin");
+  EXPECT_EQ(refused(older, "/triggers/0", ""), "response_format.structures[0].begin");
+  EXPECT_EQ(refused(older, "/structures/0/begin", "f="), "response_format.structures[0].begin");
+  EXPECT_EQ(refused(older, "/structures/0/schema", 5), "response_format.structures[0].schema");
+  EXPECT_EQ(refused(older, "/structures/0/end", 5), "response_format.structures[0].end");
+  EXPECT_EQ(refused(older, "/structures", Json::array()), "response_format.structures");
+  EXPECT_EQ(refused(older, "/more", 1), "response_format");
+  EXPECT_EQ(refused(newer, "/format/type", "sequence"), "response_format.format.type");
+  EXPECT_EQ(refused(newer, "/format/at_least_one", true), "response_format.format.at_least_one");
+  EXPECT_EQ(refused(newer, "/format/tags/0/content/type", "any_text"),
+            "response_format.format.tags[0].content.type");
+}
+
 TEST(StructuredFields, NumbersInSchemasKeepTheirDigits) {
   const std::string schema = R"({"const":123456789012345678901234567890})";
   const auto request = ParseCompletionRequest(R"({"prompt": "a", "guided_json": )" + schema + "}");
