@@ -50,6 +50,7 @@ class ExpertsBench {
 
   void Run() {
     Product("gate_up", 2 * model_.inner, model_.hidden, /*out_bf16=*/true);
+    Product("gate_up and silu", 2 * model_.inner, model_.hidden, /*out_bf16=*/true, /*gated=*/true);
     Product("down", model_.hidden, model_.inner, /*out_bf16=*/false);
     RouteAndCombine();
   }
@@ -62,7 +63,7 @@ class ExpertsBench {
     return buffer;
   }
 
-  void Product(const char* name, int64_t rows, int64_t cols, bool out_bf16) {
+  void Product(const char* name, int64_t rows, int64_t cols, bool out_bf16, bool gated = false) {
     const Buffer weights = Random(model_.experts * rows * cols), x = Random(num_rows() * cols);
     const Buffer out = device_.Allocate(num_rows() * rows * 4);
     const auto args = [&](int i) {
@@ -76,10 +77,11 @@ class ExpertsBench {
           .rows = rows,
           .cols = cols,
           .x_stride = cols,
-          .out_stride = rows,
+          .out_stride = gated ? rows / 2 : rows,
           .groups = model_.experts,
           .bf16 = true,
-          .out_bf16 = out_bf16};
+          .out_bf16 = out_bf16,
+          .gated = gated};
     };
     const auto print = [&](const char* kernel, GroupedTileShape tile, const Timing& timing) {
       std::printf(
@@ -98,7 +100,7 @@ class ExpertsBench {
                  LaunchGroupedGemm(args(i), tile, 2 * device_.num_sms(), device_.handle()));
       }));
     }
-    if (tokens_ > 64) return;
+    if (tokens_ > 64 || gated) return;
     print("plain", {}, device_.Time(kRoutings, [&](int i) {
       CUDA_RUN(device_.guard(), LaunchPlainGroupedLinear(args(i), device_.handle()));
     }));

@@ -78,20 +78,19 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
   const PackedStack& down = experts_.down();
   const Tensor typed = In(pass, gate_up.activation(), x);
   Tensor grouped = arena.Allocate(typed.dtype, {num_rows, x.cols()});
-  pass.ops.Run(GatherRows{.source = typed, .rows = route.tokens, .out = grouped}, pass.stream);
   Tensor both = arena.Allocate(gate_up.output(), {num_rows, gate_up.rows()});
-  pass.ops.Run(GroupedLinear{.x = grouped,
-                             .weights = &gate_up,
-                             .offsets = route.offsets,
-                             .bias = experts_.gate_up_bias(),
-                             .out = both},
-               pass.stream);
   Tensor inner = arena.Allocate(down.activation(), {num_rows, down.cols()});
-  pass.ops.Run(GatedActivation{.gate_up = both,
-                               .activation = shape_.activation,
-                               .out = inner,
-                               .limit = shape_.swiglu_limit,
-                               .alpha = shape_.swiglu_alpha},
+  pass.ops.Run(GateUpExperts{.gather = {.source = typed, .rows = route.tokens, .out = grouped},
+                             .linear = {.x = grouped,
+                                        .weights = &gate_up,
+                                        .offsets = route.offsets,
+                                        .bias = experts_.gate_up_bias(),
+                                        .out = both},
+                             .gate = {.gate_up = both,
+                                      .activation = shape_.activation,
+                                      .out = inner,
+                                      .limit = shape_.swiglu_limit,
+                                      .alpha = shape_.swiglu_alpha}},
                pass.stream);
   Tensor results = arena.Allocate(down.output(), {num_rows, down.rows()});
   pass.ops.Run(GroupedLinear{.x = inner,

@@ -414,6 +414,77 @@ TEST_P(GroupedOps, GroupedLinearMatchesTheReferenceAndTheCompanyChangesNoBit) {
   }
 }
 
+// Gathers tokens, multiplies and activates: by GateUpExperts, or by its parts.
+std::vector<float> RunGateUp(Ops& ops, const GroupedCase& c, const std::vector<int32_t>& tokens,
+                             Activation activation, bool together) {
+  const auto stack = ops.PackStack(c.members);
+  CHECK_MSG(stack.ok(), stack.status().ToString());
+  OpRunner run(ops);
+  const int64_t num_rows = c.offsets.back();
+  const DType type = (*stack)->activation();
+  const Tensor source = run.Rounded(c.x, type, {static_cast<int64_t>(c.x.size()) / c.cols, c.cols});
+  const GatherRows gather = {
+      .source = source, .rows = run.Ints(tokens), .out = run.Output({num_rows, c.cols}, type)};
+  const GroupedLinear linear = {.x = gather.out,
+                                .weights = stack->get(),
+                                .offsets = run.Ints(c.offsets),
+                                .bias = run.Floats(c.bias, {c.experts(), c.rows}),
+                                .out = run.Output({num_rows, c.rows}, (*stack)->output())};
+  const GatedActivation gate = {.gate_up = linear.out,
+                                .activation = activation,
+                                .out = run.Output({num_rows, c.rows / 2}, (*stack)->output()),
+                                .limit = 7,
+                                .alpha = 1.702f};
+  if (together) {
+    run.Run(GateUpExperts{.gather = gather, .linear = linear, .gate = gate});
+  } else {
+    run.Run(gather);
+    run.Run(linear);
+    run.Run(gate);
+  }
+  return run.Download(gate.out);
+}
+
+// A backend may fuse the parts, but for some shapes and activations only.
+TEST_P(GroupedOps, GateUpExpertsHasTheBitsOfItsParts) {
+  std::mt19937_64 random(8);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} gate_up_experts", ops_->name()));
+  struct Routing {
+    int32_t num_tokens;
+    std::vector<int32_t> offsets;
+  };
+  // One token, with three experts; few; a group that takes larger tiles.
+  const Routing routings[] = {
+      {1, {0, 0, 1, 1, 2, 3, 3}}, {5, {0, 0, 1, 1, 4, 9, 9}}, {150, {0, 2, 133, 150}}};
+  for (const Routing& routing : routings) {
+    for (const auto& shape : {std::pair<int64_t, int64_t>{40, 136}, {37, 64}}) {
+      GroupedCase c = MakeGrouped(random, routing.offsets, 2 * shape.first, shape.second,
+                                  WeightUse::kInnerLinear);
+      std::vector<int32_t> tokens;
+      for (int32_t r = 0; r < routing.offsets.back(); ++r) {
+        tokens.push_back(r * 7 % routing.num_tokens);
+      }
+      c.x.resize(
+          static_cast<size_t>(std::min(routing.num_tokens, routing.offsets.back()) * c.cols));
+      for (const Activation activation :
+           {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSwiglu}) {
+        const std::vector<float> together = RunGateUp(*ops_, c, tokens, activation, true);
+        EXPECT_TRUE(SameBits(together, RunGateUp(*ops_, c, tokens, activation, false)))
+            << shape.first << ", activation " << static_cast<int>(activation);
+        const std::vector<float> expected = RunGateUp(*reference, c, tokens, activation, true);
+        for (size_t i = 0; i < together.size(); ++i) {
+          // Gate and up are below 64, and each rounded to bf16; so is the result.
+          worst.Compare(
+              together[i], expected[i],
+              0x1p-6 * std::abs(expected[i]) + (GetParam().inner == DType::kBF16 ? 0.5 : 1e-2),
+              [&] { return fmt::format("{}, {}", shape.first, i); });
+        }
+      }
+    }
+  }
+}
+
 TEST_P(MoeOps, StacksOfDifferentShapesAreRefused) {
   const auto stack = ops_->PackStack(std::vector<WeightSpec>{
       {.parts = {MemorySource::Random("first", DType::kBF16, {3, 8}, 1)}},

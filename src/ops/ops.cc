@@ -52,6 +52,12 @@ Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void
   return Unimplemented("the {} backend does not support graphs", name());
 }
 
+void Ops::Run(const GateUpExperts& op, Stream& stream) {
+  Run(op.gather, stream);
+  Run(op.linear, stream);
+  Run(op.gate, stream);
+}
+
 // Calling these is a mistake: Model::Argmax checks has_linear_argmax, and LoadModel the
 // capabilities.
 void Ops::Run(const LinearArgmax&, Stream&) { Lacks("LinearArgmax"); }

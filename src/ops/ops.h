@@ -174,6 +174,15 @@ struct GatherRows {
   Tensor out;     // [R, cols]
 };
 
+// The first half of a layer's experts: gathers each expert's tokens, multiplies them by gate and
+// up, and applies the activation, with the bits of these three operations. A backend that fuses
+// some of them leaves what is between them unwritten.
+struct GateUpExperts {
+  GatherRows gather;
+  GroupedLinear linear;  // linear.x is gather.out
+  GatedActivation gate;  // gate.gate_up is linear.out
+};
+
 // out[indices[i]] = values[i], for distinct indices.
 struct ScatterElements {
   Tensor indices;  // i32 [N]
@@ -264,6 +273,9 @@ class Ops {
   // Optional: saves writing and reading all outputs.
   virtual bool has_linear_argmax() const { return false; }
   virtual void Run(const LinearArgmax& op, Stream& stream);
+
+  // The default runs the three parts.
+  virtual void Run(const GateUpExperts& op, Stream& stream);
 
   // Optional; each belongs to a capability (ops/capabilities.h).
   virtual void Run(const AddResidual& op, Stream& stream);

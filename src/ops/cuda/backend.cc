@@ -39,6 +39,25 @@ PointwiseArgs Pointwise(const Tensor& x, const Tensor& y) {
           .y_stride = ElementStride(y)};
 }
 
+GroupedLinearArgs Grouped(const GroupedLinear& op) {
+  const auto& stack = static_cast<const CudaStack&>(*op.weights);
+  CHECK(op.x.dtype == stack.activation() && op.x.cols() == stack.cols() &&
+        op.out.cols() == stack.rows() && op.out.dtype == stack.output());
+  return {.x = op.x.data,
+          .weights = stack.data(),
+          .offsets = Data<const int32_t>(op.offsets),
+          .bias = Data<const float>(op.bias),
+          .out = op.out.data,
+          .num_rows = op.x.rows(),
+          .rows = stack.rows(),
+          .cols = stack.cols(),
+          .x_stride = ElementStride(op.x),
+          .out_stride = ElementStride(op.out),
+          .groups = static_cast<int32_t>(stack.size()),
+          .bf16 = stack.activation() == DType::kBF16,
+          .out_bf16 = stack.output() == DType::kBF16};
+}
+
 const CudaWeight& Unwrap(const PackedWeight* weight) {
   return static_cast<const CudaWeight&>(*weight);
 }
@@ -99,6 +118,7 @@ Status CudaOps::Start() {
   uses_wide_latent_attention_ =
       uses_latent_attention_ && UsesKernels(kWideLatentAttention, kernels_, capability_);
   uses_grouped_gemm_ = UsesKernels(kGroupedGemm, kernels_, capability_);
+  uses_gated_grouped_gemm_ = UsesKernels(kGatedGroupedGemm, kernels_, capability_);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -385,26 +405,31 @@ void CudaOps::Run(const RouteTokens& op, Stream& stream) {
 }
 
 void CudaOps::Run(const GroupedLinear& op, Stream& stream) {
-  const auto& stack = static_cast<const CudaStack&>(*op.weights);
-  CHECK(op.x.dtype == stack.activation() && op.x.cols() == stack.cols() &&
-        op.out.cols() == stack.rows() && op.out.dtype == stack.output());
-  const GroupedLinearArgs args = {.x = op.x.data,
-                                  .weights = stack.data(),
-                                  .offsets = Data<const int32_t>(op.offsets),
-                                  .bias = Data<const float>(op.bias),
-                                  .out = op.out.data,
-                                  .num_rows = op.x.rows(),
-                                  .rows = stack.rows(),
-                                  .cols = stack.cols(),
-                                  .x_stride = ElementStride(op.x),
-                                  .out_stride = ElementStride(op.out),
-                                  .groups = static_cast<int32_t>(stack.size()),
-                                  .bf16 = stack.activation() == DType::kBF16,
-                                  .out_bf16 = stack.output() == DType::kBF16};
+  const GroupedLinearArgs args = Grouped(op);
   if (!uses_grouped_gemm_ || !FitsGroupedGemm(args)) {
     CUDA_RUN(guard_, LaunchPlainGroupedLinear(args, Handle(stream)));
     return;
   }
+  CUDA_RUN(guard_, LaunchGroupedGemm(args, ChooseGroupedTile(args.num_rows, args.groups),
+                                     num_sms_ * kGroupedCtasPerSm, Handle(stream)));
+}
+
+void CudaOps::Run(const GateUpExperts& op, Stream& stream) {
+  GroupedLinearArgs args = Grouped(op.linear);
+  args.gated = true;
+  args.out = op.gate.out.data;
+  args.out_stride = ElementStride(op.gate.out);
+  // All rows of one token are equal, and each expert has at most one of them.
+  args.one_row = op.gather.source.rows() == 1;
+  if (args.one_row) {
+    args.x = op.gather.source.data;
+    args.x_stride = ElementStride(op.gather.source);
+  }
+  if (!uses_gated_grouped_gemm_ || op.gate.activation != Activation::kSilu ||
+      op.gate.out.dtype != DType::kBF16 || !FitsGroupedGemm(args)) {
+    return Ops::Run(op, stream);
+  }
+  if (!args.one_row) Run(op.gather, stream);
   CUDA_RUN(guard_, LaunchGroupedGemm(args, ChooseGroupedTile(args.num_rows, args.groups),
                                      num_sms_ * kGroupedCtasPerSm, Handle(stream)));
 }

@@ -65,6 +65,7 @@ class CudaOps final : public Ops {
   void Run(const LatentAttention& op, Stream& stream) override;
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
+  void Run(const GateUpExperts& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
 
  private:
@@ -86,6 +87,7 @@ class CudaOps final : public Ops {
   bool uses_latent_attention_ = false;
   bool uses_wide_latent_attention_ = false;  // only beside the other one
   bool uses_grouped_gemm_ = false;
+  bool uses_gated_grouped_gemm_ = false;
   bool has_stacks_ = false;
   std::string name_;
   const double step_timeout_seconds_;

@@ -8,6 +8,10 @@
 // never written, and rows do not mix. One or two warpgroups multiply 64 rows of the weight each,
 // with the tokens as wgmma's N.
 //
+// If gate and up are to be combined, a tile has eight rows of gate, then the same eight of up, and
+// so on. The tensor map collects them from where GroupedLinear finds them too, so nothing is packed
+// anew, and a thread has both sums of an output.
+//
 // Shared memory is at most 110 KB, so that two CTAs fit into an SM: one writes its outputs while
 // the other multiplies.
 #include "ops/cuda/grouped_gemm.h"
@@ -15,6 +19,7 @@
 #include <algorithm>
 
 #include "base/ceil_div.h"
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/grouped_tiles.cuh"
 #include "ops/cuda/launch.h"
@@ -56,6 +61,8 @@ struct Shape {
   static_assert(sizeof(Memory) <= kSharedBytes);
 };
 
+constexpr int kEight = 8;  // rows of gate, and of up, that alternate
+
 struct Work {
   unsigned row_tiles;  // of a weight
   unsigned steps;      // stages of a tile
@@ -72,6 +79,7 @@ __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
   for (unsigned i = blockIdx.x; i < tiles; i += gridDim.x) {
     const GroupedTile tile = memory.tiles.Find(i, a.groups, work.row_tiles, kTokens);
     const int row = tile.group * static_cast<int>(a.rows) + tile.row_tile * kRows;
+    const int first = a.one_row ? 0 : tile.first;
     for (unsigned step = 0; step < work.steps; ++step, ++fill) {
       const unsigned slot = memory.ring.Slot(fill);
       memory.ring.WaitUntilEmpty(fill);
@@ -79,9 +87,17 @@ __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
 #pragma unroll
       for (int box = 0; box < S::kBoxes; ++box) {
         const int column = static_cast<int>(step) * S::kStageCols + box * kBoxCols;
-        ptx::LoadBox(memory.stages[slot].weights[box], weights, {column, row},
-                     &memory.ring.filled[slot]);
-        ptx::LoadBox(memory.stages[slot].tokens[box], tokens, {column, tile.first},
+        if (a.gated) {
+          // The group's rows and the tile's are both twice as many as those of gate.
+          const int eight = tile.group * static_cast<int>(a.rows / kEight) +
+                            tile.row_tile * (kRows / (2 * kEight));
+          ptx::LoadBox(memory.stages[slot].weights[box], weights, {column, 0, 0, eight},
+                       &memory.ring.filled[slot]);
+        } else {
+          ptx::LoadBox(memory.stages[slot].weights[box], weights, {column, row},
+                       &memory.ring.filled[slot]);
+        }
+        ptx::LoadBox(memory.stages[slot].tokens[box], tokens, {column, first},
                      &memory.ring.filled[slot]);
       }
     }
@@ -119,6 +135,40 @@ __device__ void WriteTile(const GroupedLinearArgs& a, const GroupedTile& tile, i
   }
 }
 
+// The same for rows of gate and up that alternate by eights: of every 16 rows, a lane has one of
+// gate and the one of up that belongs to it.
+template <int kSums>
+__device__ void WriteGatedTile(const GroupedLinearArgs& a, const GroupedTile& tile,
+                               int64_t first_row, const float (&sums)[kSums]) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const int warp = static_cast<int>(threadIdx.x / kWarp % 4);
+  const int first_token = tile.first + lane % 4 * 2;
+  const int left = tile.end - first_token;
+  const int64_t inner = a.rows / 2;
+  const int64_t column = first_row / 2 + warp * kEight + lane / 4;
+  if (column >= inner) return;
+  const float* const bias = a.bias != nullptr ? a.bias + tile.group * a.rows + column : nullptr;
+  const float gate_bias = bias != nullptr ? bias[0] : 0.0f;
+  const float up_bias = bias != nullptr ? bias[inner] : 0.0f;
+#pragma unroll
+  for (int j = 0; j < kSums / 4; ++j) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (8 * j + c >= left) continue;
+      float gate = sums[4 * j + c];
+      float up = sums[4 * j + 2 + c];
+      if (bias != nullptr) {
+        gate = __fadd_rn(gate, gate_bias);
+        up = __fadd_rn(up, up_bias);
+      }
+      gate = BF16::Load(BF16::Store(gate));
+      up = BF16::Load(BF16::Store(up));
+      static_cast<uint16_t*>(a.out)[(first_token + 8 * j + c) * a.out_stride + column] =
+          BF16::Store(SiluOrGeluTanh(/*gelu_tanh=*/false, gate) * up);
+    }
+  }
+}
+
 template <int kRows, int kTokens>
 __global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
     GroupedGemmKernel(const __grid_constant__ CUtensorMap weights,
@@ -150,9 +200,33 @@ __global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
             wgmma_tiles::MultiplyBoxes(stage.weights, stage.tokens, first_row, accumulate, sums);
           });
       const GroupedTile tile = memory.tiles.Find(i, a.groups, work.row_tiles, kTokens);
-      WriteTile(a, tile, int64_t{tile.row_tile} * kRows + first_row, sums);
+      const int64_t row = int64_t{tile.row_tile} * kRows + first_row;
+      if (a.gated) {
+        WriteGatedTile(a, tile, row, sums);
+      } else {
+        WriteTile(a, tile, row, sums);
+      }
     }
   }
+}
+
+CUresult MapWeights(const GroupedLinearArgs& a, int tile_rows, CUtensorMap* map) {
+  if (!a.gated) {
+    return wgmma_tiles::MapMatrix(a.weights, a.groups * a.rows, a.cols, a.cols, tile_rows, map);
+  }
+  // Columns, rows of an eight, gate or up, and eights. The last eight that has an up is the last
+  // group's. CUDA's manual wants each stride to be a multiple of the one before; neither the driver
+  // nor TMA needs it (ThunderKittens' maps for tiles of several swizzled boxes rely on that).
+  const auto cols = static_cast<uint64_t>(a.cols), inner = static_cast<uint64_t>(a.rows / 2);
+  const uint64_t eights = (2 * static_cast<uint64_t>(a.groups) - 1) * inner / kEight;
+  return MakeTensorMap(
+      {.data = const_cast<void*>(a.weights),
+       .element_bytes = 2,
+       .sizes = {cols, kEight, 2, eights},
+       .strides = {cols * 2, inner * cols * 2, kEight * cols * 2},
+       .box = {wgmma_tiles::kBoxCols, kEight, 2, static_cast<uint32_t>(tile_rows / (2 * kEight))},
+       .swizzle = kRowBytes},
+      map);
 }
 
 template <int kRows, int kTokens>
@@ -160,11 +234,9 @@ cudaError_t Launch(const GroupedLinearArgs& args, int ctas, cudaStream_t stream)
   using S = Shape<kRows, kTokens>;
   CUtensorMap weights;
   CUtensorMap tokens;
-  using wgmma_tiles::MapMatrix;
-  if (MapMatrix(args.weights, args.groups * args.rows, args.cols, args.cols, kRows, &weights) !=
-          CUDA_SUCCESS ||
-      MapMatrix(args.x, args.num_rows, args.cols, args.x_stride, kTokens, &tokens) !=
-          CUDA_SUCCESS) {
+  if (MapWeights(args, kRows, &weights) != CUDA_SUCCESS ||
+      wgmma_tiles::MapMatrix(args.x, args.one_row ? 1 : args.num_rows, args.cols, args.x_stride,
+                             kTokens, &tokens) != CUDA_SUCCESS) {
     return cudaErrorInvalidValue;
   }
   const Work work = {.row_tiles = static_cast<unsigned>(CeilDiv(args.rows, int64_t{kRows})),
@@ -184,7 +256,8 @@ cudaError_t Launch(const GroupedLinearArgs& args, int ctas, cudaStream_t stream)
 
 bool FitsGroupedGemm(const GroupedLinearArgs& args) {
   const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
-  return args.bf16 && args.cols % 8 == 0 && args.x_stride % 8 == 0 &&
+  const bool can_gate = args.out_bf16 && args.rows % (2 * kEight) == 0;
+  return args.bf16 && (!args.gated || can_gate) && args.cols % 8 == 0 && args.x_stride % 8 == 0 &&
          (address(args.x) | address(args.weights)) % 16 == 0;
 }
 

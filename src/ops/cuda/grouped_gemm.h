@@ -32,7 +32,8 @@ constexpr GroupedTileShape ChooseGroupedTile(int64_t num_rows, int64_t groups) {
   return kGroupedTiles.back();
 }
 
-// Whether rows of x and of the weights begin at multiples of 16 bytes, as this kernel needs.
+// Whether rows of x and of the weights begin at multiples of 16 bytes, as this kernel needs, and
+// with `gated`, whether gate has a multiple of eight rows.
 bool FitsGroupedGemm(const GroupedLinearArgs& args);
 
 // Launches up to `ctas` CTAs, as a dependent of the kernel ahead. cudaErrorInvalidValue unless

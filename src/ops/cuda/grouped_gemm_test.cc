@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "ops/cuda/testing/bf16_chain.h"
 #include "ops/cuda/testing/device_array.h"
+#include "ops/cuda/testing/device_math.h"
 #include "quant/half.h"
 
 namespace tokamak::cuda {
@@ -71,12 +73,15 @@ GroupedLinearArgs ArgsOf(const Problem& p) {
 }
 
 template <typename Out>
-std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, int ctas = 3) {
+std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, int ctas = 3,
+                          bool gated = false) {
   const DeviceArray<uint16_t> x(p.x), weights(p.weights);
   const DeviceArray<int32_t> offsets(p.offsets);
   const DeviceArray<float> bias(p.bias);
-  DeviceArray<Out> out(static_cast<size_t>(p.num_rows() * p.rows));
   GroupedLinearArgs args = ArgsOf(p);
+  args.gated = gated;
+  args.out_stride = gated ? p.rows / 2 : p.rows;
+  DeviceArray<Out> out(static_cast<size_t>(p.num_rows() * args.out_stride));
   args.x = x.data();
   args.weights = weights.data();
   args.offsets = offsets.data();
@@ -86,6 +91,22 @@ std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, int ctas = 3)
   const CudaTestStream stream;
   EXPECT_EQ(LaunchGroupedGemm(args, tile, ctas, stream.get()), cudaSuccess);
   return out.Download(stream);
+}
+
+// [num_rows, rows / 2]: silu(gate) · up of the products, each rounded as kernels of its own would.
+std::vector<uint16_t> ExpectGated(const Problem& p) {
+  std::vector<float> products = Expect(p);
+  for (float& value : products) value = BFloat16ToFloat(FloatToBFloat16(value));
+  const std::vector<float> activated = DeviceSilu(products);
+  std::vector<uint16_t> out;
+  for (int64_t r = 0; r < p.num_rows(); ++r) {
+    for (int64_t i = 0; i < p.rows / 2; ++i) {
+      const auto gate = static_cast<size_t>(r * p.rows + i);
+      out.push_back(
+          FloatToBFloat16(activated[gate] * products[gate + static_cast<size_t>(p.rows / 2)]));
+    }
+  }
+  return out;
 }
 
 class GroupedGemmTiles : public testing::TestWithParam<GroupedTileShape> {};
@@ -102,6 +123,38 @@ TEST_P(GroupedGemmTiles, EveryGroupGivesTheBitsOfThePlainChain) {
 TEST_P(GroupedGemmTiles, ManyTilesOfFewStagesGiveTheBitsOfThePlainChain) {
   const Problem p = MakeProblem({3, GetParam().tokens + 1, 1}, GetParam().rows * 2 + 5, 64);
   EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 1)), Bits(Expect(p)));
+}
+
+// Gate has 8 rows, which is a part of a tile; whole tiles and a part of one; a part of two.
+TEST_P(GroupedGemmTiles, TheActivationInTheEpilogueGivesTheBitsOfKernelsOfTheirOwn) {
+  const int32_t tokens = GetParam().tokens;
+  for (const int64_t inner : {int64_t{8}, int64_t{GetParam().rows + 24}, int64_t{40}}) {
+    Problem p = MakeProblem({0, 1, tokens + 3, 0, 2, 0}, 2 * inner, 200);
+    EXPECT_EQ(Multiply<uint16_t>(p, GetParam(), 3, /*gated=*/true), ExpectGated(p)) << inner;
+    p.bias.clear();
+    EXPECT_EQ(Multiply<uint16_t>(p, GetParam(), 1, /*gated=*/true), ExpectGated(p)) << inner;
+  }
+}
+
+TEST_P(GroupedGemmTiles, OneRowOfXServesAllGroupsThatHaveARow) {
+  Problem p = MakeProblem({0, 1, 1, 0, 1}, 80, 136);
+  p.bias.clear();
+  const std::vector<uint16_t> row(p.x.begin(), p.x.begin() + p.cols);
+  for (int64_t r = 1; r < p.num_rows(); ++r)
+    std::copy(row.begin(), row.end(), p.x.begin() + r * p.cols);
+  const DeviceArray<uint16_t> x(row), weights(p.weights);
+  const DeviceArray<int32_t> offsets(p.offsets);
+  DeviceArray<uint16_t> out(static_cast<size_t>(p.num_rows() * p.rows / 2));
+  GroupedLinearArgs args = ArgsOf(p);
+  args.x = x.data();
+  args.weights = weights.data();
+  args.offsets = offsets.data();
+  args.out = out.data();
+  args.out_stride = p.rows / 2;
+  args.out_bf16 = args.gated = args.one_row = true;
+  const CudaTestStream stream;
+  ASSERT_EQ(LaunchGroupedGemm(args, GetParam(), 2, stream.get()), cudaSuccess);
+  EXPECT_EQ(out.Download(stream), ExpectGated(p));
 }
 
 TEST_P(GroupedGemmTiles, NanStaysInItsRow) {
@@ -181,6 +234,10 @@ TEST(GroupedGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
   EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
   args.cols = args.x_stride = 64;
   EXPECT_EQ(LaunchGroupedGemm(args, {64, 24}, 1, stream.get()), cudaErrorInvalidValue);
+  args.gated = args.out_bf16 = true;
+  args.rows = 56;  // 28 of gate
+  EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
+  args.gated = args.out_bf16 = false;
   args.groups = 1025;
   EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
 }

@@ -57,12 +57,14 @@ inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
                                               .only_on = 90,
                                               .has_older = true,
                                               .proofs = {{{90, "H100", "f92cfdf"}}}};
+inline constexpr KernelFamily kGatedGroupedGemm = {
+    .name = "grouped_gemm.h with an activation", .only_on = 90, .has_older = true};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention, kWideLatentAttention, kMoeKernels,
-                                              kGroupedGemm};
+                                              kGroupedGemm, kGatedGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
     kPlainKernels,        kSkinnyGemm, kMmaAttention, kLatentAttention,
-    kWideLatentAttention, kMoeKernels, kGroupedGemm};
+    kWideLatentAttention, kMoeKernels, kGroupedGemm,  kGatedGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

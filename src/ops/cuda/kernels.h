@@ -250,6 +250,12 @@ struct GroupedLinearArgs {
   int32_t groups;
   bool bf16;      // x and weights; else both f32
   bool out_bf16;  // else f32; only with `bf16`
+  // Both are only for LaunchGroupedGemm.
+  // x is [1, cols]: the row of each group that has one. No group has more.
+  bool one_row = false;
+  // Needs out_bf16. Rows are those of gate, then those of up; each sum
+  // is rounded to bf16, and out[r, i] = silu(gate[r, i]) · up[r, i], [num_rows, rows / 2].
+  bool gated = false;
 };
 cudaError_t LaunchPlainGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream);
 

@@ -370,6 +370,9 @@ class ProfiledOpsImpl final : public ProfiledOps {
   void Run(const GroupedLinear& op, Stream& stream) override {
     Timed("grouped_linear", op, stream);
   }
+  void Run(const GateUpExperts& op, Stream& stream) override {
+    Timed("gate_up_experts", op, stream);
+  }
   void Run(const CombineExperts& op, Stream& stream) override {
     Timed("combine_experts", op, stream);
   }

@@ -1,5 +1,6 @@
 #include "ops/cuda/testing/device_math.h"
 
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
@@ -9,10 +10,23 @@ namespace {
 
 constexpr unsigned kThreads = 128;
 
-template <bool kLog>
+enum class Function { kExp2, kLog2, kSilu };
+
+template <Function kFunction>
+__device__ float Apply(float x) {
+  if constexpr (kFunction == Function::kExp2) {
+    return exp2f(x);
+  } else if constexpr (kFunction == Function::kLog2) {
+    return log2f(x);
+  } else {
+    return SiluOrGeluTanh(/*gelu_tanh=*/false, x);
+  }
+}
+
+template <Function kFunction>
 __global__ void MathKernel(const float* in, float* out, size_t count) {
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < count) out[i] = kLog ? log2f(in[i]) : exp2f(in[i]);
+  if (i < count) out[i] = Apply<kFunction>(in[i]);
 }
 
 __global__ void StoreLateKernel(const int32_t* at, const uint32_t* words, uint32_t* out,
@@ -23,14 +37,14 @@ __global__ void StoreLateKernel(const int32_t* at, const uint32_t* words, uint32
   if (i < count) out[at[i]] = words[i];
 }
 
-template <bool kLog>
+template <Function kFunction>
 std::vector<float> OnDevice(const std::vector<float>& values) {
   const DeviceArray<float> in(values);
   const DeviceArray<float> out(values.size());
   const CudaTestStream stream;
   const auto ctas = static_cast<unsigned>((values.size() + kThreads - 1) / kThreads);
-  EXPECT_EQ(LaunchKernel(&MathKernel<kLog>, ctas, kThreads, 0, stream.get(), in.data(), out.data(),
-                         values.size()),
+  EXPECT_EQ(LaunchKernel(&MathKernel<kFunction>, ctas, kThreads, 0, stream.get(), in.data(),
+                         out.data(), values.size()),
             cudaSuccess);
   return out.Download(stream);
 }
@@ -45,7 +59,9 @@ emulation::Arithmetic TensorCoreSums() {
 #endif
 }
 
-std::vector<float> DeviceExp2(const std::vector<float>& values) { return OnDevice<false>(values); }
+std::vector<float> DeviceExp2(const std::vector<float>& values) {
+  return OnDevice<Function::kExp2>(values);
+}
 
 void StoreLate(const DeviceArray<int32_t>& at, const DeviceArray<uint32_t>& words, uint32_t* out,
                const CudaTestStream& stream) {
@@ -55,6 +71,12 @@ void StoreLate(const DeviceArray<int32_t>& at, const DeviceArray<uint32_t>& word
             cudaSuccess);
 }
 
-std::vector<float> DeviceLog2(const std::vector<float>& values) { return OnDevice<true>(values); }
+std::vector<float> DeviceLog2(const std::vector<float>& values) {
+  return OnDevice<Function::kLog2>(values);
+}
+
+std::vector<float> DeviceSilu(const std::vector<float>& values) {
+  return OnDevice<Function::kSilu>(values);
+}
 
 }  // namespace tokamak::cuda
