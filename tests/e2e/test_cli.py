@@ -185,18 +185,19 @@ class OtherCommands(unittest.TestCase):
         model = str(support.ROOT / 'tests/golden/qwen3_moe_odd.gguf')  # 3 of 7 experts
         args = ['bench', 'latency', model, '--batch', '1,6', '--prompt-tokens', '4',
                 '--output-tokens', '40', '--json', '--routing']
-        touched = {}
+        busiest = {}
         for routing in ('model', 'uniform'):
             run = tokamak(*args, routing)
             lines = [json.loads(line) for line in run.stdout.splitlines()]
             self.assertEqual([line['routing'] for line in lines], [routing] * 2)
             self.assertEqual('uniformly at random' in run.stderr, routing == 'uniform')
             self.assertAlmostEqual(lines[0]['experts_touched'], 3)
-            touched[routing] = lines[1]['experts_touched']
+            busiest[routing] = max(lines[1]['expert_imbalance'])
         # Six tokens with independent choices leave out 7 · (4/7)^6 experts on average. The standard
         # deviation over 39 steps of 3 layers is below 0.05.
-        self.assertAlmostEqual(touched['uniform'], 7 - 7 * (4 / 7) ** 6, delta=0.2)
-        self.assertLess(touched['model'], touched['uniform'])
+        self.assertAlmostEqual(lines[1]['experts_touched'], 7 - 7 * (4 / 7) ** 6, delta=0.2)
+        # 1.15 against 1.52: this model's router prefers some experts.
+        self.assertLess(busiest['uniform'] + 0.2, busiest['model'])
         for wrong, said in ((['random'], 'model or uniform'), (['uniform', '--record', 'x'], 'replay')):
             failed = tokamak(*args, *wrong, check=False)
             self.assertNotEqual(failed.returncode, 0)
