@@ -6,8 +6,8 @@
 
 Needs a Python with torch and transformers. Each text has `words` random common words. The peer does
 what sentence-transformers does: batches of 32 texts, sorted by length and padded, with mean pooling
-and normalization. --dtype is the peer's type; ours is the device's own. The two take turns. Prints a JSON object per number of words, with the median,
-the least and the greatest rate.
+and normalization. --dtype is the peer's type; ours is the device's own. The two take turns. Prints a JSON
+object per number of words, with the median, the least and the greatest rate.
 """
 
 import argparse
@@ -115,7 +115,8 @@ def main():
         print(json.dumps({'words': words, 'texts': args.texts, 'threads': args.threads, 'runs': args.runs,
                           'device': args.device, 'dtype': args.dtype, **rates,
                           'ratio': round(rates[ours.name]['per_s'] / rates[peer.name]['per_s'], 2),
-                          'worst_difference': worst, 'load': os.getloadavg()[0], 'versions': peer.versions}), flush=True)
+                          'worst_difference': worst, 'load': os.getloadavg()[0],
+                          'versions': peer.versions}), flush=True)
     ours.stop()
 
 

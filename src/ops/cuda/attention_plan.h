@@ -42,7 +42,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   }
   float* partials() const { return reinterpret_cast<float*>(partials_.data()); }
   int32_t* counters() const { return reinterpret_cast<int32_t*>(counters_.data()); }
-  std::byte* totals() const { return totals_.data(); }  // what AttentionCtas has as wide_bytes
+  std::byte* totals() const { return totals_.data(); }  // wide_bytes for each wide CTA
   // CTAs to launch for each KV head: always enough to fill the device, but 0 if all tiles of the
   // last Fill are wide. A step with one query per sequence never has wide tiles, so its launch can
   // be part of a graph.

@@ -251,10 +251,10 @@ struct GroupedLinearArgs {
   bool bf16;      // x and weights; else both f32
   bool out_bf16;  // else f32; only with `bf16`
   // Both are only for LaunchGroupedGemm.
-  // x is [1, cols]: the row of each group that has one. No group has more.
+  // x is one row, [1, cols], which every group that is not empty multiplies. None has a second row.
   bool one_row = false;
-  // Needs out_bf16. Rows are those of gate, then those of up; each sum
-  // is rounded to bf16, and out[r, i] = silu(gate[r, i]) · up[r, i], [num_rows, rows / 2].
+  // Needs out_bf16. Rows are those of gate, then those of up. Each sum is rounded to bf16, and
+  // out[r, i] = silu(gate[r, i]) · up[r, i], [num_rows, rows / 2].
   bool gated = false;
 };
 cudaError_t LaunchPlainGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream);

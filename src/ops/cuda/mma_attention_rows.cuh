@@ -1,4 +1,4 @@
-// Shared by both kernels of attention on tensor cores: how a warp sums up, merges and writes its 16
+// Shared by the kernels of attention on tensor cores: how a warp sums up, merges and writes its 16
 // rows. Lane l has rows l / 4 (i = 0) and l / 4 + 8 (i = 1). Of every 8 columns it has
 // l % 4 · 2 and the next, as mma.sync and wgmma leave sums.
 #pragma once

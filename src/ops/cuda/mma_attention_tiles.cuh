@@ -1,5 +1,4 @@
-// How attention on tensor cores (mma_attention.cu, wide_attention.cu) brings tiles of keys and
-// values to shared memory.
+// How attention on tensor cores brings tiles of keys and values, or of latents, to shared memory.
 #pragma once
 
 #include <cuda.h>

@@ -1,7 +1,7 @@
 // Shared by the kernels of attention whose warps share a tile of up to 16 rows (mma_attention.cu,
 // latent_attention.cu): how its scores become weights. The first kScorers warps have scored 16 of
 // the tile's keys each; all kWarps warps have sums of their own columns. Lanes have rows and
-// columns as in mma_attention_rows.cuh.
+// columns as in mma_attention_rows.cuh. SeenInSplit is for tiles of any height.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct SeenInSplit {
   int from, to, all_from, all_to;
 };
 
-// The state of a computing warp for weighing scores. Memory has highest and sums, f32 [kScorers][kTileRows], and
-// weights, bf16 [kTileRows][at least kKeyTile].
+// The state of a computing warp for weighing scores. Memory has highest and sums, f32
+// [kScorers][kTileRows], and weights, bf16 [kTileRows][at least kKeyTile].
 template <typename Memory, int kWarps, int kScorers>
 class TileComputer {
   static_assert(kTileRows == 16 && kKeyTile == kScorers * kStep && kScorers <= kWarps);

@@ -51,8 +51,7 @@ struct alignas(SwizzleAligned) WideLatentMemory {
   float highest[kWarpgroups][kWideLatentRows];
   float sums[kKeyTile / kStep][kWideLatentRows];
   RingBarriers<kStages> ring;
-  // Whether each warp saw values that are not finite. Two sets take turns, because a warp may be a
-  // tile ahead of the others.
+  // Whether each warp saw values that are not finite. Two sets take turns, as in wide_attention.cu.
   bool non_finite[kWarpgroups][2][kWarps];
   bool is_last;
 };
