@@ -166,7 +166,7 @@ std::vector<HeldTool> HeldTools(const JsonValue& body, bool* must_call) {
     // Arguments are an object, even if the schema does not say so.
     const bool typed = schema.is_object() && schema.Find("type") != nullptr;
     if ((schema.is_null() || schema.is_object()) && !typed) schema.Set("type", "object");
-    held.push_back({i, is_strict, *name.AsString(), schema.Dump()});
+    held.push_back({i, *name.AsString(), schema.Dump()});
   }
   if (!*must_call && !any_strict) held.clear();
   return held;

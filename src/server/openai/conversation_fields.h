@@ -19,7 +19,6 @@ bool CheckConversation(const JsonReader& fields, ChatInput& conversation);
 // A tool whose calls keep to its schema.
 struct HeldTool {
   size_t index = 0;  // in the field "tools"
-  bool strict = false;
   std::string name;
   std::string schema;  // JSON Schema of its arguments
 };

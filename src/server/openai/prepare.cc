@@ -184,7 +184,14 @@ Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& reques
     return Unimplemented("tool_choice: the form of this model's tool calls is not known");
   }
   std::vector<std::pair<std::string, std::string>> tools;
-  std::string asks = "tool_choice";
+  for (const HeldTool& tool : request.held_tools) tools.emplace_back(tool.name, tool.schema);
+  const bool parallel = request.parallel_tool_calls;
+  Result<StructuredOutput> form =
+      request.must_call ? ForceCalls(*format.tools, tools, parallel && tools.size() > 1)
+                        : AllowCalls(*format.tools, tools, parallel);
+  // OpenAI's client makes every tool strict, so calls of other forms stay free, and the response's
+  // header says so.
+  if (!form.ok()) return request.must_call ? form.status().WithContext("tool_choice") : Status();
   for (const HeldTool& tool : request.held_tools) {
     // The engine compiles all of them together again; this finds the path of what is wrong.
     FieldSpellings spelling;
@@ -192,16 +199,7 @@ Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& reques
         fmt::format("tools[{}].function.parameters", tool.index);
     RETURN_IF_ERROR(spelling.Apply(engine_.PrepareStructuredOutput(
         {.kind = StructuredOutput::Kind::kJsonSchema, .text = tool.schema})));
-    tools.emplace_back(tool.name, tool.schema);
-    if (!request.must_call && tool.strict) {
-      asks = fmt::format("tools[{}].function.strict", tool.index);
-    }
   }
-  const bool parallel = request.parallel_tool_calls;
-  Result<StructuredOutput> form =
-      request.must_call ? ForceCalls(*format.tools, tools, parallel && tools.size() > 1)
-                        : AllowCalls(*format.tools, tools, parallel);
-  if (!form.ok()) return form.status().WithContext(asks);
   request.sampling.structured_output = *std::move(form);
   request.spellings.by_name.insert_or_assign("structured_output", "tools");
   std::erase(request.unknown_fields, "tools[].function.strict");
