@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -237,6 +238,32 @@ TEST(Bombs, DeepAnswersStayWithinBounds) {
     if (i % 1000 != 0) continue;
     EXPECT_TRUE(matcher.FillMask(mask).ok());
   }
+}
+
+// Tools of a request are the tags of one grammar.
+TEST(Bombs, TagsShareTheBoundOnWork) {
+  const auto compiled = [](int count, const std::function<std::string(int)>& schema) {
+    GrammarSpec spec;
+    spec.kind = Kind::kTags;
+    spec.triggers = {"<"};
+    for (int i = 0; i < count; ++i) {
+      spec.tags.push_back({"<" + std::to_string(i) + ">",
+                           std::make_shared<const GrammarSpec>(Spec(Kind::kJsonSchema, schema(i))),
+                           "</>"});
+    }
+    return CompileGrammar(spec).status();
+  };
+  const auto any = [](int) { return std::string(R"({"type": "object"})"); };
+  EXPECT_TRUE(compiled(500, any).ok()) << "equal contents are compiled once";
+  const auto exclusive = [](int i) {
+    const auto one_of = [](const char* c) {
+      return std::string(R"({"type": "string", "pattern": "^[ab]*)") + c + "[ab]{8}$\"}";
+    };
+    return R"({"oneOf": [)" + one_of("a") + ", " + one_of("b") + "], \"title\": \"" +
+           std::to_string(i) + "\"}";
+  };
+  EXPECT_TRUE(compiled(1, exclusive).ok()) << compiled(1, exclusive).ToString();
+  EXPECT_FALSE(compiled(1000, exclusive).ok());
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -37,12 +39,19 @@ Result<Expr> ChoiceExpr(ExprPool& pool, const std::vector<std::string>& choices)
   return pool.Or(std::move(terms));
 }
 
-Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec);
+Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec, uint64_t& work);
+
+// What a tag's content depends on, if it is not a choice.
+auto KeyOf(const GrammarSpec& content) {
+  return std::tie(content.kind, content.text, content.whitespace, content.whitespace_pattern);
+}
 
 // Free text is what does not contain a trigger.
-Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec) {
+Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec, uint64_t& work) {
   if (spec.tags.empty()) return InvalidArgument("tags: at least one is needed");
   std::vector<Expr> tags, triggers;
+  // Tools without a schema have equal contents, each of which would take a part of the work.
+  std::map<decltype(KeyOf(spec)), Expr> contents;
   for (const std::string& trigger : spec.triggers) {
     if (trigger.empty()) return InvalidArgument("triggers: one is empty");
     triggers.push_back(pool.Literal(trigger));
@@ -62,8 +71,11 @@ Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec) {
       return InvalidArgument("tags[{}].content: must be a grammar without tags of its own", i);
     }
     if (spec.triggers.empty()) triggers.push_back(pool.Literal(tag.begin));
-    Result<Expr> content = Compile(pool, *tag.content);
+    const auto known = contents.find(KeyOf(*tag.content));
+    const bool is_new = known == contents.end() || tag.content->kind == GrammarSpec::Kind::kChoice;
+    Result<Expr> content = is_new ? Compile(pool, *tag.content, work) : known->second;
     if (!content.ok()) return content.status().WithContext(fmt::format("tags[{}].content", i));
+    contents.emplace(KeyOf(*tag.content), *content);
     tags.push_back(pool.Concat({pool.Literal(tag.begin), *content, pool.Literal(tag.end)}));
   }
   const Expr tag = pool.Or(std::move(tags));
@@ -78,7 +90,7 @@ Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec) {
                                : pool.Concat(free, pool.Star(pool.Concat(tag, free)));
 }
 
-Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec) {
+Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec, uint64_t& work) {
   switch (spec.kind) {
     case GrammarSpec::Kind::kRegex:
       return grammar::RegexExpr(pool, spec.text);
@@ -86,11 +98,11 @@ Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec) {
       return ChoiceExpr(pool, spec.choices);
     case GrammarSpec::Kind::kJsonObject:
     case GrammarSpec::Kind::kJsonSchema:
-      return grammar::JsonSchemaExpr(pool, spec);
+      return grammar::JsonSchemaExpr(pool, spec, work);
     case GrammarSpec::Kind::kGbnf:
       return grammar::GbnfExpr(pool, spec.text);
     case GrammarSpec::Kind::kTags:
-      return TagsExpr(pool, spec);
+      return TagsExpr(pool, spec, work);
   }
   return InvalidArgument("unknown kind of grammar");
 }
@@ -105,7 +117,8 @@ Result<std::shared_ptr<const Grammar>> CompileGrammar(const GrammarSpec& spec) {
   const Expr short_text = pool.Repeat(character, 0, kShortCharacters);
   const Expr text = pool.Star(character);
 
-  Result<Expr> compiled = Compile(pool, spec);
+  uint64_t work = 0;  // of schemas, beside that of the pool
+  Result<Expr> compiled = Compile(pool, spec, work);
   const Expr start = compiled.ok() ? pool.Seal(*compiled) : grammar::kNothing;
   switch (pool.trouble()) {
     case ExprPool::Trouble::kTooMuchWork:

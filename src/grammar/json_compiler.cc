@@ -35,13 +35,15 @@ const JsonValue* TrueSchema() {
   return kTrue;
 }
 
-JsonCompiler::JsonCompiler(ExprPool& pool, const SchemaDocument& document, const JsonSpace& space)
+JsonCompiler::JsonCompiler(ExprPool& pool, const SchemaDocument& document, const JsonSpace& space,
+                           uint64_t work)
     : pool_(pool),
       document_(document),
       space_(space),
       quote_(pool.Byte('"')),
       comma_(pool.Concat({space.before_mark, pool.Byte(','), space.after_comma})),
-      string_char_(AnyJsonChar(pool)) {}
+      string_char_(AnyJsonChar(pool)),
+      work_(work) {}
 
 Result<Expr> JsonCompiler::Value(Schemas schemas) {
   for (const JsonValue*& schema : schemas) {

@@ -26,7 +26,9 @@ struct JsonSpace {
 
 class JsonCompiler {
  public:
-  JsonCompiler(ExprPool& pool, const SchemaDocument& document, const JsonSpace& space);
+  // `work`: what other schemas of the grammar have taken.
+  JsonCompiler(ExprPool& pool, const SchemaDocument& document, const JsonSpace& space,
+               uint64_t work = 0);
 
   // A value that fits all of `schemas`.
   Result<Expr> Value(Schemas schemas);
@@ -101,7 +103,7 @@ class JsonCompiler {
   std::vector<Expr> any_;                           // any value, by its number of levels
   bool any_is_open_ = false;
   int depth_ = 0;
-  uint64_t work_ = 0;
+  uint64_t work_;
 };
 
 // Stands for every schema that all values fit, wherever it is in a document.

@@ -56,7 +56,7 @@ Status NotJson(const JsonError& error) {
 
 }  // namespace
 
-Result<Expr> JsonSchemaExpr(ExprPool& pool, const GrammarSpec& spec) {
+Result<Expr> JsonSchemaExpr(ExprPool& pool, const GrammarSpec& spec, uint64_t& work) {
   JsonValue schema(JsonValue::Object{{"type", JsonValue("object")}});
   if (spec.kind == GrammarSpec::Kind::kJsonSchema) {
     JsonError error;
@@ -68,7 +68,10 @@ Result<Expr> JsonSchemaExpr(ExprPool& pool, const GrammarSpec& spec) {
   }
   ASSIGN_OR_RETURN(const JsonSpace space, MakeSpace(pool, spec));
   const SchemaDocument document(schema);
-  return JsonCompiler(pool, document, space).Value({&schema});
+  JsonCompiler compiler(pool, document, space, work);
+  Result<Expr> value = compiler.Value({&schema});
+  work = compiler.work();
+  return value;
 }
 
 }  // namespace tokamak::grammar

@@ -138,8 +138,7 @@ Status CheckTriggers(const StructuredOutput& output, const Tokenizer& tokenizer)
       if (trigger.find(piece) == std::string_view::npos) continue;
       return Unimplemented(
           "structured_output: \"{}\" is a special token of this model, so it cannot come after "
-          "free "
-          "text that keeps to tags",
+          "free text that keeps to tags",
           piece);
     }
   }
@@ -183,10 +182,11 @@ Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const Structured
   }
   std::string key = KeyOf(output);
   if (auto found = Find(key)) return found;
-  RETURN_IF_ERROR(CheckTriggers(output, *tokenizer_));
   // Without the lock: compiling takes time, and two threads rarely compile the same.
   Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output));
   if (!grammar.ok()) return WithPath(grammar.status());
+  // After compiling, which bounds the length of triggers.
+  RETURN_IF_ERROR(CheckTriggers(output, *tokenizer_));
   const size_t bytes = key.size() + (*grammar)->bytes();
   Keep({std::move(key), *grammar, bytes});
   return grammar;

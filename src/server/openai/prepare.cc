@@ -192,16 +192,18 @@ Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& reques
   // OpenAI's client makes every tool strict, so calls of other forms stay free, and the response's
   // header says so.
   if (!form.ok()) return request.must_call ? form.status().WithContext("tool_choice") : Status();
-  for (const HeldTool& tool : request.held_tools) {
-    // The engine compiles all of them together again; this finds the path of what is wrong.
-    FieldSpellings spelling;
-    spelling.by_name["structured_output"] =
-        fmt::format("tools[{}].function.parameters", tool.index);
-    RETURN_IF_ERROR(spelling.Apply(engine_.PrepareStructuredOutput(
-        {.kind = StructuredOutput::Kind::kJsonSchema, .text = tool.schema})));
+  const Status prepared = engine_.PrepareStructuredOutput(*form);
+  for (size_t i = 0; i < request.held_tools.size() && !prepared.ok(); ++i) {
+    // Each tool has a tag.
+    const std::string path = fmt::format("structured_output.tags[{}].content", i);
+    if (!prepared.message().starts_with(path)) continue;
+    return Status(prepared.code(),
+                  fmt::format("tools[{}].function.parameters{}", request.held_tools[i].index,
+                              prepared.message().substr(path.size())));
   }
-  request.sampling.structured_output = *std::move(form);
   request.spellings.by_name.insert_or_assign("structured_output", "tools");
+  RETURN_IF_ERROR(request.spellings.Apply(prepared));
+  request.sampling.structured_output = *std::move(form);
   std::erase(request.unknown_fields, "tools[].function.strict");
   return Status();
 }

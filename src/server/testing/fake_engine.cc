@@ -1,5 +1,7 @@
 #include "server/testing/fake_engine.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -100,8 +102,15 @@ Result<std::vector<int32_t>> FakeEngine::Tokenize(std::string_view text, bool, b
 }
 
 Status FakeEngine::PrepareStructuredOutput(const StructuredOutput& output) const {
-  if (output.text.find("refused") == std::string::npos) return Status();
-  return Status(StatusCode::kUnimplemented, "structured_output.a: is refused");
+  const auto refused = [](std::string_view text, std::string_view path) {
+    if (text.find("refused") == std::string::npos) return Status();
+    return Status(StatusCode::kUnimplemented, fmt::format("{}.a: is refused", path));
+  };
+  for (size_t i = 0; i < output.tags.size(); ++i) {
+    RETURN_IF_ERROR(
+        refused(output.tags[i].schema, fmt::format("structured_output.tags[{}].content", i)));
+  }
+  return refused(output.text, "structured_output");
 }
 
 std::string FakeEngine::Detokenize(const std::vector<int32_t>& ids) const {
