@@ -103,7 +103,7 @@ void CallReader::Finish(Calls& calls) {
     case Piece::kHead:
       return;
     case Piece::kJson:
-      if (begun_ && element_.empty()) text_.clear();
+      if (begun_ && !in_element_) text_.clear();
       return;
     case Piece::kArguments:
     case Piece::kRest:
@@ -417,6 +417,7 @@ Verdict CallReader::TakeValues(char c, Calls& calls) {
   head_ += c;
   if (head_.ends_with(format_.end)) {
     head_.resize(head_.size() - format_.end.size());
+    if (!head_.empty()) CloseArguments(calls);
     EndValues(calls);
     return Verdict::kDone;
   }
@@ -430,13 +431,20 @@ Verdict CallReader::TakeValues(char c, Calls& calls) {
       if (begun_) text_.clear();
       return Verdict::kMore;
     }
-    if (!tags_->value.empty()) return Verdict::kNotACall;
+    if (!tags_->value.empty()) return CloseArguments(calls);
   }
   const auto agrees = [this](std::string_view marker) {
     return !marker.empty() && (marker.starts_with(head_) || head_.starts_with(marker));
   };
   const bool fits = agrees(tags_->key) || agrees(tags_->end) || agrees(format_.end);
-  return fits ? Verdict::kMore : Verdict::kNotACall;
+  return fits ? Verdict::kMore : CloseArguments(calls);
+}
+
+// The text does not go on as values do. A call that has begun is not taken back, and its brackets
+// are ours to close.
+Verdict CallReader::CloseArguments(Calls& calls) {
+  if (begun_) Continue("}", calls);
+  return Verdict::kNotACall;
 }
 
 // Adds the value that `head_` ends with. Returns false if there is none.

@@ -72,6 +72,7 @@ class CallReader {
   Verdict EndJson(Calls& calls);
   void EndBlock(Calls& calls);
   void OpenTags(Calls& calls);
+  Verdict CloseArguments(Calls& calls);
   bool AddValue(Calls& calls);
   void EndValues(Calls& calls);
   void EndTags(Calls& calls);

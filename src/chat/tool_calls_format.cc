@@ -224,7 +224,7 @@ ToolTypes::ToolTypes(const jinja::Value& tools) {
   for (const jinja::Value& tool : tools.items()) {
     const jinja::Value* function = Find(&tool, "function");
     const jinja::Value* name = Find(function, "name");
-    if (name == nullptr || !name->is_string()) continue;
+    if (name == nullptr || !name->is_string() || name->text().empty()) continue;
     auto& types = tools_[std::string(name->text())];
     const jinja::Value* properties = Find(Find(function, "parameters"), "properties");
     if (properties == nullptr || !properties->is_dict()) continue;
@@ -315,7 +315,7 @@ Result<StructuredOutput> AllowCalls(const ToolFormat& format,
   if (output.triggers.empty()) {
     return Unimplemented(
         "calls have no opening tag in this model's form of tool calls ({}), so they cannot be told "
-        "from text while they are written; leave it out, or set \"tool_choice\": \"required\"",
+        "from text while they are written",
         format.name);
   }
   output.ends_after_tag = !parallel;

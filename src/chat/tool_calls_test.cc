@@ -226,11 +226,12 @@ TEST(ToolCalls, CallsThatHaveBegunStay) {
        "A  B|f{}|f{\"s\": \"\\\"}\"}"},
       {"<tool_call><function=f><parameter=n>1</parameter> <parameter=s>a", "|f{\"n\": 1"},
       {"<tool_call><function=f><parameter=n>1</parameter></tool_call>", "|f{\"n\": 1}"},
-      {"<tool_call><function=f><parameter=n>1</parameter> So <b>", "So <b>|f{\"n\": 1"},
+      {"<tool_call><function=f><parameter=n>1</parameter> So <b>", "So <b>|f{\"n\": 1}"},
       {"<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value>", "|f{\"n\": 1}"},
-      {"<tool_call>f\n<arg_key>s</arg_key>\n</tool_call>", "<arg_key>s</arg_key>\n</tool_call>|f{"},
+      {"<tool_call>f\n<arg_key>s</arg_key>\n</tool_call>",
+       "<arg_key>s</arg_key>\n</tool_call>|f{}"},
       {"<tool_call>f<arg_key>n</arg_key> So <arg_value>1</arg_value>",
-       "<arg_key>n</arg_key> So <arg_value>1</arg_value>|f{"},
+       "<arg_key>n</arg_key> So <arg_value>1</arg_value>|f{}"},
   };
   for (const auto& [text, expected] : cases) ExpectRead(Format("hermes"), text, expected);
   ExpectRead(Format("nemotron"),
@@ -281,6 +282,17 @@ TEST(ToolCalls, ReturnsArgumentsWhileTheyAreWritten) {
   EXPECT_EQ(tags.Append(">").calls.at(0).arguments, "{");
   EXPECT_EQ(tags.Append("<parameter=n>5</parameter>").calls.at(0).arguments, "\"n\": 5");
   EXPECT_EQ(tags.Append("</function>").calls.at(0).arguments, "}");
+}
+
+TEST(ToolCalls, CloseTheBracketsThatTheyOpened) {
+  for (const char* rest : {" note </function></tool_call>", " note </tool_call>", "note"}) {
+    AnswerParser parser(Format("qwen3_coder"));
+    const AnswerPart part =
+        parser.Append(std::string("<tool_call><function=f><parameter=n>5</parameter>") + rest);
+    std::string arguments;
+    for (const ToolCall& call : part.calls) arguments += call.arguments;
+    EXPECT_EQ(arguments, "{\"n\": 5}") << rest;
+  }
 }
 
 TEST(ToolCalls, SeparatesReasoning) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "server/openai/json_fields.h"
+#include "server/openai/request_limits.h"
 
 namespace tokamak {
 namespace {
@@ -100,7 +101,11 @@ class StructuredFields {
   void ReadTags(const JsonReader& tags) {
     if (AsksNothing(tags)) return;
     if (!tags.is_string()) return Give(tags, TagsOf(tags));
-    const std::optional<JsonValue> json = JsonValue::Parse(tags.String(), {.max_depth = 100});
+    const std::string text = tags.String();
+    if (const Status shape = CheckJsonShape(text); !shape.ok()) {
+      return tags.Fail(std::string(shape.message()));
+    }
+    const std::optional<JsonValue> json = JsonValue::Parse(text, {});
     if (!json) return tags.Fail("must be JSON");
     const JsonReader inner = ReadFields(*json);
     StructuredOutput output = TagsOf(inner);
@@ -168,7 +173,9 @@ class StructuredFields {
 
   static void ReadTag(const JsonReader& tag, bool newer, StructuredOutput& output) {
     if (!tag.is_object()) return tag.Bad("an object");
+    tag.Only({"begin", newer ? "content" : "schema", "end"});
     const JsonReader content = tag["content"];
+    if (newer) content.Only({"type", "json_schema"});
     if (newer && content["type"].value() != "json_schema") {
       return content.Fail("type", "must be \"json_schema\"");
     }

@@ -109,6 +109,9 @@ TEST(StructuredFields, ReadsStructuralTags) {
   EXPECT_EQ(refused(older, "/structures/0/end", 5), "response_format.structures[0].end");
   EXPECT_EQ(refused(older, "/structures", Json::array()), "response_format.structures");
   EXPECT_EQ(refused(older, "/more", 1), "response_format");
+  EXPECT_EQ(refused(older, "/structures/0/more", 1), "response_format.structures[0]");
+  EXPECT_EQ(refused(newer, "/format/tags/0/content/style", "xml"),
+            "response_format.format.tags[0].content");
   EXPECT_EQ(refused(newer, "/format/type", "sequence"), "response_format.format.type");
   EXPECT_EQ(refused(newer, "/format/at_least_one", true), "response_format.format.at_least_one");
   EXPECT_EQ(refused(newer, "/format/tags/0/content/type", "any_text"),
