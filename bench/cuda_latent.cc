@@ -75,7 +75,7 @@ class LatentBench {
   int64_t num_tokens() const { return int64_t{case_.batch} * case_.num_queries; }
   int64_t num_rows() const { return num_tokens() * case_.num_heads; }
   double bytes() const { return 2.0 * case_.batch * case_.context * kEntryDim; }
-  // Of keys that queries see: a query sees those up to its own position.
+  // Counts the keys that queries see, which are those up to their own position.
   double Flops() const {
     const double keys = case_.context - (case_.num_queries - 1) / 2.0;
     return 2.0 * static_cast<double>(num_rows()) * keys * (kEntryDim + kLatentDim);

@@ -301,17 +301,9 @@ bool LatentAttentionReads(const KvLayerView& cache) {
 }
 
 cudaError_t LaunchLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  using mma_attention::LatentMemory;
-  if (!LatentAttentionReads(args.cache)) return cudaErrorInvalidValue;
-  const auto kernel = &mma_attention::LatentAttentionKernel<mma_attention::kKeyDim>;
-  const cudaError_t error = AllowSharedMemory(kernel, sizeof(LatentMemory));
-  if (error != cudaSuccess) return error;
-  CUtensorMap latents;
-  if (mma_attention::MapCache(args.cache, args.cache.k_offset, &latents) != CUDA_SUCCESS) {
-    return cudaErrorInvalidValue;
-  }
-  return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas),
-                      mma_attention::kThreads, sizeof(LatentMemory), stream, latents, args);
+  return mma_attention::LaunchOnLatents(
+      &mma_attention::LatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kThreads,
+      sizeof(mma_attention::LatentMemory), args, ctas, stream);
 }
 
 }  // namespace tokamak::cuda

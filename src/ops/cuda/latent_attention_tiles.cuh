@@ -1,9 +1,11 @@
 // Shared by the kernels of latent attention (latent_attention.cu, wide_latent_attention.cu): how
-// tiles of latents come to shared memory.
+// tiles of latents come to shared memory, and how the kernels are launched.
 #pragma once
 
 #include <cstdint>
 
+#include "ops/cuda/latent_attention.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/mma_attention_tiles.cuh"
 
 namespace tokamak::cuda::mma_attention {
@@ -81,5 +83,21 @@ class LatentLoader {
   unsigned fill_ = 0;
   bool has_waited_ = false;
 };
+
+// Launches `ctas` CTAs with `shared_bytes` of a kernel that takes a map of the latents and the
+// arguments.
+inline cudaError_t LaunchOnLatents(void (*kernel)(CUtensorMap, AttentionArgs), int threads,
+                                   size_t shared_bytes, const AttentionArgs& args, int ctas,
+                                   cudaStream_t stream) {
+  if (!LatentAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  const cudaError_t error = AllowSharedMemory(kernel, shared_bytes);
+  if (error != cudaSuccess) return error;
+  CUtensorMap latents;
+  if (MapCache(args.cache, args.cache.k_offset, &latents) != CUDA_SUCCESS) {
+    return cudaErrorInvalidValue;
+  }
+  return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas), threads,
+                      shared_bytes, stream, latents, args);
+}
 
 }  // namespace tokamak::cuda::mma_attention

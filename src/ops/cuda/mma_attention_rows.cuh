@@ -38,6 +38,16 @@ __device__ inline bool QueryPairsFit(const AttentionArgs& a) {
          0;
 }
 
+// What the four lanes of a row have together.
+__device__ inline float MaxOfRow(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+__device__ inline float SumOfRow(float value) {
+  value = __fadd_rn(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return __fadd_rn(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+
 // Factors for the sums over some keys, and for the sums over later keys that are merged into those.
 struct MergeFactors {
   float sums, later;
@@ -75,6 +85,23 @@ struct Sums {
   // The values in the order of wgmma's registers.
   __device__ float (&AllValues())[4 * kGroups] {
     return reinterpret_cast<float(&)[4 * kGroups]>(values);
+  }
+  // Raises the highest score of row i to that of a tile. Returns the factor for the sums so far;
+  // scores minus `base` become weights.
+  __device__ float Raise(int i, float tile_highest, float& base) {
+    const float raised = fmaxf(highest[i], tile_highest);
+    // For a row that has seen no key yet, everything is zero.
+    base = raised == -INFINITY ? 0.0f : raised;
+    const float factor = exp2f(__fadd_rn(highest[i], -base));
+    highest[i] = raised;
+    return factor;
+  }
+  __device__ void ScaleValues(int i, float factor) {
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      values[j][2 * i] = __fmul_rn(values[j][2 * i], factor);
+      values[j][2 * i + 1] = __fmul_rn(values[j][2 * i + 1], factor);
+    }
   }
   // Merges the sums of a later split into those of row i.
   __device__ void Merge(const Sums& other, int i) {

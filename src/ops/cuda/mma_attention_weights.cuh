@@ -80,8 +80,7 @@ class TileComputer {
           highest = fmaxf(highest, score);
         }
       }
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
+      highest = MaxOfRow(highest);
       if (lane_ % 4 == 0) memory_.highest[warp_][RowOf(i)] = highest;
     }
     SyncComputers();
@@ -91,11 +90,8 @@ class TileComputer {
       float highest = memory_.highest[0][RowOf(i)];
 #pragma unroll
       for (int w = 1; w < kScorers; ++w) highest = fmaxf(highest, memory_.highest[w][RowOf(i)]);
-      highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
-      // For a row that has seen no key yet, everything is zero.
-      const float base = highest == -INFINITY ? 0.0f : highest;
-      const float factor = exp2f(__fadd_rn(sums.highest[i], -base));
-      sums.highest[i] = highest;
+      float base;
+      const float factor = sums.Raise(i, __fmul_rn(highest, scale_), base);
       if (IsScorer()) {
         float weights[2][2];
 #pragma unroll
@@ -111,11 +107,7 @@ class TileComputer {
                                       __fadd_rn(weights[1][0], weights[1][1]));
         sums.sum[i] = fmaf(sums.sum[i], factor, pairs);
       }
-#pragma unroll
-      for (int n = 0; n < kGroups; ++n) {
-        sums.values[n][2 * i] = __fmul_rn(sums.values[n][2 * i], factor);
-        sums.values[n][2 * i + 1] = __fmul_rn(sums.values[n][2 * i + 1], factor);
-      }
+      sums.ScaleValues(i, factor);
     }
     SyncComputers();
   }
@@ -126,9 +118,7 @@ class TileComputer {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!IsScorer()) break;
-      float sum = sums.sum[i];
-      sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 1));
-      sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 2));
+      const float sum = SumOfRow(sums.sum[i]);
       if (lane_ % 4 == 0) memory_.sums[warp_][RowOf(i)] = sum;
     }
     SyncComputers();

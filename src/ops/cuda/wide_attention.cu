@@ -280,13 +280,8 @@ class Computer {
       for (int at = 0; at < 4 * kSteps; ++at) {
         highest = fmaxf(highest, ScoreAt(at / 4, at / 2 % 2, i, at % 2));
       }
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
-      highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
-      // For a row that has seen no key yet, everything is zero.
-      const float base = highest == -INFINITY ? 0.0f : highest;
-      factors[i] = exp2f(__fadd_rn(sums.highest[i], -base));
-      sums.highest[i] = highest;
+      float base;
+      factors[i] = sums.Raise(i, __fmul_rn(MaxOfRow(highest), scale_), base);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         float pairs[2];
@@ -305,11 +300,7 @@ class Computer {
   __device__ void Scale(const float (&factors)[2], State& sums) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int j = 0; j < kHeadDim / 8; ++j) {
-        sums.values[j][2 * i] = __fmul_rn(sums.values[j][2 * i], factors[i]);
-        sums.values[j][2 * i + 1] = __fmul_rn(sums.values[j][2 * i + 1], factors[i]);
-      }
+      sums.ScaleValues(i, factors[i]);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -400,9 +391,7 @@ class Computer {
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        float part = parts[step][i];
-        part = __fadd_rn(part, __shfl_xor_sync(kAllLanes, part, 1));
-        part = __fadd_rn(part, __shfl_xor_sync(kAllLanes, part, 2));
+        const float part = SumOfRow(parts[step][i]);
         sums.sum[i] = step == 0 ? part : __fadd_rn(sums.sum[i], part);
       }
     }

@@ -12,7 +12,7 @@
 // They are in global memory (AttentionArgs::totals), where each CTA finds its own in the L2. A unit
 // of one split needs none.
 //
-// Of values that are not finite, a row adds only those that it sees, as in wide_attention.cu.
+// A row adds values that are not finite only where it sees them, as in wide_attention.cu.
 #include <cstdint>
 
 #include "ops/cuda/attention_splits.cuh"
@@ -233,8 +233,7 @@ class WideLatentComputer {
       for (int at = 0; at < 4 * kSteps; ++at) {
         highest = fmaxf(highest, ScoreAt(at / 4, at / 2 % 2, i, at % 2));
       }
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
+      highest = MaxOfRow(highest);
       if (lane_ % 4 == 0) memory_.highest[group_][RowOf(i)] = highest;
     }
     // Both warpgroups have also left the last tile's weights behind.
@@ -242,12 +241,9 @@ class WideLatentComputer {
     float factors[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float highest = fmaxf(memory_.highest[0][RowOf(i)], memory_.highest[1][RowOf(i)]);
-      highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
-      // For a row that has seen no key yet, everything is zero.
-      const float base = highest == -INFINITY ? 0.0f : highest;
-      factors[i] = exp2f(__fadd_rn(sums.highest[i], -base));
-      sums.highest[i] = highest;
+      const float highest = fmaxf(memory_.highest[0][RowOf(i)], memory_.highest[1][RowOf(i)]);
+      float base;
+      factors[i] = sums.Raise(i, __fmul_rn(highest, scale_), base);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         float pairs[2];
@@ -265,13 +261,7 @@ class WideLatentComputer {
     }
     ptx::FenceAsyncProxy();  // orders the weights before the products that read them
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int j = 0; j < kGroups; ++j) {
-        sums.values[j][2 * i] = __fmul_rn(sums.values[j][2 * i], factors[i]);
-        sums.values[j][2 * i + 1] = __fmul_rn(sums.values[j][2 * i + 1], factors[i]);
-      }
-    }
+    for (int i = 0; i < 2; ++i) sums.ScaleValues(i, factors[i]);
     SyncComputers();
   }
 
@@ -354,9 +344,7 @@ class WideLatentComputer {
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        float part = parts[step][i];
-        part = __fadd_rn(part, __shfl_xor_sync(kAllLanes, part, 1));
-        part = __fadd_rn(part, __shfl_xor_sync(kAllLanes, part, 2));
+        const float part = SumOfRow(parts[step][i]);
         if (lane_ % 4 == 0) memory_.sums[group_ * kSteps + step][RowOf(i)] = part;
       }
     }
@@ -459,17 +447,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace mma_attention
 
 cudaError_t LaunchWideLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  using mma_attention::WideLatentMemory;
-  if (!LatentAttentionReads(args.cache) || args.totals == nullptr) return cudaErrorInvalidValue;
-  const auto kernel = &mma_attention::WideLatentAttentionKernel<mma_attention::kKeyDim>;
-  const cudaError_t error = AllowSharedMemory(kernel, sizeof(WideLatentMemory));
-  if (error != cudaSuccess) return error;
-  CUtensorMap latents;
-  if (mma_attention::MapCache(args.cache, args.cache.k_offset, &latents) != CUDA_SUCCESS) {
-    return cudaErrorInvalidValue;
-  }
-  return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas),
-                      mma_attention::kThreads, sizeof(WideLatentMemory), stream, latents, args);
+  if (args.totals == nullptr) return cudaErrorInvalidValue;
+  return mma_attention::LaunchOnLatents(
+      &mma_attention::WideLatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kThreads,
+      sizeof(mma_attention::WideLatentMemory), args, ctas, stream);
 }
 
 }  // namespace tokamak::cuda
