@@ -3,10 +3,9 @@
 namespace tokamak {
 
 std::string_view Trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
+  const size_t begin = text.find_first_not_of(kWhiteSpace);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
 }
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {

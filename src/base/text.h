@@ -9,6 +9,8 @@
 
 namespace tokamak {
 
+inline constexpr std::string_view kWhiteSpace = " \t\r\n";
+inline bool IsWhiteSpace(char c) { return kWhiteSpace.find(c) != std::string_view::npos; }
 // Returns the text without white space at its ends.
 std::string_view Trim(std::string_view text);
 // Splits at each separator; an empty text is one empty piece.

@@ -12,7 +12,6 @@ namespace {
 
 using Verdict = CallReader::Verdict;
 
-constexpr std::string_view kSpace = " \t\r\n";
 constexpr size_t kMaxHead = 512;  // bytes before the JSON of a call: its name and markers
 constexpr size_t kMaxRest = 512;  // bytes of JSON after the arguments
 constexpr size_t kMaxTail = 32;   // bytes between the JSON and the end marker
@@ -22,8 +21,6 @@ constexpr std::string_view kFence = "```";
 constexpr std::string_view kFunction = "<function=";
 // GLM: NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ...
 constexpr std::string_view kArgKey = "<arg_key>";
-
-bool IsSpace(char c) { return kSpace.find(c) != std::string_view::npos; }
 
 std::optional<JsonValue> Parse(std::string_view text) {
   return JsonValue::Parse(text, {.max_depth = 100});
@@ -144,7 +141,7 @@ Verdict CallReader::TakeHead(char c, Calls& calls) {
   }
   if (!format_.json_after.empty()) {
     if (head_.size() == kMaxHead || (c == '{' && !after_mark)) return Verdict::kNotACall;
-  } else if (!IsSpace(c)) {
+  } else if (!IsWhiteSpace(c)) {
     if (!format_.tagged) return Verdict::kNotACall;
     piece_ = Piece::kTags;
     return TakeTags(c, calls);
@@ -189,7 +186,7 @@ Verdict CallReader::TakeBetween(char c, Calls& calls) {
     depth_ = 1;
     return Verdict::kMore;
   }
-  if (IsSpace(c)) return Verdict::kMore;
+  if (IsWhiteSpace(c)) return Verdict::kMore;
   if (!wants_element_) {
     wants_element_ = c == ',';
     if (wants_element_) return Verdict::kMore;
@@ -240,7 +237,11 @@ void CallReader::OpenElement() {
   in_element_ = true;
   wants_element_ = false;
   element_.clear();
-  call_depth_ = depth_ + 1;
+  OpenCall(depth_ + 1);
+}
+
+void CallReader::OpenCall(int depth) {
+  call_depth_ = depth;
   for (std::string* text : {&key_, &last_, &name_, &id_}) text->clear();
   arguments_at_ = arguments_end_ = 0;
 }
@@ -249,9 +250,7 @@ Verdict CallReader::OpenBracket(char c, Calls& calls) {
   if (++depth_ > kMaxDepth) return Verdict::kNotACall;
   if (c != '{' || depth_ - 1 != call_depth_) return Verdict::kMore;
   if (key_ == "function") {  // some models write the call inside of it
-    call_depth_ = depth_;
-    for (std::string* text : {&key_, &last_, &name_, &id_}) text->clear();
-    arguments_at_ = arguments_end_ = 0;
+    OpenCall(depth_);
   } else if (IsArguments(key_) && arguments_end_ == 0 && tools_.Has(name_)) {
     piece_ = Piece::kArguments;
     arguments_depth_ = depth_ - 1;
@@ -413,7 +412,7 @@ void CallReader::OpenTags(Calls& calls) {
 }
 
 Verdict CallReader::TakeValues(char c, Calls& calls) {
-  if (head_.empty() && IsSpace(c)) return Verdict::kMore;
+  if (head_.empty() && IsWhiteSpace(c)) return Verdict::kMore;
   head_ += c;
   if (head_.ends_with(format_.end)) {
     head_.resize(head_.size() - format_.end.size());

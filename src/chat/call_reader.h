@@ -65,6 +65,8 @@ class CallReader {
   void EndString();
   void EndMember();
   void OpenElement();
+  // Begins the object with the call's members, which are `depth` brackets deep.
+  void OpenCall(int depth);
   Verdict OpenBracket(char c, Calls& calls);
   Verdict CloseBracket(Calls& calls);
   Verdict EndElement(Calls& calls);

@@ -10,7 +10,6 @@
 namespace tokamak {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kStart = kHarmonyTokens[0], kChannel = kHarmonyTokens[1],
                            kConstrain = kHarmonyTokens[2], kMessage = kHarmonyTokens[3];
 constexpr std::string_view kEnds[] = {kHarmonyTokens[4], kHarmonyTokens[5], kHarmonyTokens[6]};
@@ -120,7 +119,7 @@ bool HarmonyParser::Boundary::TakeWord(std::string_view word, bool cut, Slot slo
 HarmonyParser::Boundary HarmonyParser::Boundary::Read(std::string_view text, bool bare) {
   Boundary b;
   const auto skip_space = [&](size_t at) {
-    return std::min(text.find_first_not_of(kSpace, at), text.size());
+    return std::min(text.find_first_not_of(kWhiteSpace, at), text.size());
   };
   size_t at = 0;
   bool cut = false;
@@ -273,7 +272,7 @@ void HarmonyParser::AddText(std::string_view text, AnswerPart& part) {
 
 // Keeps white space at the end back, which is not part of the arguments.
 void HarmonyParser::AddArguments(std::string_view text, AnswerPart& part) {
-  const size_t last = text.find_last_not_of(kSpace);
+  const size_t last = text.find_last_not_of(kWhiteSpace);
   call_ += text;
   if (last == std::string_view::npos) return;
   if (!begun_) {

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "chat/harmony.h"
 
 namespace tokamak {
 namespace {
-
-constexpr std::string_view kSpace = " \t\r\n";
-
-bool IsSpace(char c) { return kSpace.find(c) != std::string_view::npos; }
 
 // The first marker in a text, or the place where one may begin once more text has come.
 struct Found {
@@ -100,7 +97,7 @@ void AnswerParser::Read(AnswerPart& part) {
 
 bool AnswerParser::Start(AnswerPart& /*part*/) {
   const std::string_view open = format_->reasoning->open;
-  const size_t begin = std::min(pending_.find_first_not_of(kSpace), pending_.size());
+  const size_t begin = std::min(pending_.find_first_not_of(kWhiteSpace), pending_.size());
   gap_ += pending_.substr(0, begin);
   pending_.erase(0, begin);
   if (pending_.starts_with(open)) {
@@ -117,7 +114,7 @@ bool AnswerParser::Start(AnswerPart& /*part*/) {
 bool AnswerParser::Reasoning(AnswerPart& part) {
   const ReasoningFormat& format = *format_->reasoning;
   if (!has_reasoning_) {  // models may repeat the opening marker of the prompt
-    const size_t begin = std::min(pending_.find_first_not_of(kSpace), pending_.size());
+    const size_t begin = std::min(pending_.find_first_not_of(kWhiteSpace), pending_.size());
     pending_.erase(0, begin);
     if (pending_.starts_with(format.open)) {
       pending_.erase(0, format.open.size());
@@ -147,7 +144,7 @@ bool AnswerParser::Content(AnswerPart& part) {
   }
   const ToolFormat& tools = *format_->tools;
   if (BareCallMayStart()) {
-    const auto separates = [&](char c) { return IsSpace(c) || (after_call_ && c == ';'); };
+    const auto separates = [&](char c) { return IsWhiteSpace(c) || (after_call_ && c == ';'); };
     const size_t begin = static_cast<size_t>(
         std::find_if_not(pending_.begin(), pending_.end(), separates) - pending_.begin());
     gap_ += pending_.substr(0, begin);
@@ -208,7 +205,7 @@ void AnswerParser::CloseBlock(AnswerPart& part) {
 
 void AnswerParser::AddReasoning(std::string_view text, AnswerPart& part) {
   if (text.empty()) return;
-  const size_t end = text.find_last_not_of(kSpace) + 1;  // 0 if it is all white space
+  const size_t end = text.find_last_not_of(kWhiteSpace) + 1;  // 0 if it is all white space
   if (end > 0) {
     part.reasoning += std::exchange(gap_, {});
     part.reasoning += text.substr(0, end);
@@ -218,12 +215,12 @@ void AnswerParser::AddReasoning(std::string_view text, AnswerPart& part) {
 }
 
 void AnswerParser::AddContent(std::string_view text, AnswerPart& part) {
-  const size_t begin = text.find_first_not_of(kSpace);
+  const size_t begin = text.find_first_not_of(kWhiteSpace);
   if (begin == std::string_view::npos) {
     gap_ += text;
     return;
   }
-  const size_t end = text.find_last_not_of(kSpace) + 1;
+  const size_t end = text.find_last_not_of(kWhiteSpace) + 1;
   // White space between content and content is kept; before the first content, only if no
   // call or reasoning preceded it.
   if (!after_call_ || has_content_) {
