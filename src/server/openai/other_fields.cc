@@ -132,11 +132,16 @@ bool IsOff(const JsonValue& value) {
 
 Status FieldSpellings::Apply(const Status& status) const {
   const std::string_view message = status.message();
-  const size_t end = message.find_first_of(":.[ ");
-  if (status.ok() || end == std::string_view::npos || message[end] == ' ') return status;
-  const auto found = by_name.find(message.substr(0, end));
-  if (found == by_name.end()) return status;
-  return Status(status.code(), found->second + std::string(message.substr(end)));
+  const size_t name = message.find_first_of(":.[ ");
+  if (status.ok() || name == std::string_view::npos || message[name] == ' ') return status;
+  size_t end = std::min(message.find_first_of(": "), message.size());
+  for (;; end = message.find_last_of(".[", end - 1)) {
+    const auto found = by_name.find(message.substr(0, end));
+    if (found != by_name.end()) {
+      return Status(status.code(), found->second + std::string(message.substr(end)));
+    }
+    if (end <= name) return status;
+  }
 }
 
 std::string FieldSpellings::Apply(const std::string& name) const {

@@ -53,12 +53,12 @@ bool IsOff(const JsonValue& value);
 // The names that a client used for fields with another name here: {"max_tokens",
 // "options.num_predict"}.
 struct FieldSpellings {
-  std::map<std::string, std::string, std::less<>> by_name;
+  std::map<std::string, std::string, std::less<>> by_name;  // by name, or by a longer path
   std::vector<std::string> ignored;          // kIgnored fields whose value was not "off"
   bool unlimited_tokens = false;             // a kUnlimited field was -1
   std::set<std::string, std::less<>> taken;  // the table's fields, which are null in the body now
 
-  // Returns `status` with its path as the client spelled it.
+  // Returns `status` with its path as the client spelled it: the longest known part is replaced.
   Status Apply(const Status& status) const;
   std::string Apply(const std::string& name) const;
   // Returns the names of all ignored fields: those of the table, and `unknown` as the client

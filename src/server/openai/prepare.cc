@@ -192,17 +192,12 @@ Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& reques
   // OpenAI's client makes every tool strict, so calls of other forms stay free, and the response's
   // header says so.
   if (!form.ok()) return request.must_call ? form.status().WithContext("tool_choice") : Status();
-  const Status prepared = engine_.PrepareStructuredOutput(*form);
-  for (size_t i = 0; i < request.held_tools.size() && !prepared.ok(); ++i) {
-    // Each tool has a tag.
-    const std::string path = fmt::format("structured_output.tags[{}].content", i);
-    if (!prepared.message().starts_with(path)) continue;
-    return Status(prepared.code(),
-                  fmt::format("tools[{}].function.parameters{}", request.held_tools[i].index,
-                              prepared.message().substr(path.size())));
-  }
   request.spellings.by_name.insert_or_assign("structured_output", "tools");
-  RETURN_IF_ERROR(request.spellings.Apply(prepared));
+  for (size_t i = 0; i < request.held_tools.size(); ++i) {  // each tool has a tag
+    request.spellings.by_name.insert_or_assign(
+        fmt::format("structured_output.tags[{}].content", i),
+        fmt::format("tools[{}].function.parameters", request.held_tools[i].index));
+  }
   request.sampling.structured_output = *std::move(form);
   std::erase(request.unknown_fields, "tools[].function.strict");
   return Status();
