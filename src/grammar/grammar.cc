@@ -41,7 +41,7 @@ Result<Expr> ChoiceExpr(ExprPool& pool, const std::vector<std::string>& choices)
 
 Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec, uint64_t& work);
 
-// What a tag's content depends on, if it is not a choice.
+// Equal keys mean equal contents of tags, unless they are choices.
 auto KeyOf(const GrammarSpec& content) {
   return std::tie(content.kind, content.text, content.whitespace, content.whitespace_pattern);
 }
