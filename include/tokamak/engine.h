@@ -48,8 +48,8 @@ struct EngineOptions {
   std::string mla = "absorbed";
   int32_t threads = 0;             // 0: one per physical core
   bool pin_threads = false;        // keep each compute thread on its own core
-  int32_t max_seqs = 64;           // sequences running at the same time
-  int32_t max_batch_tokens = 512;  // tokens in one step
+  int32_t max_seqs = 0;            // sequences running at the same time; 0: 64, on GPUs 256
+  int32_t max_batch_tokens = 0;    // tokens in one step; 0: 512, on GPUs 8192
   int32_t max_context = 0;         // 0: what the model was trained for
   int32_t max_queue = 1024;        // waiting requests; further ones are refused
   int32_t block_size = 16;         // positions per KV block
@@ -94,6 +94,7 @@ struct ModelInfo {
   int64_t num_parameters = 0;
   int32_t vocab_size = 0;
   int32_t max_context = 0;  // positions per sequence in this engine
+  int32_t max_seqs = 0;     // sequences, or texts, at the same time
   std::string device;       // "cpu", "cuda:0", ...
   std::string backend;      // "cpu/avx512", "cpu/avx2", ...
   int32_t threads = 0;

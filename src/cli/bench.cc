@@ -92,7 +92,7 @@ Status MeasureThroughput(const ThroughputFlags& flags) {
   std::fprintf(stderr, "%d requests\n", flags.requests);
   reporter.Begin();
   ASSIGN_OR_RETURN(BenchResult result, Throughput(*engine, flags));
-  result.batch = flags.engine.max_seqs;
+  result.batch = engine->model().max_seqs;
   result.uniform_routing = flags.engine.uniform_routing;
   reporter.Report(std::move(result), "throughput");
   return reporter.Finish();

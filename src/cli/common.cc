@@ -46,8 +46,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
             "GPU kernels: verified (the newest that were tested on this kind of GPU), new (the "
             "newest) or plain (the oldest)");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
-  flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
-  flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
+  flags.Add("--max-seqs", o.max_seqs,
+            "Sequences running at the same time; 0: 64 on CPUs, 256 on GPUs");
+  flags.Add("--max-batch-tokens", o.max_batch_tokens,
+            "Tokens in one step; 0: 512 on CPUs, 8192 on GPUs");
   flags.Add("--max-queue", o.max_queue, "Waiting and paused requests; further ones are refused");
   flags.Add("--cuda-graphs", o.cuda_graphs, "Run decode steps as CUDA graphs: on, off or auto");
   flags.Add("--steps-in-flight", o.steps_in_flight,

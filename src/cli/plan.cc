@@ -159,7 +159,6 @@ int Run(const PlanFlags& flags) {
   const Result<std::string> model = ResolveModel(options.model);
   if (!model.ok()) return Fail(model.status());
   options.model = *model;
-  options.max_seqs = std::max(options.max_seqs, flags.concurrency);
   const Result<ModelPlan> plan = PlanModel(options, flags.context, flags.concurrency);
   if (!plan.ok()) return Fail(plan.status());
   if (flags.json) {

@@ -70,7 +70,7 @@ TEST(Engine, LoadErrorsNameTheCause) {
   fails([](auto& o) { o.device = "tpu"; }, kInvalid, "--device");
   fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");
   fails([](auto& o) { o.threads = -1; }, kInvalid, "--threads");
-  fails([](auto& o) { o.max_seqs = 0; }, kInvalid, "--max-seqs");
+  fails([](auto& o) { o.max_seqs = -1; }, kInvalid, "--max-seqs");
   fails([](auto& o) { o.max_batch_tokens = 1; }, kInvalid, "--max-batch-tokens");
   fails([](auto& o) { o.block_size = 0; }, kInvalid, "--block-size");
   fails([](auto& o) { o.kv_cache_dtype = "f64"; }, kInvalid, "--kv-cache-dtype");

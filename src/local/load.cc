@@ -74,8 +74,10 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseKernels(o.kernels).status());
   RETURN_IF_ERROR(MakeLoadOptions(o).status());
   RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
-  RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 1, kMaxSeqs));
-  RETURN_IF_ERROR(CheckRange("--max-batch-tokens", o.max_batch_tokens, 2, kMaxBatchTokens));
+  RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 0, kMaxSeqs));
+  // Zero stands for the device's default.
+  RETURN_IF_ERROR(CheckRange("--max-batch-tokens", o.max_batch_tokens == 0 ? 2 : o.max_batch_tokens,
+                             2, kMaxBatchTokens));
   RETURN_IF_ERROR(CheckRange("--max-context", o.max_context, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("--max-queue", o.max_queue, 1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("--block-size", o.block_size, 1, kMaxBlockSize));
@@ -157,7 +159,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     const bool rounds = ops->name() != "reference" && !ops->name().ends_with("/precise");
     options.kv_cache_dtype = !rounds ? "f32" : gpu ? "bf16" : "f16";
   }
-  if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
+  ChooseForDevice(options, gpu);
   return ops;
 }
 
@@ -194,7 +196,12 @@ Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOpti
                                         std::function<Profile()>* take_profile) {
   const EngineOptions given = options;
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, take_profile));
-  const Status fits = CheckFits(checkpoint, options, task, *ops);
+  Status fits = CheckFits(checkpoint, options, task, *ops);
+  if (fits.code() == StatusCode::kResourceExhausted && options.device != "cpu" &&
+      given.max_batch_tokens == 0) {
+    options.max_batch_tokens = kCpuBatchTokens;  // shorter steps, rather than none on the GPU
+    fits = CheckFits(checkpoint, options, task, *ops);
+  }
   if (fits.ok()) return ops;
   if (options.device == "cpu") return fits;
   if (given.device != "auto") return GpuRefusal(checkpoint, given, task, fits);
@@ -332,6 +339,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   parts.model = Describe(checkpoint, *model, *ops);
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : threads;
+  parts.model.max_seqs = options.max_seqs;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.executor,
                    MakeExecutor(std::move(ops), std::move(model), options, parts.model));

@@ -136,6 +136,7 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : threads;
   parts.model.max_context = shape.max_length;
+  parts.model.max_seqs = shape.max_texts;
   parts.prompts = std::move(spec.prompts);
   parts.default_prompt = std::move(spec.default_prompt);
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));

@@ -22,6 +22,12 @@ CountedBackend CountedCuda(bool precise);
 // Parses EngineOptions::dummy_dtype: "q4_k" or "Q4_K".
 Result<DType> ParseDummyType(std::string name);
 
+// Tokens of a step on CPUs, by default.
+inline constexpr int32_t kCpuBatchTokens = 512;
+
+// Sets options of steps that are left open to what suits a GPU or a CPU.
+void ChooseForDevice(EngineOptions& options, bool gpu);
+
 // The options for loading, without progress. kInvalidArgument for a wrong value.
 Result<LoadOptions> MakeLoadOptions(const EngineOptions& options);
 

@@ -20,6 +20,7 @@ class FitsOnDevice : public ::testing::Test {
     options_.kv_cache_dtype = "bf16";
     options_.steps_in_flight = 2;
     options_.max_seqs = 8;
+    options_.max_batch_tokens = 512;
     Result<Checkpoint> checkpoint = OpenCheckpoint(options_.model);
     EXPECT_TRUE(checkpoint.ok());
     checkpoint_ = *std::move(checkpoint);

@@ -125,7 +125,6 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
   if (options.kv_cache_dtype == "auto") {
     options.kv_cache_dtype = options.precise ? "f32" : gpu ? "bf16" : "f16";
   }
-  if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
   options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // the minimum
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, model));
   ASSIGN_OR_RETURN(const MemoryProfile memory,
@@ -205,6 +204,8 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     ASSIGN_OR_RETURN(embedding, ChooseEmbeddingSpec(options, checkpoint));
   }
   const bool gpu = options.device != "auto" && options.device != "cpu";
+  ChooseForDevice(options, gpu);
+  options.max_seqs = std::max(options.max_seqs, concurrency);
   ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu));
   const WeightSizer gpu_bytes = CudaSizer(options.precise);
   const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? gpu_bytes : &CpuWeightBytes, backend);

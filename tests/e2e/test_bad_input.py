@@ -248,7 +248,7 @@ class BadFiles(unittest.TestCase):
             self.assertIn('memory', failed.stderr)
 
     def test_options_out_of_range(self):
-        for args in (['--threads', '-1'], ['--threads', '100000'], ['--max-seqs', '0'],
+        for args in (['--threads', '-1'], ['--threads', '100000'], ['--max-seqs', '-1'],
                      ['--max-batch-tokens', '1'], ['--block-size', '0'], ['--num-blocks', '-1'],
                      ['--max-context', '1000000'], ['--isa', 'mmx'], ['--device', 'tpu'],
                      ['--kv-cache-dtype', 'f64'], ['--mla', 'fast'], ['--kernels', 'fast'],
