@@ -5,12 +5,9 @@
 #include <tokamak/chat.h>
 #include <tokamak/engine.h>
 
-#include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,48 +17,22 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 void OnInterrupt(int) { interrupted = 1; }
 
-// The current answer. The engine thread appends to it, the main thread prints it.
-struct Stream {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::string unprinted;
-  bool ended = false;
-  tokamak::Status error;
-};
-
-// Prints the answer while it is generated and returns it. Callbacks should not print: a slow
-// terminal would hold up the engine and every other request.
+// Prints the answer while it is generated and returns it.
 tokamak::Result<std::string> Answer(tokamak::Engine& engine, tokamak::Request request) {
-  Stream stream;
-  const auto id = engine.Submit(std::move(request), [&stream](const tokamak::OutputChunk& chunk) {
-    const std::lock_guard<std::mutex> lock(stream.mutex);
-    stream.unprinted += chunk.text;
-    if (chunk.finish_reason) {
-      stream.ended = true;
-      stream.error = chunk.error;
-    }
-    stream.changed.notify_one();
-  });
-  if (!id.ok()) return id.status();
+  auto stream = engine.Stream(std::move(request));
+  if (!stream.ok()) return stream.status();
   std::string whole;
-  bool cancelled = false;
-  std::unique_lock<std::mutex> lock(stream.mutex);
-  while (!stream.ended || !stream.unprinted.empty()) {
-    // A signal handler must not notify, so check its flag from time to time.
-    stream.changed.wait_for(lock, std::chrono::milliseconds(50));
-    const std::string text = std::exchange(stream.unprinted, std::string());
-    lock.unlock();
-    std::fputs(text.c_str(), stdout);
+  while (true) {
+    const bool is_ready = stream->WaitFor(0.05);
+    if (interrupted != 0) stream->Cancel();  // the request still ends with a last chunk
+    if (!is_ready) continue;
+    const auto chunk = stream->Next();
+    if (!chunk) return whole;
+    if (!chunk->error.ok()) return chunk->error;
+    std::fputs(chunk->text.c_str(), stdout);
     std::fflush(stdout);
-    whole += text;
-    if (interrupted != 0 && !cancelled) {
-      engine.Cancel(*id);  // the request still ends with a last chunk
-      cancelled = true;
-    }
-    lock.lock();
+    whole += chunk->text;
   }
-  if (!stream.error.ok()) return stream.error;
-  return whole;
 }
 
 }  // namespace

@@ -4,68 +4,44 @@
 #include <tokamak/engine.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace {
 
-struct Response {
-  std::string text;
-  tokamak::Status error;
-  tokamak::Usage usage;
-};
-
-// Written by the engine thread; read by the main thread when no request is open any more.
-struct Batch {
-  std::mutex mutex;
-  std::condition_variable all_ended;
-  std::vector<Response> responses;
-  size_t open = 0;
-};
-
-// Called on the engine thread for each chunk. Takes what it needs and returns quickly.
-void Take(Batch& batch, size_t i, const tokamak::OutputChunk& chunk) {
-  const std::lock_guard<std::mutex> lock(batch.mutex);
-  Response& response = batch.responses[i];
-  response.text += chunk.text;
-  if (!chunk.finish_reason) return;
-  response.error = chunk.error;  // OK unless the reason is kError
-  response.usage = chunk.usage;
-  if (--batch.open == 0) batch.all_ended.notify_all();
-}
-
-// Submits all prompts and waits until they end. Returns the error of the first refused prompt.
-tokamak::Status GenerateAll(tokamak::Engine& engine, const std::vector<std::string>& prompts,
-                            int32_t max_tokens, Batch& batch) {
-  batch.responses.resize(prompts.size());
-  tokamak::Status refused;
-  for (size_t i = 0; i < prompts.size() && refused.ok(); ++i) {
+// Submits all prompts, so that the engine runs them together, and waits for their answers.
+tokamak::Result<std::vector<tokamak::OutputChunk>> GenerateAll(
+    tokamak::Engine& engine, const std::vector<std::string>& prompts, int32_t max_tokens) {
+  std::vector<tokamak::OutputStream> streams;
+  for (const std::string& prompt : prompts) {
     tokamak::Request request;
-    request.prompt = prompts[i];
+    request.prompt = prompt;
     request.sampling.max_tokens = max_tokens;
     request.sampling.temperature = 0;
-    {
-      const std::lock_guard<std::mutex> lock(batch.mutex);
-      ++batch.open;
+    auto stream = engine.Stream(std::move(request));
+    if (!stream.ok()) {
+      return stream.status().WithContext("line " + std::to_string(streams.size() + 1));
     }
-    const auto id = engine.Submit(
-        std::move(request), [&batch, i](const tokamak::OutputChunk& c) { Take(batch, i, c); });
-    if (id.ok()) continue;
-    refused = id.status().WithContext("line " + std::to_string(i + 1));
-    const std::lock_guard<std::mutex> lock(batch.mutex);
-    --batch.open;
+    streams.push_back(*std::move(stream));
   }
-  // Accepted requests end even if others were refused, and `batch` must outlive them.
-  std::unique_lock<std::mutex> lock(batch.mutex);
-  batch.all_ended.wait(lock, [&] { return batch.open == 0; });
-  return refused;
+  std::vector<tokamak::OutputChunk> answers;
+  for (tokamak::OutputStream& stream : streams) {
+    std::string text;
+    tokamak::OutputChunk last;
+    while (auto chunk = stream.Next()) {
+      text += chunk->text;
+      last = *std::move(chunk);
+    }
+    if (!last.error.ok()) return last.error;
+    last.text = std::move(text);
+    answers.push_back(std::move(last));
+  }
+  return answers;
 }
 
 int Fail(const tokamak::Status& status) {
@@ -95,20 +71,17 @@ int main(int argc, char** argv) {
   auto engine = tokamak::Engine::Load(options);
   if (!engine.ok()) return Fail(engine.status());
 
-  Batch batch;
   const auto start = std::chrono::steady_clock::now();
-  const tokamak::Status status =
-      GenerateAll(**engine, prompts, argc > 3 ? std::atoi(argv[3]) : 64, batch);
+  const auto answers = GenerateAll(**engine, prompts, argc > 3 ? std::atoi(argv[3]) : 64);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (!status.ok()) return Fail(status);
+  if (!answers.ok()) return Fail(answers.status());
 
   int64_t prompt_tokens = 0, output_tokens = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const Response& response = batch.responses[i];
-    if (!response.error.ok()) return Fail(response.error);
-    std::printf("%s%s\n---\n", prompts[i].c_str(), response.text.c_str());
-    prompt_tokens += response.usage.prompt_tokens;
-    output_tokens += response.usage.completion_tokens;
+    const tokamak::OutputChunk& answer = (*answers)[i];
+    std::printf("%s%s\n---\n", prompts[i].c_str(), answer.text.c_str());
+    prompt_tokens += answer.usage.prompt_tokens;
+    output_tokens += answer.usage.completion_tokens;
   }
   std::fprintf(stderr, "%zu prompts, %lld tokens in, %lld tokens out, %.2f s: %.1f tok/s out\n",
                prompts.size(), static_cast<long long>(prompt_tokens),

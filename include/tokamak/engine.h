@@ -19,6 +19,7 @@
 #include "tokamak/embed.h"
 #include "tokamak/engine_snapshot.h"
 #include "tokamak/engine_stats.h"
+#include "tokamak/output_stream.h"
 #include "tokamak/request.h"
 
 namespace tokamak {
@@ -46,17 +47,17 @@ struct EngineOptions {
   // auto. Auto chooses by phase, so an answer's bits may then depend on what shares its batch.
   // Other models ignore it.
   std::string mla = "absorbed";
-  int32_t threads = 0;             // 0: one per physical core
-  bool pin_threads = false;        // keep each compute thread on its own core
-  int32_t max_seqs = 0;            // sequences running at the same time; 0: 64, on GPUs 256
-  int32_t max_batch_tokens = 0;    // tokens in one step; 0: 512, on GPUs 8192
-  int32_t max_context = 0;         // 0: what the model was trained for
-  int32_t max_queue = 1024;        // waiting requests; further ones are refused
-  int32_t block_size = 16;         // positions per KV block
-  int64_t kv_cache_bytes = 0;      // 0: chosen from the free memory
-  int32_t num_blocks = 0;          // overrides kv_cache_bytes
-  int64_t host_cache_bytes = 0;    // size of the host tier for swapped-out blocks
-  double target_itl_ms = 0;        // longest wanted gap between a stream's tokens; 0: no target
+  int32_t threads = 0;           // 0: one per physical core
+  bool pin_threads = false;      // keep each compute thread on its own core
+  int32_t max_seqs = 0;          // sequences running at the same time; 0: 64, on GPUs 256
+  int32_t max_batch_tokens = 0;  // tokens in one step; 0: 512, on GPUs 8192
+  int32_t max_context = 0;       // 0: what the model was trained for
+  int32_t max_queue = 1024;      // waiting requests; further ones are refused
+  int32_t block_size = 16;       // positions per KV block
+  int64_t kv_cache_bytes = 0;    // 0: chosen from the free memory
+  int32_t num_blocks = 0;        // overrides kv_cache_bytes
+  int64_t host_cache_bytes = 0;  // size of the host tier for swapped-out blocks
+  double target_itl_ms = 0;      // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
   // How an embedding model pools hidden states: mean, cls, last, or auto (what its files say). With
   // any other value than auto, a model embeds even if its files name no pooling.
@@ -173,7 +174,7 @@ class Engine {
   // If the request is accepted, `on_output` is called on the engine thread, perhaps before Submit
   // returns, until every choice has had its last chunk. No request advances while it runs, so it
   // must return quickly, and must not wait or throw. It may call Submit, Cancel, Pause and Resume,
-  // but not Generate or Drain.
+  // but not Generate, Drain or OutputStream::Next.
   //
   // Errors, with the numbers: kInvalidArgument for parameters (the message starts with the field);
   // kUnimplemented for text if the model has no tokenizer, and for any request if the model embeds;
@@ -189,10 +190,12 @@ class Engine {
   // unknown and finished ids are ignored.
   virtual void Pause(RequestId request) = 0;
   virtual void Resume(RequestId request) = 0;
+  // Submits a request whose chunks the caller pulls. Errors are those of Submit.
+  Result<OutputStream> Stream(Request request);
   // Submits and waits. Returns one entry per choice, in order, with its chunks merged. Errors are
   // those of Submit; a choice that fails later has its error in its entry. Must not be called from
   // a callback.
-  virtual Result<std::vector<OutputChunk>> Generate(Request request) = 0;
+  Result<std::vector<OutputChunk>> Generate(Request request);
 
   // Submit for an embedding model. Texts of all requests share steps; waiting requests take turns.
   // `on_output` is called once, with all vectors, under the rules of Submit. Errors:

@@ -5,13 +5,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <iostream>
 #include <iterator>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/mutex.h"
 #include "base/paths.h"
 
 namespace tokamak::cli {
@@ -192,50 +190,21 @@ std::string QuoteText(std::string_view text) {
   return out + "\"";
 }
 
-namespace {
-
-// Carries chunks from the engine thread to the thread that prints.
-struct ChunkQueue {
-  Mutex mutex;
-  CondVar arrived;
-  std::deque<OutputChunk> chunks GUARDED_BY(mutex);
-};
-
-}  // namespace
-
 Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
               const std::function<bool(OutputChunk)>& on_chunk) {
-  const auto queue = std::make_shared<ChunkQueue>();
-  int32_t open = request.sampling.n;
-  ASSIGN_OR_RETURN(const RequestId id, engine.Submit(std::move(request), [queue](OutputChunk c) {
-    MutexLock lock(queue->mutex);
-    queue->chunks.push_back(std::move(c));
-    queue->arrived.NotifyOne();
-  }));
-  bool cancelled = false;
+  constexpr double kPeriod = 0.05;  // seconds; a signal handler cannot wake this thread
+  ASSIGN_OR_RETURN(OutputStream stream, engine.Stream(std::move(request)));
   bool wanted = true;
   Status failure;
-  while (open > 0) {
-    std::deque<OutputChunk> chunks;
-    {
-      MutexLock lock(queue->mutex);
-      // A signal handler cannot wake this thread, so it polls the flag.
-      if (queue->chunks.empty())
-        queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
-      chunks.swap(queue->chunks);
-    }
-    const bool interrupted = interrupt != nullptr && interrupt->raised();
-    if (!cancelled && (interrupted || !wanted)) {
-      engine.Cancel(id);
-      cancelled = true;
-    }
-    for (OutputChunk& chunk : chunks) {
-      if (chunk.finish_reason) --open;
-      if (chunk.finish_reason == FinishReason::kError && failure.ok()) failure = chunk.error;
-      wanted &= on_chunk(std::move(chunk));
-    }
+  while (true) {
+    const bool is_ready = stream.WaitFor(kPeriod);
+    if (!wanted || (interrupt != nullptr && interrupt->raised())) stream.Cancel();
+    if (!is_ready) continue;
+    std::optional<OutputChunk> chunk = stream.Next();
+    if (!chunk) return failure;
+    if (chunk->finish_reason == FinishReason::kError && failure.ok()) failure = chunk->error;
+    wanted &= on_chunk(*std::move(chunk));
   }
-  return failure;
 }
 
 }  // namespace tokamak::cli

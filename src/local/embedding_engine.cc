@@ -59,7 +59,6 @@ EmbeddingEngine::~EmbeddingEngine() {
 }
 
 Result<RequestId> EmbeddingEngine::Submit(Request, OutputCallback) { return NotGenerating(); }
-Result<std::vector<OutputChunk>> EmbeddingEngine::Generate(Request) { return NotGenerating(); }
 
 // Checks what needs no tokenizing.
 Status EmbeddingEngine::Check(const EmbeddingRequest& request) const {

@@ -42,7 +42,6 @@ class EmbeddingEngine final : public LoadedEngine {
   void Resume(RequestId) override {}
 
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
-  Result<std::vector<OutputChunk>> Generate(Request request) override;
 
   EngineStats stats() const override EXCLUDES(mutex_);
   void Snapshot(SnapshotCallback on_snapshot) override EXCLUDES(mutex_);

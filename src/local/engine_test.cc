@@ -175,20 +175,9 @@ TEST(Engine, AnswersDoNotDependOnOtherRequests) {
   options.threads = 1;
   options.num_blocks = 12;  // forces preemption
   const auto engine = Load(options);
-  Mutex mutex;
-  int open = 0;
-  CondVar ended;
+  std::vector<OutputStream> others;
   for (int i = 0; i < 10; ++i) {
-    {
-      MutexLock lock(mutex);
-      ++open;
-    }
-    const auto id =
-        engine->Submit(Ids(std::vector<int32_t>(5 + i, 3 * i), 40), [&](const OutputChunk& chunk) {
-          MutexLock lock(mutex);
-          if (chunk.finish_reason && --open == 0) ended.NotifyAll();
-        });
-    ASSERT_TRUE(id.ok()) << id.status().ToString();
+    others.push_back(engine->Stream(Ids(std::vector<int32_t>(5 + i, 3 * i), 40)).value());
   }
   const auto together = engine->Generate(request).value();
   ASSERT_EQ(together.size(), 3u);
@@ -200,8 +189,51 @@ TEST(Engine, AnswersDoNotDependOnOtherRequests) {
     }
     EXPECT_EQ(together[i].seed, 42u);
   }
-  MutexLock lock(mutex);
-  while (open > 0) ended.Wait(mutex);
+  for (OutputStream& other : others) {
+    int chunks = 0;
+    while (other.Next()) ++chunks;
+    EXPECT_GT(chunks, 0);
+  }
+}
+
+TEST(Engine, StreamsUntilEveryChoiceHasEnded) {
+  const auto engine = Load();
+  Request request = Ids({5, 6, 7}, 9);
+  request.sampling.seed = 3;
+  request.sampling.n = 3;
+  std::vector<std::vector<int32_t>> tokens(3);
+  int ended = 0;
+  OutputStream stream = engine->Stream(request).value();
+  while (const auto chunk = stream.Next()) {
+    auto& of_choice = tokens[static_cast<size_t>(chunk->choice)];
+    of_choice.insert(of_choice.end(), chunk->token_ids.begin(), chunk->token_ids.end());
+    ended += chunk->finish_reason.has_value();
+  }
+  EXPECT_EQ(ended, 3);
+  const auto whole = engine->Generate(request).value();
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens[i], whole[i].token_ids);
+  EXPECT_TRUE(stream.WaitFor(0));
+  EXPECT_FALSE(stream.Next());
+  request.sampling.n = 0;
+  EXPECT_EQ(engine->Stream(request).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine->Generate(request).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Engine, ACancelledStreamHasALastChunkAndADroppedOneIsCancelled) {
+  const auto engine = Load();
+  std::promise<void> gate;
+  const std::shared_future<void> open = gate.get_future().share();
+  ASSERT_TRUE(engine->Submit(Ids({9}, 1), [open](const OutputChunk&) { open.wait(); }).ok());
+  OutputStream cancelled = engine->Stream(Ids({1, 2, 3}, 60)).value();
+  cancelled.Cancel();
+  EXPECT_TRUE(engine->Stream(Ids({4, 5, 6}, 60)).ok());  // and drops it
+  gate.set_value();
+  std::optional<OutputChunk> last;
+  while (auto chunk = cancelled.Next()) last = std::move(chunk);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->finish_reason, FinishReason::kCancelled);
+  engine->Drain(60);
+  EXPECT_EQ(engine->stats().ended_requests[static_cast<size_t>(FinishReason::kCancelled)], 2);
 }
 
 TEST(Engine, ChoosesSeedsThatRepeatTheAnswer) {

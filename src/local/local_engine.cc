@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/random_bits.h"
-#include "local/merge_chunks.h"
 #include "local/text_decoder.h"
 
 namespace tokamak {
@@ -205,34 +204,6 @@ Result<RequestId> LocalEngine::SubmitEmbedding(EmbeddingRequest, EmbeddingCallba
 Result<EmbeddingOutput> LocalEngine::Embed(EmbeddingRequest) { return NotEmbedding(); }
 Result<EmbeddingRequest> LocalEngine::TokenizeEmbedding(EmbeddingRequest) const {
   return NotEmbedding();
-}
-
-Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
-  struct Response {
-    Mutex mutex;
-    CondVar ended;
-    std::vector<OutputChunk> choices GUARDED_BY(mutex);
-    int32_t open GUARDED_BY(mutex) = 0;
-  };
-  ASSIGN_OR_RETURN(Arrival arrival, MakeArrival(std::move(request)));
-  const auto answer = std::make_shared<Response>();
-  {
-    MutexLock lock(answer->mutex);
-    answer->open = arrival.sampling.n;
-    answer->choices.resize(static_cast<size_t>(arrival.sampling.n));
-  }
-  const auto take = [answer](OutputChunk chunk) {
-    MutexLock lock(answer->mutex);
-    const bool last = chunk.finish_reason.has_value();
-    const auto choice = static_cast<size_t>(chunk.choice);
-    MergeChunk(std::move(chunk), &answer->choices[choice]);
-    if (last && --answer->open == 0) answer->ended.NotifyAll();
-  };
-  const Result<RequestId> id = Accept(std::move(arrival), take);
-  if (!id.ok()) return id.status();
-  MutexLock lock(answer->mutex);
-  while (answer->open > 0) answer->ended.Wait(answer->mutex);
-  return std::move(answer->choices);
 }
 
 EngineStats LocalEngine::stats() const {

@@ -43,7 +43,6 @@ class LocalEngine final : public LoadedEngine {
   void Cancel(RequestId request) override;
   void Pause(RequestId request) override;
   void Resume(RequestId request) override;
-  Result<std::vector<OutputChunk>> Generate(Request request) override;
   // Return kUnimplemented.
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;

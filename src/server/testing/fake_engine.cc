@@ -73,10 +73,6 @@ void FakeEngine::Resume(RequestId request) {
   wake_.NotifyAll();
 }
 
-Result<std::vector<OutputChunk>> FakeEngine::Generate(Request) {
-  return Unimplemented("the fake engine only streams");
-}
-
 Result<RequestId> FakeEngine::SubmitEmbedding(EmbeddingRequest, EmbeddingCallback) {
   return Unimplemented("the fake engine embeds nothing");
 }

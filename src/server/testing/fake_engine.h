@@ -29,7 +29,6 @@ class FakeEngine : public Engine {
   void Cancel(RequestId request) override;
   void Pause(RequestId request) override EXCLUDES(mutex_);
   void Resume(RequestId request) override EXCLUDES(mutex_);
-  Result<std::vector<OutputChunk>> Generate(Request request) override;
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
