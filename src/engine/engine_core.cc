@@ -110,17 +110,19 @@ std::vector<TokenId> EndIds(const Arrival& arrival) {
 }  // namespace
 
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(EngineCoreOptions options, Clock* clock,
-                                                       Executor* executor) {
+                                                       Executor* executor, ThreadPool* pool) {
   RETURN_IF_ERROR(CheckLimits(options, executor->limits()));
   if (options.max_context == 0) options.max_context = executor->limits().max_context;
-  return std::unique_ptr<EngineCore>(new EngineCore(std::move(options), clock, executor));
+  return std::unique_ptr<EngineCore>(new EngineCore(std::move(options), clock, executor, pool));
 }
 
-EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* executor)
+EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* executor,
+                       ThreadPool* pool)
     : options_(std::move(options)),
       limits_(executor->limits()),
       clock_(clock),
       executor_(executor),
+      pool_(pool),
       blocks_(limits_.cache, options_.prefix_cache),
       scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_),
       queued_(options_.max_queue) {

@@ -24,6 +24,8 @@
 
 namespace tokamak {
 
+class ThreadPool;
+
 struct EngineCoreOptions {
   int32_t max_seqs = 64;          // sequences with a slot; at most the executor's
   int32_t max_step_tokens = 512;  // at least 2; at most the executor's
@@ -54,9 +56,10 @@ struct EngineCoreOptions {
 // may call Submit and Cancel.
 class EngineCore {
  public:
-  // kInvalidArgument names the option or limit. `clock` and `executor` must outlive the core.
+  // kInvalidArgument names the option or limit. The pointers must outlive the core. With a pool,
+  // its threads make the masks of a step; whoever calls Step owns it meanwhile.
   static Result<std::unique_ptr<EngineCore>> Create(EngineCoreOptions options, Clock* clock,
-                                                    Executor* executor);
+                                                    Executor* executor, ThreadPool* pool = nullptr);
   ~EngineCore();
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
@@ -118,7 +121,7 @@ class EngineCore {
     TimePoint ended{};
   };
 
-  EngineCore(EngineCoreOptions options, Clock* clock, Executor* executor);
+  EngineCore(EngineCoreOptions options, Clock* clock, Executor* executor, ThreadPool* pool);
   static EndedRequest Describe(const RequestState& request);
   void AddSequences(TimePoint now, EngineSnapshot* snapshot) const;
   void AddRequests(TimePoint now, EngineSnapshot* snapshot) const;
@@ -142,8 +145,8 @@ class EngineCore {
   // Waits for the tokens before those that the latest step draws under constraints. Its forward
   // pass runs meanwhile.
   void RetireForMasks();
-  // Makes the masks of the rows that sample under a constraint. Ends a request that has no token to
-  // draw.
+  // Makes the masks of the rows that sample under a constraint, in parallel. Ends a request that
+  // has no token to draw.
   std::vector<TokenMask> MakeMasks(const std::vector<ScheduledRow>& rows);
   Status FillMask(const Sequence& sequence, std::vector<uint32_t>* mask) const;
   static Status NoTokenFits(const Sequence& sequence);
@@ -172,6 +175,7 @@ class EngineCore {
   const ExecutorLimits limits_;
   Clock* const clock_;
   Executor* const executor_;
+  ThreadPool* const pool_;  // may be null
   int32_t max_length_ = 1;  // tokens of a sequence that has all blocks
   CostModel costs_;
   BlockManager blocks_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "engine/engine_core.h"
 
 namespace tokamak {
@@ -19,15 +20,37 @@ void EngineCore::RetireForMasks() {
 }
 
 std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& rows) {
-  std::vector<TokenMask> masks;
+  struct Made {
+    const Sequence* sequence = nullptr;
+    std::vector<uint32_t> mask = {};
+    Status status = {};
+  };
+  std::vector<Made> made;
   for (const ScheduledRow& row : rows) {
     const Sequence& sequence = *row.sequence;
     if (!row.sample || !sequence.constraint || sequence.state == SequenceState::kFinished) continue;
-    TokenMask mask{.slot = sequence.slot, .allowed = {}};
-    if (const Status status = FillMask(sequence, &mask.allowed); !status.ok()) {
-      EndRequest(sequence.request, FinishReason::kError, status);
+    made.push_back({.sequence = &sequence});
+  }
+  const auto make = [&](int64_t item, int) {
+    Made& one = made[static_cast<size_t>(item)];
+    one.status = FillMask(*one.sequence, &one.mask);
+  };
+  const auto num_masks = static_cast<int64_t>(made.size());
+  if (pool_ != nullptr) {
+    pool_->ParallelFor(num_masks, make);
+  } else {
+    for (int64_t item = 0; item < num_masks; ++item) make(item, 0);
+  }
+  // Callbacks run here, in the order of rows.
+  std::vector<TokenMask> masks;
+  masks.reserve(made.size());
+  for (Made& one : made) {
+    // Another choice of its request had no token to draw.
+    if (one.sequence->state == SequenceState::kFinished) continue;
+    if (one.status.ok()) {
+      masks.push_back({.slot = one.sequence->slot, .allowed = std::move(one.mask)});
     } else {
-      masks.push_back(std::move(mask));
+      EndRequest(one.sequence->request, FinishReason::kError, one.status);
     }
   }
   return masks;

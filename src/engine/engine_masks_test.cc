@@ -1,6 +1,7 @@
 // How the engine core treats constrained sequences. tests/sim checks their tokens at every depth.
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <memory>
 #include <set>
 #include <utility>
@@ -35,6 +36,25 @@ class ListConstraint final : public TokenConstraint {
   const std::vector<std::set<TokenId>> allowed_;
   const std::set<size_t> complete_;
   size_t count_ = 0;
+};
+
+// Makes its mask once the constraints of all the others make theirs.
+class WaitingConstraint final : public TokenConstraint {
+ public:
+  WaitingConstraint(std::unique_ptr<TokenConstraint> inner, std::latch* all)
+      : inner_(std::move(inner)), all_(all) {}
+
+  Status Allow(std::span<uint32_t> allowed) override {
+    if (all_ != nullptr) std::exchange(all_, nullptr)->arrive_and_wait();
+    return inner_->Allow(allowed);
+  }
+  bool Accept(TokenId token) override { return inner_->Accept(token); }
+  bool complete() const override { return inner_->complete(); }
+  bool finished() const override { return inner_->finished(); }
+
+ private:
+  const std::unique_ptr<TokenConstraint> inner_;
+  std::latch* all_;
 };
 
 std::set<TokenId> TokensOf(const TokenMask& mask) {
@@ -85,6 +105,27 @@ TEST_F(EngineMasksTest, AMaskIsMadeWhileItsStepRuns) {
   for (size_t i = 0; i < 12; ++i) {
     EXPECT_EQ(executor_.steps[i].rows.size(), i < 7 ? 2u : 1u) << "step " << i;
     EXPECT_EQ(executor_.masks[i].size(), i < 6 ? 1u : 0u) << "step " << i;
+  }
+}
+
+TEST_F(EngineMasksTest, ThePoolMakesTheMasksOfAStepTogether) {
+  pool_ = std::make_unique<ThreadPool>(2);
+  Start();
+  std::latch both(2);  // one thread alone would wait forever
+  for (const RequestId id : {1, 2}) {
+    Arrival arrival = MakeConstrained(id, {3, static_cast<TokenId>(id)}, 5);
+    arrival.constraints[0] =
+        std::make_unique<WaitingConstraint>(std::move(arrival.constraints[0]), &both);
+    ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  }
+  RunAll();
+  for (const RequestId id : {1, 2}) {
+    EXPECT_EQ(results_.at({id, 0}).tokens, Continue({3, static_cast<TokenId>(id)}, 5));
+  }
+  for (const std::vector<TokenMask>& masks : executor_.masks) {
+    ASSERT_EQ(masks.size(), 2u);
+    EXPECT_NE(masks[0].slot, masks[1].slot);
+    EXPECT_NE(TokensOf(masks[0]), TokensOf(masks[1]));
   }
 }
 

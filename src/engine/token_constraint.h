@@ -10,7 +10,8 @@
 namespace tokamak {
 
 // Which tokens may come next in one choice. Belongs to one sequence. Its state depends on nothing
-// but the tokens that it was given. Engine thread only.
+// but the tokens that it was given. Used by one thread at a time: Allow runs in the compute pool,
+// beside those of other sequences, and everything else on the engine thread.
 //
 // End tokens (the model's own and the request's stop_token_ids) are not its business: the engine
 // core allows them where the answer is complete, and nowhere else.

@@ -105,11 +105,9 @@ std::string NameOf(const std::string& path) {
   return name;
 }
 
-Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) {
+Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& pool) {
   if (options.isa == "reference") return MakeReferenceOps();
-  return MakeCpuOps({.threads = threads,
-                     .isa = options.isa + (options.precise ? "/precise" : ""),
-                     .pin_threads = options.pin_threads});
+  return MakeCpuOps({.isa = options.isa + (options.precise ? "/precise" : ""), .pool = &pool});
 }
 
 // Null: use the CPU.
@@ -137,9 +135,9 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
 
 // Makes the backend of the device that the options request. Sets `options.device` to it, and other
 // options left open to the best values for it.
-Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
+Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      std::function<Profile()>* take_profile) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, threads));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, pool.num_threads()));
   const bool gpu = ops != nullptr;
   if (gpu) {
     options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
@@ -147,7 +145,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     if (options.mla == "auto") options.mla = "absorbed";
   } else {
     options.device = "cpu";
-    ASSIGN_OR_RETURN(ops, MakeCpu(options, threads));
+    ASSIGN_OR_RETURN(ops, MakeCpu(options, pool));
   }
   if (options.profile) {
     std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops), options.profile_events);
@@ -192,10 +190,10 @@ Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, Ta
 }  // namespace
 
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
-                                        Task task, int threads,
+                                        Task task, ThreadPool& pool,
                                         std::function<Profile()>* take_profile) {
   const EngineOptions given = options;
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, take_profile));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, pool, take_profile));
   Status fits = CheckFits(checkpoint, options, task, *ops);
   if (fits.code() == StatusCode::kResourceExhausted && options.device != "cpu" &&
       given.max_batch_tokens == 0) {
@@ -207,7 +205,7 @@ Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOpti
   if (given.device != "auto") return GpuRefusal(checkpoint, given, task, fits);
   options = given;
   options.device = "cpu";
-  ASSIGN_OR_RETURN(ops, MakeOps(options, threads, take_profile));
+  ASSIGN_OR_RETURN(ops, MakeOps(options, pool, take_profile));
   RETURN_IF_ERROR(CheckFits(checkpoint, options, task, *ops));
   LogWarning("running on the CPU, because the GPU cannot run this model: {}", fits.message());
   return ops;
@@ -327,8 +325,9 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   EngineOptions& options = parts.options;
   options = given;
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
-                   MakeOpsFor(checkpoint, options, Task::kGenerate, threads, &parts.take_profile));
+  parts.pool = std::make_unique<ThreadPool>(threads, options.pin_threads);
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOpsFor(checkpoint, options, Task::kGenerate,
+                                                        *parts.pool, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
   std::future<TokenizerResult> tokenizer =

@@ -116,8 +116,9 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
     return InvalidArgument("--record: embedding models have no steps to record");
   }
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
+  parts.pool = std::make_unique<ThreadPool>(threads, options.pin_threads);
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
-                   MakeOpsFor(checkpoint, options, Task::kEmbed, threads, &parts.take_profile));
+                   MakeOpsFor(checkpoint, options, Task::kEmbed, *parts.pool, &parts.take_profile));
   const bool gpu = options.device != "cpu";
   if (given.kv_cache_dtype == "auto") options.kv_cache_dtype = EmbeddingCacheType(options, gpu);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,

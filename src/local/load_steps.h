@@ -11,11 +11,13 @@
 
 namespace tokamak {
 
+class ThreadPool;
+
 // Makes the backend of the device that the options request; with --device auto, the CPU's if the
 // GPU cannot run the model. Sets `options.device` to it, and other options left open to the best
-// values for it. Reads no large weight.
+// values for it. Reads no large weight. `pool` must outlive the backend.
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
-                                        Task task, int threads,
+                                        Task task, ThreadPool& pool,
                                         std::function<Profile()>* take_profile);
 
 // Reads the weights into the backend's layout and reports progress.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "tokamak/engine.h"
 #include "tokenizer/tokenizer.h"
 
@@ -18,6 +19,9 @@ struct LoadedParts {
   std::string system_fingerprint;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, accepts only ids
   std::function<Profile()> take_profile;       // empty: profiling is off
+  // The compute pool. Its owner is the thread that loads, then the engine thread. Outlives what the
+  // engines add to these parts.
+  std::unique_ptr<ThreadPool> pool;
 };
 
 // The methods that need no engine thread.

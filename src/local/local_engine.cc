@@ -48,7 +48,7 @@ Status LocalEngine::Start() {
     clock = recording_clock_.get();
     executor = recording_executor_.get();
   }
-  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, clock, executor));
+  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, clock, executor, parts_.pool.get()));
   read_gb_s_ = std::make_unique<IdleMeasurement>(
       parts_.measure_read_gb_s, [this] { return core_->stats(TimePoint{}).steps; });
   {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "local/load.h"
 #include "local/load_embedding.h"
 #include "local/load_steps.h"
@@ -81,7 +82,8 @@ struct Taken {
 void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
   const auto checkpoint = OpenCheckpoint(options.model, {});
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
-  const auto ops = MakeOpsFor(*checkpoint, options, Task::kGenerate, 1, nullptr);
+  ThreadPool pool(1);
+  const auto ops = MakeOpsFor(*checkpoint, options, Task::kGenerate, pool, nullptr);
   ASSERT_TRUE(ops.ok()) << ops.status().ToString();
   const auto model = LoadWeights(*checkpoint, **ops, options, Task::kGenerate);
   ASSERT_TRUE(model.ok()) << model.status().ToString();

@@ -61,6 +61,7 @@ Simulation::Simulation(const ScheduleOptions& options)
   clock_.Set(TimePoint(std::chrono::seconds(1)));
   DrawConfiguration();
   executor_ = std::make_unique<FakeExecutor>(executor_options_, rng_.Next(), &clock_, &verdict_);
+  if (options.seed % 8 == 0) pool_ = std::make_unique<ThreadPool>(2);
   if (const Status status = StartCore(); !status.ok()) {
     verdict_.Fail(status.ToString());
     return;
@@ -86,7 +87,7 @@ Status Simulation::StartCore() {
     clock = recording_clock_.get();
     executor = recording_executor_.get();
   }
-  ASSIGN_OR_RETURN(core_, EngineCore::Create(core_options_, clock, executor));
+  ASSIGN_OR_RETURN(core_, EngineCore::Create(core_options_, clock, executor, pool_.get()));
   return Status();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/testing/manual_clock.h"
+#include "base/thread_pool.h"
 #include "engine/engine_core.h"
 #include "engine/record.h"
 #include "sim/checker.h"
@@ -105,6 +106,7 @@ class Simulation {
   std::unique_ptr<RecordWriter> writer_;  // null: not recording
   std::unique_ptr<RecordingClock> recording_clock_;
   std::unique_ptr<RecordingExecutor> recording_executor_;
+  std::unique_ptr<ThreadPool> pool_;  // makes masks; often null, because its threads spin
   std::unique_ptr<EngineCore> core_;
   std::unique_ptr<EngineChecker> checker_;
   ScheduleStats stats_;

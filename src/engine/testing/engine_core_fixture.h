@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/testing/manual_clock.h"
+#include "base/thread_pool.h"
 #include "engine/engine_core.h"
 
 namespace tokamak {
@@ -119,7 +120,7 @@ class EngineCoreTest : public ::testing::Test {
   void Start(EngineCoreOptions options = {}) {
     options.max_seqs = 4;
     options.max_step_tokens = 16;
-    auto made = EngineCore::Create(std::move(options), &clock_, &executor_);
+    auto made = EngineCore::Create(std::move(options), &clock_, &executor_, pool_.get());
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     core_ = std::move(*made);
   }
@@ -151,6 +152,7 @@ class EngineCoreTest : public ::testing::Test {
 
   ManualClock clock_;
   SumExecutor executor_;
+  std::unique_ptr<ThreadPool> pool_;  // none unless a test makes one before Start
   std::unique_ptr<EngineCore> core_;
   std::map<std::pair<RequestId, int32_t>, Collected> results_;
 };

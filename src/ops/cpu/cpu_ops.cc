@@ -59,11 +59,13 @@ void CombineRow(const CombineExperts& op, int64_t token, float* out) {
 
 class CpuOps final : public HostOps {
  public:
-  CpuOps(const IsaKernels& isa, int threads, bool pin, Buffer tiles, Buffer outputs)
+  CpuOps(const IsaKernels& isa, std::unique_ptr<ThreadPool> own, ThreadPool& pool, Buffer tiles,
+         Buffer outputs)
       : isa_(isa),
         kernels_(*isa.kernels),
         name_(fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? cpu::kPrecise : "")),
-        pool_(threads, pin),
+        own_pool_(std::move(own)),
+        pool_(pool),
         tiles_(std::move(tiles)),
         outputs_(std::move(outputs)) {
     products_.reserve(kMaxExperts);
@@ -134,7 +136,8 @@ class CpuOps final : public HostOps {
   const IsaKernels isa_;
   const Kernels& kernels_;  // isa_'s
   const std::string name_;
-  ThreadPool pool_;
+  const std::unique_ptr<ThreadPool> own_pool_;  // null: pool_ is the caller's
+  ThreadPool& pool_;
   WeightMemory weights_;
   Buffer tiles_;    // kTileFloats per worker
   Buffer outputs_;  // kItemOutputs floats per worker
@@ -429,12 +432,18 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options) {
                            options.threads, cpu::kMaxThreads);
   }
   ASSIGN_OR_RETURN(const cpu::IsaKernels isa, cpu::ChooseKernels(options.isa));
-  const int threads = options.threads == 0 ? ThreadPool::PhysicalCores() : options.threads;
+  std::unique_ptr<ThreadPool> own;
+  if (options.pool == nullptr) {
+    own = std::make_unique<ThreadPool>(
+        options.threads == 0 ? ThreadPool::PhysicalCores() : options.threads, options.pin_threads);
+  }
+  ThreadPool& pool = own != nullptr ? *own : *options.pool;
+  const int threads = pool.num_threads();
   ASSIGN_OR_RETURN(Buffer tiles, AllocateHostMemory(static_cast<size_t>(threads) *
                                                     cpu::kTileFloats * sizeof(float)));
   ASSIGN_OR_RETURN(Buffer outputs, AllocateHostMemory(static_cast<size_t>(threads) *
                                                       cpu::kItemOutputs * sizeof(float)));
-  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(isa, threads, options.pin_threads,
+  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(isa, std::move(own), pool,
                                                             std::move(tiles), std::move(outputs)));
 }
 

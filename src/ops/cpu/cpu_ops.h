@@ -17,11 +17,16 @@
 
 namespace tokamak {
 
+class ThreadPool;
+
 struct CpuOptions {
   int threads = 0;  // including the calling one; 0: one per physical core
   // "auto" or one of CpuIsaNames(). The suffix "/precise" makes all activations f32.
   std::string isa = "auto";
   bool pin_threads = false;  // pins each compute thread to a physical core (base/thread_pool.h)
+  // Used instead of threads of its own, and of the two options above that describe those. Must
+  // outlive the backend.
+  ThreadPool* pool = nullptr;
 };
 
 // Returns kInvalidArgument for an unknown ISA or a bad number of threads, kUnimplemented with the
