@@ -260,6 +260,11 @@ Expr JsonCompiler::Bracketed(char open, Expr content, char close) {
                        space_.inside, pool_.Byte(static_cast<uint8_t>(close))});
 }
 
+Expr JsonCompiler::EmptyBrackets(char open, char close) {
+  return pool_.Concat({pool_.Byte(static_cast<uint8_t>(open)), space_.in_empty,
+                       pool_.Byte(static_cast<uint8_t>(close))});
+}
+
 // A value of enum or const, as json.dumps writes it.
 Expr JsonCompiler::Literal(const JsonValue& value) {
   if (const std::string* text = value.AsString()) {
@@ -283,12 +288,12 @@ Expr JsonCompiler::Literal(const JsonValue& value) {
   std::vector<Expr> parts;
   if (const JsonValue::Array* elements = value.AsArray()) {
     for (const JsonValue& element : *elements) parts.push_back(Literal(element));
-    return parts.empty() ? pool_.Literal("[]") : Bracketed('[', join(parts), ']');
+    return parts.empty() ? EmptyBrackets('[', ']') : Bracketed('[', join(parts), ']');
   }
   for (const auto& [name, member] : *value.AsObject()) {
     parts.push_back(MemberText(TextLiteral(name), Literal(member)));
   }
-  return parts.empty() ? pool_.Literal("{}") : Bracketed('{', join(parts), '}');
+  return parts.empty() ? EmptyBrackets('{', '}') : Bracketed('{', join(parts), '}');
 }
 
 Result<Expr> JsonCompiler::Pattern(const JsonValue* place, std::string_view pattern) {
@@ -381,7 +386,7 @@ Result<Expr> JsonCompiler::Array(const Schemas& schemas, const Merged& merged) {
     }
   }
   return pool_.Or(
-      {merged.min_items == 0 ? pool_.Literal("[]") : kNothing, Bracketed('[', first, ']')});
+      {merged.min_items == 0 ? EmptyBrackets('[', ']') : kNothing, Bracketed('[', first, ']')});
 }
 
 Result<bool> JsonCompiler::Matches(const JsonValue* place, std::string_view pattern,

@@ -22,6 +22,7 @@ struct JsonSpace {
   Expr after_comma = kEmpty;
   Expr after_colon = kEmpty;
   Expr before_mark = kEmpty;  // before a comma or colon
+  Expr in_empty = kEmpty;     // between the brackets of an empty list or object
 };
 
 class JsonCompiler {
@@ -79,6 +80,7 @@ class JsonCompiler {
   Expr Texts(const std::vector<const JsonValue*>& values);
   Expr MemberText(Expr name, Expr value);
   Expr Bracketed(char open, Expr content, char close);
+  Expr EmptyBrackets(char open, char close);
   // Whether no value fits both. False also if that is not known.
   Result<bool> Disjoint(const Schemas& a, const Schemas& b, int depth);
   Result<bool> DisjointObjects(const Merged& left, const Merged& right, int depth);

@@ -167,7 +167,7 @@ Expr JsonCompiler::Sequence(const std::vector<Member>& members, Expr extra) {
     rest = pool_.Concat(member.required ? next : pool_.Optional(next), rest);
   }
   const bool may_be_empty = std::erase(first, kEmpty) > 0;
-  return pool_.Or({may_be_empty ? pool_.Literal("{}") : kNothing,
+  return pool_.Or({may_be_empty ? EmptyBrackets('{', '}') : kNothing,
                    Bracketed('{', pool_.Or(std::move(first)), '}')});
 }
 
@@ -218,8 +218,8 @@ Result<Expr> JsonCompiler::CountedSequence(const Schemas& schemas, const Merged&
   const bool may_be_empty =
       min == 0 && std::none_of(members.begin(), members.end(),
                                [](const Member& member) { return member.required; });
-  return pool_.Or(
-      {may_be_empty ? pool_.Literal("{}") : kNothing, Bracketed('{', NotEmpty(follow[0]), '}')});
+  return pool_.Or({may_be_empty ? EmptyBrackets('{', '}') : kNothing,
+                   Bracketed('{', NotEmpty(follow[0]), '}')});
 }
 
 // Drops the empty alternative, which has brackets of its own.

@@ -32,7 +32,7 @@ Result<JsonSpace> MakeSpace(ExprPool& pool, const GrammarSpec& spec) {
       if (!pattern.ok()) return pattern.status().WithContext("white space");
       // Anything else between the tokens of JSON would change their meaning.
       const Expr only = pool.And({*pattern, pool.Star(pool.OneOf(" \t\n\r"))});
-      space = {only, only, only, only};
+      space = {only, only, only, only, only};
       break;
     }
   }

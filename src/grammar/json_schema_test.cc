@@ -370,6 +370,8 @@ TEST(JsonSchema, WhiteSpaceIsAChoice) {
   spec.whitespace_pattern = "[ \\n]{0,2}";
   EXPECT_TRUE(Matches(Compiled(spec), R"({  "a" : 1 })"));
   EXPECT_FALSE(Matches(Compiled(spec), R"({   "a": 1})"));
+  EXPECT_TRUE(Matches(Compiled(spec), "{\"a\":[ \n]}"));
+  EXPECT_TRUE(Matches(Compiled(spec), "{\"a\":{ }}"));
   spec.whitespace_pattern = "[ab]?";
   EXPECT_FALSE(Matches(Compiled(spec), R"({a"a":1})"));
 }
