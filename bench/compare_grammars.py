@@ -3,10 +3,11 @@
 
 Usage: compare_grammars.py GRAMMAR_PROBE VOCABULARY.gguf [--tokens N] [--answers N]
 
-Needs llguidance 1.9.1, check-jsonschema (whose vendored schemas are the subject) and gguf. For each
-schema llguidance draws an answer of at most N tokens from its own masks; both engines follow it as
+Needs llguidance 1.9.1, check-jsonschema 0.39.0 (whose vendored schemas are the subject) and gguf. For
+each schema llguidance draws an answer of at most N tokens from its own masks; both engines follow it as
 far as they allow it. White space is one space or none, wherever JSON has tokens. One thread; each
-mask is timed alone, the first one with compiling.
+mask is timed alone, the first one with compiling. Last, tokamak alone compiles a schema of 50
+properties.
 """
 import argparse
 import json
@@ -23,7 +24,14 @@ import gguf
 import llguidance
 import numpy as np
 
-
+# The subject: the schemas that check-jsonschema 0.39.0 vendors.
+SCHEMAS = [
+    'azure-pipelines', 'bamboo-spec', 'bitbucket-pipelines', 'buildkite', 'changie', 'circle-ci',
+    'citation-file-format', 'cloudbuild', 'codecov', 'compose-spec', 'dependabot', 'drone-ci',
+    'github-actions', 'github-discussion', 'github-issue-config', 'github-issue-forms',
+    'github-workflows', 'gitlab-ci', 'meltano', 'mergify', 'readthedocs', 'renovate', 'snapcraft',
+    'taskfile', 'travis', 'woodpecker-ci']
+COMPILED = 25  # times that the schema of 50 properties is compiled
 WHITESPACE = '[ ]?'
 # RFC 8259 allows these in strings: any \\uXXXX, the escape \\/ and a bare U+007F. llguidance writes
 # \\u for controls alone, and neither of the others.
@@ -89,6 +97,19 @@ def draw_answer(tokenizer, eos, schema, length, seed):
     return '', tokens, masks, times
 
 
+def wide_schema(count):
+    """An object with `count` properties of ordinary kinds, every other one required."""
+    kinds = [{'type': 'string'}, {'type': 'string', 'maxLength': 80}, {'type': 'integer'},
+             {'type': 'number', 'minimum': 0}, {'type': 'boolean'}, {'type': ['string', 'null']},
+             {'enum': ['red', 'green', 'blue']}, {'type': 'string', 'format': 'date-time'},
+             {'type': 'array', 'items': {'type': 'integer'}, 'maxItems': 10},
+             {'type': 'object', 'properties': {'x': {'type': 'number'}, 'y': {'type': 'number'}},
+              'required': ['x', 'y'], 'additionalProperties': False}]
+    names = [f'property_{i}' for i in range(count)]
+    return {'type': 'object', 'additionalProperties': False, 'required': names[::2],
+            'properties': {name: kinds[i % len(kinds)] for i, name in enumerate(names)}}
+
+
 def show(name, values):
     values = np.array(values)
     print(f'{name:34} median {np.median(values):9.1f}  p99 {np.percentile(values, 99):9.1f}  '
@@ -108,7 +129,7 @@ def main():
     tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokenizer(token_bytes, eos)))
     vendored = pathlib.Path(check_jsonschema.__file__).parent / 'builtin_schemas/vendor'
     requests, names, theirs, errors = [], [], [], []
-    for path in sorted(vendored.rglob('*.json')):
+    for path in [vendored / f'{name}.json' for name in SCHEMAS]:
         schema = json.dumps(json.loads(path.read_text()))
         for seed in range(args.answers):
             error, tokens, masks, times = draw_answer(tokenizer, eos, schema, args.tokens, seed)
@@ -122,6 +143,7 @@ def main():
             errors.append(error)
             if error:
                 break
+    requests += [json.dumps({'schema': json.dumps(wide_schema(50)), 'tokens': []})] * COMPILED
 
     with tempfile.TemporaryDirectory() as folder:
         vocabulary = pathlib.Path(folder) / 'vocabulary'
@@ -168,10 +190,12 @@ def main():
                       f'{[token_bytes[t] for t in ids if t not in set(extra)][:5]}')
         at += count
     print(f'\nmasks: {equal} equal, {more} where tokamak allows more, {fewer} where it allows less\n')
+    wide = [json.loads(line) for line in output.stdout.splitlines()[-COMPILED:]]
     show('tokamak: mask, us', mask_times[0])
     show('llguidance: mask, us', mask_times[1])
     show('tokamak: compile + first mask, us', first_times[0])
     show('llguidance: compile + first mask', first_times[1])
+    show('tokamak: compile 50 properties, us', [answer['compile_us'] for answer in wide])
 
 
 if __name__ == '__main__':
