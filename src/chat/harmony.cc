@@ -278,12 +278,30 @@ void HarmonyParser::AddArguments(std::string_view text, AnswerPart& part) {
   if (!begun_) {
     if (!Trim(call_).starts_with('{') || !format_->types.Has(name_)) return;
     begun_ = true;
+    closed_ = in_string_ = escaped_ = false;
+    depth_ = 0;
     part.calls.push_back({"", name_, ""});
     call_.erase(0, call_.find('{'));
   }
-  const size_t size = call_.size() - (text.size() - 1 - last);
+  const size_t end = call_.size() - (text.size() - 1 - last);
+  size_t size = 0;
+  while (size < end && !closed_) closed_ = CloseCall(call_[size++]);
   ContinueCall(std::string_view(call_).substr(0, size), part.calls);
   call_.erase(0, size);
+  if (size == end) return;
+  kind_ = Kind::kContent;
+  AddText(std::exchange(call_, {}), part);
+}
+
+bool HarmonyParser::CloseCall(char c) {
+  if (in_string_) {
+    in_string_ = escaped_ || c != '"';
+    escaped_ = !escaped_ && c == '\\';
+    return false;
+  }
+  in_string_ = c == '"';
+  if (c == '{' || c == '[') ++depth_;
+  return (c == '}' || c == ']') && --depth_ == 0;
 }
 
 }  // namespace tokamak

@@ -22,8 +22,8 @@ inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|messa
 //
 // An answer begins within a header, because prompts end with "<|start|>assistant". The channel
 // "analysis" is reasoning; "final", "commentary" and no channel are content; a message to NAME is a
-// call, which begins with the first bracket if NAME is a tool of the request, and otherwise is
-// returned at its end. Text that does not have this form (another role or channel, an invalid call,
+// call, which goes from the first bracket to the closing one if NAME is a tool of the request, and
+// otherwise is returned at its end. Text that does not have this form (another role or channel, an invalid call,
 // text that looks like a special token) is kept as written: in the message where it stands, or as
 // content.
 class HarmonyParser {
@@ -43,6 +43,8 @@ class HarmonyParser {
   void End(std::string_view end_tokens, AnswerPart& part);
   void AddText(std::string_view text, AnswerPart& part);
   void AddArguments(std::string_view text, AnswerPart& part);
+  // Takes the next byte of a call that has begun. Returns whether it is the closing bracket.
+  bool CloseCall(char c);
 
   const std::shared_ptr<const AnswerFormat> format_;
   std::string pending_;  // not parsed yet: may be a boundary
@@ -54,6 +56,9 @@ class HarmonyParser {
   std::string name_;         // of the tool; empty if it is none
   std::string call_;         // the call's text that has not been returned
   bool begun_ = false;       // the call has been returned, but for what follows
+  bool closed_ = false;      // its closing bracket too
+  int depth_ = 0;            // of its brackets
+  bool in_string_ = false, escaped_ = false;
   bool has_reasoning_ = false, has_content_ = false;
   bool apart_ = false;  // the next text starts a new message of its kind
 };

@@ -414,10 +414,13 @@ TEST(Harmony, KeepsAllTextOfMalformedMessages) {
        "<|channel|>reply to=functions.f<|message|>{}<|call|>"},
       // Valid calls.
       {call + "<|call|>", "|f{}"},
-      // Once a call has begun, its arguments are what follows, valid or not.
+      // Once a call has begun, its arguments are what follows, valid or not, up to the bracket that
+      // closes them.
       {call + "{\"a\": <|call|>", "|f{\"a\":"},
       {call + " {\"a\": 1 ", "|f{\"a\": 1"},
-      {call + "{} x <|call|>", "|f{} x"},
+      {call + "{} x <|call|>", " x |f{}"},
+      {call + R"({"a": ["}\"]", {}]} } <|call|>)", R"( } |f{"a": ["}\"]", {}]})"},
+      {call + "{}x<|call|>" + start + call + R"({"b": "{"})", R"(x|f{}|f{"b": "{"})"},
       {"<|channel|>commentary to=functions.unknown<|message|>{\"a\":1} <|call|>",
        "|unknown{\"a\":1}"},
       {call + "\n{\"a\": \"<|end|>\"}\n<|end|>", "|f{\"a\": \"<|end|>\"}"},
