@@ -61,8 +61,6 @@ struct Shape {
   static_assert(sizeof(Memory) <= kSharedBytes);
 };
 
-constexpr int kEight = 8;  // rows of gate, and of up, that alternate
-
 struct Work {
   unsigned row_tiles;  // of a weight
   unsigned steps;      // stages of a tile
@@ -78,7 +76,6 @@ __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
   unsigned fill = 0;
   for (unsigned i = blockIdx.x; i < tiles; i += gridDim.x) {
     const GroupedTile tile = memory.tiles.Find(i, a.groups, work.row_tiles, kTokens);
-    const int row = tile.group * static_cast<int>(a.rows) + tile.row_tile * kRows;
     const int first = a.one_row ? 0 : tile.first;
     for (unsigned step = 0; step < work.steps; ++step, ++fill) {
       const unsigned slot = memory.ring.Slot(fill);
@@ -87,16 +84,8 @@ __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
 #pragma unroll
       for (int box = 0; box < S::kBoxes; ++box) {
         const int column = static_cast<int>(step) * S::kStageCols + box * kBoxCols;
-        if (a.gated) {
-          // The group's rows and the tile's are both twice as many as those of gate.
-          const int eight = tile.group * static_cast<int>(a.rows / kEight) +
-                            tile.row_tile * (kRows / (2 * kEight));
-          ptx::LoadBox(memory.stages[slot].weights[box], weights, {column, 0, 0, eight},
+        LoadWeightRows(memory.stages[slot].weights[box], weights, a, tile, kRows, column,
                        &memory.ring.filled[slot]);
-        } else {
-          ptx::LoadBox(memory.stages[slot].weights[box], weights, {column, row},
-                       &memory.ring.filled[slot]);
-        }
         ptx::LoadBox(memory.stages[slot].tokens[box], tokens, {column, first},
                      &memory.ring.filled[slot]);
       }
@@ -210,31 +199,12 @@ __global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
   }
 }
 
-CUresult MapWeights(const GroupedLinearArgs& a, int tile_rows, CUtensorMap* map) {
-  if (!a.gated) {
-    return wgmma_tiles::MapMatrix(a.weights, a.groups * a.rows, a.cols, a.cols, tile_rows, map);
-  }
-  // Columns, rows of an eight, gate or up, and eights. The last eight that has an up is the last
-  // group's. CUDA's manual wants each stride to be a multiple of the one before; neither the driver
-  // nor TMA needs it (ThunderKittens' maps for tiles of several swizzled boxes rely on that).
-  const auto cols = static_cast<uint64_t>(a.cols), inner = static_cast<uint64_t>(a.rows / 2);
-  const uint64_t eights = (2 * static_cast<uint64_t>(a.groups) - 1) * inner / kEight;
-  return MakeTensorMap(
-      {.data = const_cast<void*>(a.weights),
-       .element_bytes = 2,
-       .sizes = {cols, kEight, 2, eights},
-       .strides = {cols * 2, inner * cols * 2, kEight * cols * 2},
-       .box = {wgmma_tiles::kBoxCols, kEight, 2, static_cast<uint32_t>(tile_rows / (2 * kEight))},
-       .swizzle = kRowBytes},
-      map);
-}
-
 template <int kRows, int kTokens>
 cudaError_t Launch(const GroupedLinearArgs& args, int ctas, cudaStream_t stream) {
   using S = Shape<kRows, kTokens>;
   CUtensorMap weights;
   CUtensorMap tokens;
-  if (MapWeights(args, kRows, &weights) != CUDA_SUCCESS ||
+  if (MapWeightRows(args, kRows, &weights) != CUDA_SUCCESS ||
       wgmma_tiles::MapMatrix(args.x, args.one_row ? 1 : args.num_rows, args.cols, args.x_stride,
                              kTokens, &tokens) != CUDA_SUCCESS) {
     return cudaErrorInvalidValue;

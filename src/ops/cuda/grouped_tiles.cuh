@@ -2,13 +2,20 @@
 // device knows how long the groups are, so each CTA finds its tiles itself.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/ptx.h"
+#include "ops/cuda/tensor_map.h"
+#include "ops/cuda/wgmma_tiles.cuh"
 
 namespace tokamak::cuda {
 
 inline constexpr int kMaxGroups = 1024;
+inline constexpr int kEight = 8;  // rows of gate, and of up, that alternate in a tile
 
 // Rows [first, end) of x, of one group.
 struct GroupedTile {
@@ -66,5 +73,40 @@ struct GroupedTiles {
             .row_tile = in_group / token_tiles};
   }
 };
+
+// Requests 64 columns, from `column` on, of a tile of `tile_rows` rows of its group's weight.
+__device__ inline void LoadWeightRows(void* shared, const CUtensorMap* weights,
+                                      const GroupedLinearArgs& a, const GroupedTile& tile,
+                                      int tile_rows, int column, uint64_t* barrier) {
+  if (a.gated) {
+    // The group's rows and the tile's are both twice as many as those of gate.
+    const int eight =
+        tile.group * static_cast<int>(a.rows / kEight) + tile.row_tile * (tile_rows / (2 * kEight));
+    ptx::LoadBox(shared, weights, {column, 0, 0, eight}, barrier);
+  } else {
+    const int row = tile.group * static_cast<int>(a.rows) + tile.row_tile * tile_rows;
+    ptx::LoadBox(shared, weights, {column, row}, barrier);
+  }
+}
+
+// Makes the map for LoadWeightRows.
+inline CUresult MapWeightRows(const GroupedLinearArgs& a, int tile_rows, CUtensorMap* map) {
+  if (!a.gated) {
+    return wgmma_tiles::MapMatrix(a.weights, a.groups * a.rows, a.cols, a.cols, tile_rows, map);
+  }
+  // Columns, rows of an eight, gate or up, and eights. The last eight that has an up is the last
+  // group's. CUDA's manual wants each stride to be a multiple of the one before; neither the driver
+  // nor TMA needs it (ThunderKittens' maps for tiles of several swizzled boxes rely on that).
+  const auto cols = static_cast<uint64_t>(a.cols), inner = static_cast<uint64_t>(a.rows / 2);
+  const uint64_t eights = (2 * static_cast<uint64_t>(a.groups) - 1) * inner / kEight;
+  return MakeTensorMap(
+      {.data = const_cast<void*>(a.weights),
+       .element_bytes = 2,
+       .sizes = {cols, kEight, 2, eights},
+       .strides = {cols * 2, inner * cols * 2, kEight * cols * 2},
+       .box = {wgmma_tiles::kBoxCols, kEight, 2, static_cast<uint32_t>(tile_rows / (2 * kEight))},
+       .swizzle = wgmma_tiles::kRowBytes},
+      map);
+}
 
 }  // namespace tokamak::cuda
