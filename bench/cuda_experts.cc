@@ -23,6 +23,7 @@ struct Model {
   int64_t hidden, inner;
 };
 constexpr Model kModel = {"Qwen3-30B-A3B", 128, 8, 2048, 768};
+constexpr Model kFewerExperts = {"DeepSeek-V2-Lite", 64, 6, 2048, 1408};
 constexpr Model kSmallModel = {"small", 6, 2, 64, 40};
 
 class ExpertsBench {
@@ -89,7 +90,8 @@ class ExpertsBench {
           "\"touched\": %.1f, \"kernel\": \"%s\", \"tile\": \"%d x %d\", \"chosen\": %s, "
           "\"tflop_s\": %.1f, ",
           model_.name, name, static_cast<int>(tokens_), touched_, kernel, tile.rows, tile.tokens,
-          tile == ChooseGroupedTile(num_rows(), model_.experts) ? "true" : "false",
+          tile == ChooseGroupedTile(num_rows(), model_.experts, /*can_be_wide=*/true) ? "true"
+                                                                                      : "false",
           2.0 * static_cast<double>(num_rows() * rows * cols) / timing.median_us / 1e6);
       PrintTiming(timing, touched_ * static_cast<double>(rows * cols * 2));
     };
@@ -97,7 +99,8 @@ class ExpertsBench {
       if (num_rows() > 16 * model_.experts * tile.tokens) continue;  // reads weights too often
       print("grouped_gemm", tile, device_.Time(kRoutings, [&](int i) {
         CUDA_RUN(device_.guard(),
-                 LaunchGroupedGemm(args(i), tile, 2 * device_.num_sms(), device_.handle()));
+                 LaunchGroupedGemm(args(i), tile, GroupedCtasPerSm(tile) * device_.num_sms(),
+                                   device_.handle()));
       }));
     }
     if (tokens_ > 64 || gated) return;
@@ -178,9 +181,10 @@ class ExpertsBench {
 
 void BenchExperts(Device& device) {
   if (device.small()) return ExpertsBench(device, kSmallModel, 5).Run();
-  for (const int64_t tokens : {1, 4, 16, 64, 256, 1024, 8192}) {
+  for (const int64_t tokens : {1, 4, 16, 64, 256, 1024, 2048, 8192}) {
     ExpertsBench(device, kModel, tokens).Run();
   }
+  ExpertsBench(device, kFewerExperts, 8192).Run();
 }
 
 }  // namespace tokamak::cuda

@@ -383,10 +383,11 @@ TEST_P(GroupedOps, GroupedLinearMatchesTheReferenceAndTheCompanyChangesNoBit) {
   std::mt19937_64 random(4);
   const auto reference = MakeReferenceOps();
   WorstError worst(fmt::format("{} grouped_linear", ops_->name()));
-  // Few rows each; a group with many, which takes larger tiles.
-  const std::vector<std::vector<int32_t>> cases = {{0, 0, 1, 1, 4, 9, 9}, {0, 2, 133, 150}};
+  // Few rows each; a group with many, and one with more, which take larger tiles.
+  const std::vector<std::vector<int32_t>> cases = {
+      {0, 0, 1, 1, 4, 9, 9}, {0, 2, 133, 150}, {0, 2, 200, 203}};
   for (const std::vector<int32_t>& offsets : cases) {
-    for (const auto& shape : {std::pair<int64_t, int64_t>{75, 136}, {36, 31}}) {
+    for (const auto& shape : {std::pair<int64_t, int64_t>{75, 136}, {72, 72}, {36, 31}}) {
       const int64_t rows = shape.first, cols = shape.second;
       for (const WeightUse use : {WeightUse::kLinear, WeightUse::kInnerLinear}) {
         const GroupedCase c = MakeGrouped(random, offsets, rows, cols, use);
@@ -454,9 +455,11 @@ TEST_P(GroupedOps, GateUpExpertsHasTheBitsOfItsParts) {
     int32_t num_tokens;
     std::vector<int32_t> offsets;
   };
-  // One token, with three experts; few; a group that takes larger tiles.
-  const Routing routings[] = {
-      {1, {0, 0, 1, 1, 2, 3, 3}}, {5, {0, 0, 1, 1, 4, 9, 9}}, {150, {0, 2, 133, 150}}};
+  // One token, with three experts; few; groups that take larger tiles.
+  const Routing routings[] = {{1, {0, 0, 1, 1, 2, 3, 3}},
+                              {5, {0, 0, 1, 1, 4, 9, 9}},
+                              {150, {0, 2, 133, 150}},
+                              {203, {0, 2, 200, 203}}};
   for (const Routing& routing : routings) {
     for (const auto& shape : {std::pair<int64_t, int64_t>{40, 136}, {37, 64}}) {
       GroupedCase c = MakeGrouped(random, routing.offsets, 2 * shape.first, shape.second,

@@ -21,7 +21,6 @@ namespace {
 
 // CTAs per SM with which a kernel is launched.
 constexpr int kSkinnyCtasPerSm = 2;
-constexpr int kGroupedCtasPerSm = 2;
 
 template <typename T>
 T* Data(const Tensor& tensor) {
@@ -119,6 +118,7 @@ Status CudaOps::Start() {
       uses_latent_attention_ && UsesKernels(kWideLatentAttention, kernels_, capability_);
   uses_grouped_gemm_ = UsesKernels(kGroupedGemm, kernels_, capability_);
   uses_gated_grouped_gemm_ = UsesKernels(kGatedGroupedGemm, kernels_, capability_);
+  uses_wide_grouped_gemm_ = UsesKernels(kWideGroupedGemm, kernels_, capability_);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -404,14 +404,20 @@ void CudaOps::Run(const RouteTokens& op, Stream& stream) {
   CUDA_RUN(guard_, LaunchRoute(args, Handle(stream)));
 }
 
+void CudaOps::RunGroupedGemm(const GroupedLinearArgs& args, Stream& stream) {
+  const bool can_be_wide = uses_wide_grouped_gemm_ && FitsWideGroupedGemm(args);
+  const GroupedTileShape tile = ChooseGroupedTile(args.num_rows, args.groups, can_be_wide);
+  CUDA_RUN(guard_,
+           LaunchGroupedGemm(args, tile, num_sms_ * GroupedCtasPerSm(tile), Handle(stream)));
+}
+
 void CudaOps::Run(const GroupedLinear& op, Stream& stream) {
   const GroupedLinearArgs args = Grouped(op);
   if (!uses_grouped_gemm_ || !FitsGroupedGemm(args)) {
     CUDA_RUN(guard_, LaunchPlainGroupedLinear(args, Handle(stream)));
     return;
   }
-  CUDA_RUN(guard_, LaunchGroupedGemm(args, ChooseGroupedTile(args.num_rows, args.groups),
-                                     num_sms_ * kGroupedCtasPerSm, Handle(stream)));
+  RunGroupedGemm(args, stream);
 }
 
 void CudaOps::Run(const GateUpExperts& op, Stream& stream) {
@@ -430,8 +436,7 @@ void CudaOps::Run(const GateUpExperts& op, Stream& stream) {
     return Ops::Run(op, stream);
   }
   if (!args.one_row) Run(op.gather, stream);
-  CUDA_RUN(guard_, LaunchGroupedGemm(args, ChooseGroupedTile(args.num_rows, args.groups),
-                                     num_sms_ * kGroupedCtasPerSm, Handle(stream)));
+  RunGroupedGemm(args, stream);
 }
 
 void CudaOps::Run(const CombineExperts& op, Stream& stream) {

@@ -17,6 +17,8 @@
 
 namespace tokamak::cuda {
 
+struct GroupedLinearArgs;
+
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> Make(const CudaOptions& options);
@@ -78,6 +80,7 @@ class CudaOps final : public Ops {
   template <typename Query>
   bool WaitUntilDone(const char* call, const Query& query);
   Status WaitAfterError(Stream& stream);
+  void RunGroupedGemm(const GroupedLinearArgs& args, Stream& stream);
 
   CallGuard guard_;
   const bool precise_;
@@ -88,6 +91,7 @@ class CudaOps final : public Ops {
   bool uses_wide_latent_attention_ = false;  // only beside the other one
   bool uses_grouped_gemm_ = false;
   bool uses_gated_grouped_gemm_ = false;
+  bool uses_wide_grouped_gemm_ = false;  // only beside the other ones
   bool has_stacks_ = false;
   std::string name_;
   const double step_timeout_seconds_;

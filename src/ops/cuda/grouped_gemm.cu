@@ -235,8 +235,13 @@ cudaError_t LaunchGroupedGemm(const GroupedLinearArgs& args, GroupedTileShape ti
                               cudaStream_t stream) {
   if (args.num_rows * args.rows == 0) return cudaSuccess;
   if (args.groups > kMaxGroups || !FitsGroupedGemm(args)) return cudaErrorInvalidValue;
-  return wgmma_tiles::LaunchTile<kGroupedTiles>(
-      tile, [&]<int kRows, int kTokens>() { return Launch<kRows, kTokens>(args, ctas, stream); });
+  return wgmma_tiles::LaunchTile<kGroupedTiles>(tile, [&]<int kRows, int kTokens>() {
+    if constexpr (kTokens == kWideGroupedTile.tokens) {
+      return LaunchWideGroupedGemm(args, ctas, stream);
+    } else {
+      return Launch<kRows, kTokens>(args, ctas, stream);
+    }
+  });
 }
 
 }  // namespace tokamak::cuda

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/cuda/kernels.h"
@@ -19,26 +20,38 @@ struct GroupedTileShape {
   bool operator==(const GroupedTileShape&) const = default;
 };
 
-// All tiles that exist.
-inline constexpr std::array<GroupedTileShape, 5> kGroupedTiles = {
-    {{64, 8}, {64, 16}, {64, 32}, {64, 64}, {128, 128}}};
+// All tiles that exist. The last one has a kernel of its own (wide_grouped_gemm.cu).
+inline constexpr std::array<GroupedTileShape, 6> kGroupedTiles = {
+    {{64, 8}, {64, 16}, {64, 32}, {64, 64}, {128, 128}, {256, 192}}};
+inline constexpr GroupedTileShape kWideGroupedTile = kGroupedTiles.back();
 
 // The tile for so many rows in so many groups. Groups are unequal, so a tile has room for twice the
-// average, up to where the products take longer than reading the weights again from the L2.
-constexpr GroupedTileShape ChooseGroupedTile(int64_t num_rows, int64_t groups) {
-  for (const GroupedTileShape& tile : kGroupedTiles) {
-    if (2 * num_rows <= tile.tokens * groups) return tile;
+// average, as far as tiles go: the last one, if it `can_be_wide`, or the one before.
+constexpr GroupedTileShape ChooseGroupedTile(int64_t num_rows, int64_t groups, bool can_be_wide) {
+  const size_t last = kGroupedTiles.size() - (can_be_wide ? 1 : 2);
+  for (size_t i = 0; i < last; ++i) {
+    if (2 * num_rows <= kGroupedTiles[i].tokens * groups) return kGroupedTiles[i];
   }
-  return kGroupedTiles.back();
+  return kGroupedTiles[last];
+}
+
+// How many CTAs with this tile fit into an SM.
+constexpr int GroupedCtasPerSm(const GroupedTileShape& tile) {
+  return tile == kWideGroupedTile ? 1 : 2;
 }
 
 // Whether rows of x and of the weights begin at multiples of 16 bytes, as this kernel needs, and
 // with `gated`, whether gate has a multiple of eight rows.
 bool FitsGroupedGemm(const GroupedLinearArgs& args);
+// Whether also a weight has a multiple of eight rows, and four neighbours of out are aligned as
+// one, which kWideGroupedTile needs.
+bool FitsWideGroupedGemm(const GroupedLinearArgs& args);
 
 // Launches up to `ctas` CTAs, as a dependent of the kernel ahead. cudaErrorInvalidValue unless
 // `tile` is one of kGroupedTiles, the arguments fit, and there are at most 1024 groups.
 cudaError_t LaunchGroupedGemm(const GroupedLinearArgs& args, GroupedTileShape tile, int ctas,
                               cudaStream_t stream);
+// The same with kWideGroupedTile.
+cudaError_t LaunchWideGroupedGemm(const GroupedLinearArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

@@ -121,8 +121,15 @@ TEST_P(GroupedGemmTiles, EveryGroupGivesTheBitsOfThePlainChain) {
 
 // The stages of a tile are requested while the one before it is multiplied and written.
 TEST_P(GroupedGemmTiles, ManyTilesOfFewStagesGiveTheBitsOfThePlainChain) {
-  const Problem p = MakeProblem({3, GetParam().tokens + 1, 1}, GetParam().rows * 2 + 5, 64);
+  const int64_t rest = GetParam() == kWideGroupedTile ? 8 : 5;  // wide needs a multiple of 8
+  const Problem p = MakeProblem({3, GetParam().tokens + 1, 1}, GetParam().rows * 2 + rest, 64);
   EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 1)), Bits(Expect(p)));
+}
+
+// Stages are requested again and again while products read others.
+TEST_P(GroupedGemmTiles, TilesOfManyStagesGiveTheBitsOfThePlainChain) {
+  const Problem p = MakeProblem({3, GetParam().tokens + 1}, 24, 1032);
+  EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 2)), Bits(Expect(p)));
 }
 
 // Gate has 8 rows, which is a part of a tile; whole tiles and a part of one; a part of two.
@@ -171,10 +178,20 @@ INSTANTIATE_TEST_SUITE_P(, GroupedGemmTiles, testing::ValuesIn(kGroupedTiles),
                          });
 
 TEST(GroupedGemm, OutputsAreRoundedToNearestAfterTheBias) {
-  const Problem p = MakeProblem({4, 0, 9}, 100, 64);
-  std::vector<uint16_t> expected;
-  for (const float value : Expect(p)) expected.push_back(FloatToBFloat16(value));
-  EXPECT_EQ(Multiply<uint16_t>(p, {64, 8}), expected);
+  const auto expect_rounded = [](const Problem& p, GroupedTileShape tile) {
+    std::vector<uint16_t> expected;
+    for (const float value : Expect(p)) expected.push_back(FloatToBFloat16(value));
+    EXPECT_EQ(Multiply<uint16_t>(p, tile), expected);
+  };
+  expect_rounded(MakeProblem({4, 0, 9}, 100, 64), {64, 8});
+  expect_rounded(MakeProblem({4, 0, 9}, 104, 64), kWideGroupedTile);
+}
+
+// Groups of 8 and 7 blocks of 64 tokens, in three tiles each, and three tiles of rows, one of them
+// a part. With one CTA, a tile of few blocks is behind one of many, and the other way round.
+TEST(WideGroupedGemm, BlocksOfTokensAreSpreadOverTiles) {
+  const Problem p = MakeProblem({64 * 7 + 5, 0, 64 * 5, 1}, 256 + 16, 72);
+  EXPECT_EQ(Bits(Multiply<float>(p, kWideGroupedTile, 2)), Bits(Expect(p)));
 }
 
 // More groups than a warp has lanes, most of them empty.
@@ -240,14 +257,29 @@ TEST(GroupedGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
   args.gated = args.out_bf16 = false;
   args.groups = 1025;
   EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
+  args.groups = 1;
+  args.rows = args.out_stride = 60;
+  EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, stream.get()), cudaErrorInvalidValue);
+  args.rows = 64;
+  args.out_stride = 66;
+  EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, stream.get()), cudaErrorInvalidValue);
+  args.out_stride = 68;
+  args.out = out.data() + 2;
+  EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, stream.get()), cudaErrorInvalidValue);
 }
 
 TEST(GroupedGemm, TilesHaveRoomForTwiceTheAverage) {
-  EXPECT_EQ(ChooseGroupedTile(8, 128), (GroupedTileShape{64, 8}));
-  EXPECT_EQ(ChooseGroupedTile(512, 128), (GroupedTileShape{64, 8}));
-  EXPECT_EQ(ChooseGroupedTile(513, 128), (GroupedTileShape{64, 16}));
-  EXPECT_EQ(ChooseGroupedTile(128 * 32, 128), (GroupedTileShape{64, 64}));
-  EXPECT_EQ(ChooseGroupedTile(128 * 512, 128), (GroupedTileShape{128, 128}));
+  for (const bool can_be_wide : {false, true}) {
+    EXPECT_EQ(ChooseGroupedTile(8, 128, can_be_wide), (GroupedTileShape{64, 8}));
+    EXPECT_EQ(ChooseGroupedTile(512, 128, can_be_wide), (GroupedTileShape{64, 8}));
+    EXPECT_EQ(ChooseGroupedTile(513, 128, can_be_wide), (GroupedTileShape{64, 16}));
+    EXPECT_EQ(ChooseGroupedTile(128 * 32, 128, can_be_wide), (GroupedTileShape{64, 64}));
+    EXPECT_EQ(ChooseGroupedTile(128 * 64, 128, can_be_wide), (GroupedTileShape{128, 128}));
+  }
+  EXPECT_EQ(ChooseGroupedTile(128 * 64 + 1, 128, false), (GroupedTileShape{128, 128}));
+  EXPECT_EQ(ChooseGroupedTile(128 * 64 + 1, 128, true), kWideGroupedTile);
+  EXPECT_EQ(ChooseGroupedTile(128 * 512, 128, false), (GroupedTileShape{128, 128}));
+  EXPECT_EQ(ChooseGroupedTile(128 * 512, 128, true), kWideGroupedTile);
 }
 
 }  // namespace

@@ -63,12 +63,15 @@ inline constexpr KernelFamily kGatedGroupedGemm = {.name = "grouped_gemm.h with 
                                                    .only_on = 90,
                                                    .has_older = true,
                                                    .proofs = {{{90, "H100", "8cc80f2"}}}};
+inline constexpr KernelFamily kWideGroupedGemm = {
+    .name = "wide_grouped_gemm.cu", .only_on = 90, .has_older = true};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
-inline constexpr std::array kStackFamilies = {kLatentAttention, kWideLatentAttention, kMoeKernels,
-                                              kGroupedGemm, kGatedGroupedGemm};
+inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
+                                              kMoeKernels,       kGroupedGemm,
+                                              kGatedGroupedGemm, kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels,        kSkinnyGemm, kMmaAttention, kLatentAttention,
-    kWideLatentAttention, kMoeKernels, kGroupedGemm,  kGatedGroupedGemm};
+    kPlainKernels, kSkinnyGemm,  kMmaAttention,     kLatentAttention, kWideLatentAttention,
+    kMoeKernels,   kGroupedGemm, kGatedGroupedGemm, kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

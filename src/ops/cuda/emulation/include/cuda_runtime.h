@@ -185,6 +185,7 @@ inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(va
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline long long __double_as_longlong(double value) { return std::bit_cast<long long>(value); }
 inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fdividef(float a, float b) { return a / b; }  // a GPU's is 2 ulp off at most
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
