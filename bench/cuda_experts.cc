@@ -1,6 +1,7 @@
 // A case is a graph of launches, each with the tokens of another random routing, so that with few
 // tokens the L2 holds few of the experts that a launch reads. "tb_s" counts the weights of the
-// experts that have tokens.
+// experts that have tokens; the memory's rate limits it. "tflop_s" is limited by tensor cores, and
+// for routers by f32 arithmetic.
 #include "cuda_experts.h"
 
 #include <algorithm>
@@ -49,11 +50,12 @@ class ExpertsBench {
     }
   }
 
-  void Run() {
+  void Run(bool products) {
+    RouteAndCombine();
+    if (!products) return;
     Product("gate_up", 2 * model_.inner, model_.hidden, /*out_bf16=*/true);
     Product("gate_up and silu", 2 * model_.inner, model_.hidden, /*out_bf16=*/true, /*gated=*/true);
     Product("down", model_.hidden, model_.inner, /*out_bf16=*/false);
-    RouteAndCombine();
   }
 
  private:
@@ -155,15 +157,24 @@ class ExpertsBench {
                                  .out_stride = model_.hidden,
                                  .top_k = model_.top_k,
                                  .shared_bf16 = false};
-    const auto time = [&](const char* name, int64_t bytes, const auto& launch) {
+    const auto time = [&](const char* name, int64_t bytes, const auto& launch, int64_t flops = 0) {
       const Timing timing = device_.Time(
           kRoutings, [&](int) { CUDA_RUN(device_.guard(), launch(device_.handle())); });
       std::printf("{\"op\": \"experts\", \"model\": \"%s\", \"name\": \"%s\", \"tokens\": %d, ",
                   model_.name, name, static_cast<int>(tokens_));
+      if (flops > 0) {
+        std::printf("\"tflop_s\": %.1f, ", static_cast<double>(flops) / timing.median_us / 1e6);
+      }
       PrintTiming(timing, static_cast<double>(bytes));
     };
-    time("router", (tokens_ + model_.experts) * model_.hidden * 4,
-         [&](cudaStream_t stream) { return LaunchRouterLinear(router, stream); });
+    const auto time_router = [&](const char* name, const auto& launch) {
+      time(
+          name, (tokens_ + model_.experts) * model_.hidden * 4,
+          [&](cudaStream_t stream) { return launch(router, stream); },
+          2 * tokens_ * model_.experts * model_.hidden);
+    };
+    time_router("router, lanes", &LaunchRouterLanes);
+    if (HasRouterTiles(router)) time_router("router, tiles", &LaunchRouterTiles);
     time("route", tokens_ * model_.experts * 4,
          [&](cudaStream_t stream) { return LaunchRoute(route, stream); });
     time("combine", (num_rows() + tokens_) * model_.hidden * 4,
@@ -180,11 +191,11 @@ class ExpertsBench {
 }  // namespace
 
 void BenchExperts(Device& device) {
-  if (device.small()) return ExpertsBench(device, kSmallModel, 5).Run();
-  for (const int64_t tokens : {1, 4, 16, 64, 256, 1024, 2048, 8192}) {
-    ExpertsBench(device, kModel, tokens).Run();
+  if (device.small()) return ExpertsBench(device, kSmallModel, 5).Run(true);
+  for (const int64_t tokens : {1, 4, 16, 64, 256, 512, 768, 1024, 2048, 8192}) {
+    ExpertsBench(device, kModel, tokens).Run(tokens <= 256 || tokens >= 1024);
   }
-  ExpertsBench(device, kFewerExperts, 8192).Run();
+  ExpertsBench(device, kFewerExperts, 8192).Run(true);
 }
 
 }  // namespace tokamak::cuda

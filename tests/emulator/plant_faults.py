@@ -38,6 +38,7 @@ PRIMITIVES = (CONFORMANCE, None)
 SKINNY = (KERNELS, '*SkinnyGemm*')
 GROUPED = (KERNELS, '*GroupedGemm*')
 PLAIN_GROUPED = ('src/ops/ops_test', '*GroupedOps*/cuda_plain')
+ROUTER = (KERNELS, 'RouterLinear.*')
 ROUTES = ('src/ops/ops_test', '*MoeOps.R*/cuda:*MoeOps.E*/cuda')
 COMBINE = ('src/ops/ops_test', '*MoeOps.Combines*/cuda')
 MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
@@ -226,6 +227,10 @@ FAULTS = [
      '(is_odd ? values[2 + c] : values[c]) = other;', None, GROUPED),
     ('a tile of experts is overwritten while others read it', 'plain_tile.cuh',
      '    }\n    __syncthreads();\n  }', '    }\n  }', 'grouped_linear.cu', PLAIN_GROUPED),
+    ("a router's columns are read before they are there", 'router_linear.cu',
+     'ptx::WaitForCopies<kStages - 2>();', '', None, ROUTER),
+    ("a router's columns are overwritten while they are read", 'router_linear.cu',
+     '__syncthreads();  // all have', '// all have', None, ROUTER),
     ('of equal experts the higher is chosen', 'moe.cu',
      '~__reduce_max_sync(kAllLanes, equal ? ~index : 0)',
      '__reduce_max_sync(kAllLanes, equal ? index : 0)', None, ROUTES),

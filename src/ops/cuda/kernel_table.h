@@ -53,8 +53,9 @@ inline constexpr KernelFamily kWideLatentAttention = {.name = "wide_latent_atten
                                                       .only_on = 90,
                                                       .has_older = true,
                                                       .proofs = {{{90, "H100", "8cc80f2"}}}};
-inline constexpr KernelFamily kMoeKernels = {.name = "MoE layers (moe.cu, grouped_linear.cu)",
-                                             .proofs = {{{90, "H100", "8cc80f2"}}}};
+inline constexpr KernelFamily kMoeKernels = {
+    .name = "MoE layers (moe.cu, router_linear.cu, grouped_linear.cu)",
+    .proofs = {{{90, "H100", "8cc80f2"}}}};
 inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
                                               .only_on = 90,
                                               .has_older = true,

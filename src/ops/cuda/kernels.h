@@ -210,6 +210,11 @@ struct RouterLinearArgs {
   int64_t num_tokens, rows, cols, x_stride, out_stride;
 };
 cudaError_t LaunchRouterLinear(const RouterLinearArgs& args, cudaStream_t stream);
+// The two that it chooses from, with equal bits: for few tokens, and for many. Tiles need
+// HasRouterTiles, which depends on the GPU and on whether rows can be read four columns at a time.
+cudaError_t LaunchRouterLanes(const RouterLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchRouterTiles(const RouterLinearArgs& args, cudaStream_t stream);
+bool HasRouterTiles(const RouterLinearArgs& args);
 
 // See RouteTokens; all but `logits` are dense. At most 1024 experts.
 struct RouteArgs {

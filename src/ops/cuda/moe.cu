@@ -1,4 +1,4 @@
-// RouteTokens and CombineExperts (ops/moe.h), and the router's product.
+// RouteTokens and CombineExperts (ops/moe.h).
 //
 // A warp chooses a token's experts, in double like ops/host/route.cc, so that scores tie where they
 // tie there. Its order of experts is total: NaN below all numbers, and of equal ones the lower
@@ -7,8 +7,7 @@
 // own, and writes down its own in order of tokens. No CTA needs another one's count, so no atomics
 // are needed. All pairs are read once per expert, from the L2: 4 bytes for each of T · top_k.
 //
-// Bound: CombineExperts by memory, top_k rows of f32 read and one written per token. The router's
-// product by loads: its weights are small, and with few tokens its warps are few.
+// Bound: CombineExperts by memory, top_k rows of f32 read and one written per token.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,7 +26,6 @@ namespace {
 
 constexpr int kThreads = 256;  // of CombineKernel, at most
 constexpr int kChooseWarps = 4;
-constexpr int kRouterWarps = 8;  // at most
 constexpr int kGroupWarps = 32;  // at most
 
 __device__ int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
@@ -355,87 +353,6 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs a) {
   }
 }
 
-// A warp has a tile of outputs. A lane adds the products of columns 4 · lane + 128 · i up to four
-// further ones; then the lanes' sums are added as WarpSum does. So the tile changes no bits. A lane
-// requests kSteps such groups of columns at a time, and the first of the weights before the kernel
-// ahead has ended.
-template <int kTokens, int kRows, int kSteps, bool kVectors>
-__global__ void __launch_bounds__(kRouterWarps* kWarp)
-    RouterLinearKernel(const RouterLinearArgs a) {
-  const int64_t warp = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) / kWarp;
-  const int64_t first_row = warp * kRows, first_token = blockIdx.y * int64_t{kTokens};
-  const float* x[kTokens];
-  const float* w[kRows];
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    x[t] = a.x + min(first_token + t, a.num_tokens - 1) * a.x_stride;
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) w[r] = a.weight + min(first_row + r, a.rows - 1) * a.cols;
-  float factors[kSteps][kRows][4];
-  const auto load_weights = [&](int64_t first) {
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const int64_t k = first + s * kWarp * 4;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if (k < a.cols) LoadFour<F32, kVectors>(w[r] + k, a.cols - k, factors[s][r]);
-      }
-    }
-  };
-  ptx::LaunchDependents();
-  load_weights(Lane() * 4);
-  ptx::WaitForKernelAhead();
-  if (first_row >= a.rows) return;
-  float sums[kTokens][kRows] = {};
-  for (int64_t first = Lane() * 4; first < a.cols; first += kSteps * kWarp * 4) {
-    if (first >= kSteps * kWarp * 4) load_weights(first);
-    float values[kSteps][kTokens][4];
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const int64_t k = first + s * kWarp * 4;
-#pragma unroll
-      for (int t = 0; t < kTokens; ++t) {
-        if (k < a.cols) LoadFour<F32, kVectors>(x[t] + k, a.cols - k, values[s][t]);
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      if (first + s * kWarp * 4 >= a.cols) break;
-#pragma unroll
-      for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-          for (int c = 0; c < 4; ++c) {
-            sums[t][r] = fmaf(values[s][t][c], factors[s][r][c], sums[t][r]);
-          }
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int64_t token = first_token + t, row = first_row + r;
-      float sum = WarpSum(sums[t][r]);
-      if (Lane() != 0 || token >= a.num_tokens || row >= a.rows) continue;
-      if (a.bias != nullptr) sum = __fadd_rn(sum, a.bias[row]);
-      a.out[token * a.out_stride + row] = sum;
-    }
-  }
-}
-
-template <int kTokens, int kRows, int kSteps>
-cudaError_t LaunchRouterTiles(const RouterLinearArgs& args, int warps, bool vectors,
-                              cudaStream_t stream) {
-  const dim3 grid(Grid(args.rows, warps * kRows), Grid(args.num_tokens, kTokens));
-  const auto kernel = vectors ? &RouterLinearKernel<kTokens, kRows, kSteps, true>
-                              : &RouterLinearKernel<kTokens, kRows, kSteps, false>;
-  return LaunchDependent(kernel, grid, static_cast<unsigned>(warps) * kWarp, stream, args);
-}
-
 }  // namespace
 
 cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
@@ -469,16 +386,6 @@ cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream) {
   return LaunchAs(args.shared_bf16, vectors, [&]<typename Shared, bool kVectors>() {
     return LaunchDependent(&CombineKernel<Shared, kVectors>, grid, threads, stream, args);
   });
-}
-
-cudaError_t LaunchRouterLinear(const RouterLinearArgs& args, cudaStream_t stream) {
-  if (args.num_tokens * args.rows == 0) return cudaSuccess;
-  const bool vectors = args.cols % 4 == 0 && FitsFours(args.x, args.x_stride, sizeof(float)) &&
-                       FitsFours(args.weight, args.cols, sizeof(float));
-  // With few tokens, larger tiles or CTAs would leave SMs idle.
-  if (args.num_tokens <= 4) return LaunchRouterTiles<1, 1, 16>(args, 1, vectors, stream);
-  if (args.num_tokens <= 64) return LaunchRouterTiles<4, 2, 4>(args, 1, vectors, stream);
-  return LaunchRouterTiles<4, 4, 2>(args, kRouterWarps, vectors, stream);
 }
 
 }  // namespace tokamak::cuda
