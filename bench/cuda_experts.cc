@@ -116,7 +116,6 @@ class ExpertsBench {
     // value.
     const Buffer hidden = Random(tokens_ * model_.hidden * 2);
     const Buffer gate = Random(model_.experts * model_.hidden * 2);
-    const Buffer x = Random(num_rows() * model_.hidden * 2);
     const Buffer logits = device_.Allocate(tokens_ * model_.experts * 4);
     const Buffer ints = device_.Allocate((num_rows() * 4 + model_.experts + 1) * 4);
     auto* const base = reinterpret_cast<int32_t*>(ints.data());
@@ -143,42 +142,70 @@ class ExpertsBench {
         .offsets = base + 4 * num_rows(),
         .num_tokens = tokens_,
         .logits_stride = model_.experts};
-    const CombineArgs combine = {.x = floats(x),
-                                 .rows = route.rows,
-                                 .weights = route.weights,
-                                 .shared = nullptr,
-                                 .shared_gate = nullptr,
-                                 .out = floats(hidden),
-                                 .num_tokens = tokens_,
-                                 .cols = model_.hidden,
-                                 .x_stride = model_.hidden,
-                                 .shared_stride = 0,
-                                 .shared_gate_stride = 0,
-                                 .out_stride = model_.hidden,
-                                 .top_k = model_.top_k,
-                                 .shared_bf16 = false};
-    const auto time = [&](const char* name, int64_t bytes, const auto& launch, int64_t flops = 0) {
-      const Timing timing = device_.Time(
-          kRoutings, [&](int) { CUDA_RUN(device_.guard(), launch(device_.handle())); });
-      std::printf("{\"op\": \"experts\", \"model\": \"%s\", \"name\": \"%s\", \"tokens\": %d, ",
-                  model_.name, name, static_cast<int>(tokens_));
-      if (flops > 0) {
-        std::printf("\"tflop_s\": %.1f, ", static_cast<double>(flops) / timing.median_us / 1e6);
-      }
-      PrintTiming(timing, static_cast<double>(bytes));
-    };
     const auto time_router = [&](const char* name, const auto& launch) {
-      time(
+      Time(
           name, (tokens_ + model_.experts) * model_.hidden * 4,
           [&](cudaStream_t stream) { return launch(router, stream); },
           2 * tokens_ * model_.experts * model_.hidden);
     };
     time_router("router, lanes", &LaunchRouterLanes);
     if (HasRouterTiles(router)) time_router("router, tiles", &LaunchRouterTiles);
-    time("route", tokens_ * model_.experts * 4,
+    Time("route", tokens_ * model_.experts * 4,
          [&](cudaStream_t stream) { return LaunchRoute(route, stream); });
-    time("combine", (num_rows() + tokens_) * model_.hidden * 4,
+    GatherAndCombine(route);
+  }
+
+  void GatherAndCombine(const RouteArgs& route) {
+    const int64_t hidden = model_.hidden, row_bytes = hidden * 2;
+    const Buffer x = Random(num_rows() * hidden * 2), source = Random(tokens_ * hidden);
+    const Buffer grouped = device_.Allocate(num_rows() * row_bytes);
+    const Buffer out = device_.Allocate(tokens_ * hidden * 4);
+    const GatherArgs gather = {.source = source.data(),
+                               .rows = route.tokens,
+                               .out = grouped.data(),
+                               .num_rows = num_rows(),
+                               .row_bytes = row_bytes,
+                               .source_stride = row_bytes,
+                               .out_stride = row_bytes};
+    const SpreadArgs spread = {.source = source.data(),
+                               .rows = route.rows,
+                               .out = grouped.data(),
+                               .num_rows = tokens_,
+                               .row_bytes = row_bytes,
+                               .source_stride = row_bytes,
+                               .out_stride = row_bytes,
+                               .top_k = model_.top_k};
+    const CombineArgs combine = {.x = reinterpret_cast<float*>(x.data()),
+                                 .rows = route.rows,
+                                 .weights = route.weights,
+                                 .shared = nullptr,
+                                 .shared_gate = nullptr,
+                                 .out = reinterpret_cast<float*>(out.data()),
+                                 .num_tokens = tokens_,
+                                 .cols = hidden,
+                                 .x_stride = hidden,
+                                 .shared_stride = 0,
+                                 .shared_gate_stride = 0,
+                                 .out_stride = hidden,
+                                 .top_k = model_.top_k,
+                                 .shared_bf16 = false};
+    const int64_t moved = (tokens_ + num_rows()) * row_bytes;
+    Time("gather", moved, [&](cudaStream_t stream) { return LaunchGather(gather, stream); });
+    Time("spread", moved, [&](cudaStream_t stream) { return LaunchSpread(spread, stream); });
+    Time("combine", (num_rows() + tokens_) * hidden * 4,
          [&](cudaStream_t stream) { return LaunchCombine(combine, stream); });
+  }
+
+  template <typename Launch>
+  void Time(const char* name, int64_t bytes, const Launch& launch, int64_t flops = 0) {
+    const Timing timing =
+        device_.Time(kRoutings, [&](int) { CUDA_RUN(device_.guard(), launch(device_.handle())); });
+    std::printf("{\"op\": \"experts\", \"model\": \"%s\", \"name\": \"%s\", \"tokens\": %d, ",
+                model_.name, name, static_cast<int>(tokens_));
+    if (flops > 0) {
+      std::printf("\"tflop_s\": %.1f, ", static_cast<double>(flops) / timing.median_us / 1e6);
+    }
+    PrintTiming(timing, static_cast<double>(bytes));
   }
 
   Device& device_;

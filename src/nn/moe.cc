@@ -81,6 +81,7 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
   Tensor both = arena.Allocate(gate_up.output(), {num_rows, gate_up.rows()});
   Tensor inner = arena.Allocate(down.activation(), {num_rows, down.cols()});
   pass.ops.Run(GateUpExperts{.gather = {.source = typed, .rows = route.tokens, .out = grouped},
+                             .rows = route.rows,
                              .linear = {.x = grouped,
                                         .weights = &gate_up,
                                         .offsets = route.offsets,

@@ -415,6 +415,17 @@ TEST_P(GroupedOps, GroupedLinearMatchesTheReferenceAndTheCompanyChangesNoBit) {
   }
 }
 
+// The rows of each token, [num_tokens, top_k]. All tokens have equally many.
+Tensor RowsOf(OpRunner& run, const std::vector<int32_t>& tokens, int64_t num_tokens) {
+  std::vector<int32_t> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  std::stable_sort(rows.begin(), rows.end(), [&](int32_t a, int32_t b) {
+    return tokens[static_cast<size_t>(a)] < tokens[static_cast<size_t>(b)];
+  });
+  return run.Upload(rows.data(), DType::kI32,
+                    {num_tokens, static_cast<int64_t>(tokens.size()) / num_tokens});
+}
+
 // Gathers tokens, multiplies and activates: by GateUpExperts, or by its parts.
 std::vector<float> RunGateUp(Ops& ops, const GroupedCase& c, const std::vector<int32_t>& tokens,
                              Activation activation, bool together) {
@@ -437,7 +448,10 @@ std::vector<float> RunGateUp(Ops& ops, const GroupedCase& c, const std::vector<i
                                 .limit = 7,
                                 .alpha = 1.702f};
   if (together) {
-    run.Run(GateUpExperts{.gather = gather, .linear = linear, .gate = gate});
+    run.Run(GateUpExperts{.gather = gather,
+                          .rows = RowsOf(run, tokens, source.rows()),
+                          .linear = linear,
+                          .gate = gate});
   } else {
     run.Run(gather);
     run.Run(linear);
@@ -457,9 +471,9 @@ TEST_P(GroupedOps, GateUpExpertsHasTheBitsOfItsParts) {
   };
   // One token, with three experts; few; groups that take larger tiles.
   const Routing routings[] = {{1, {0, 0, 1, 1, 2, 3, 3}},
-                              {5, {0, 0, 1, 1, 4, 9, 9}},
-                              {150, {0, 2, 133, 150}},
-                              {203, {0, 2, 200, 203}}};
+                              {5, {0, 0, 1, 1, 4, 10, 10}},
+                              {75, {0, 2, 133, 150}},
+                              {102, {0, 2, 200, 204}}};
   for (const Routing& routing : routings) {
     for (const auto& shape : {std::pair<int64_t, int64_t>{40, 136}, {37, 64}}) {
       GroupedCase c = MakeGrouped(random, routing.offsets, 2 * shape.first, shape.second,

@@ -178,7 +178,8 @@ struct GatherRows {
 // up, and applies the activation, with the bits of these three operations. A backend that fuses
 // some of them leaves what is between them unwritten.
 struct GateUpExperts {
-  GatherRows gather;
+  GatherRows gather;     // of T tokens, each top_k times
+  Tensor rows;           // i32 [T, top_k]: where `gather` puts each token (RouteTokens)
   GroupedLinear linear;  // linear.x is gather.out
   GatedActivation gate;  // gate.gate_up is linear.out
 };

@@ -426,16 +426,27 @@ void CudaOps::Run(const GateUpExperts& op, Stream& stream) {
   args.out = op.gate.out.data;
   args.out_stride = ElementStride(op.gate.out);
   // All rows of one token are equal, and each expert has at most one of them.
-  args.one_row = op.gather.source.rows() == 1;
+  const Tensor& source = op.gather.source;
+  args.one_row = source.rows() == 1;
   if (args.one_row) {
-    args.x = op.gather.source.data;
-    args.x_stride = ElementStride(op.gather.source);
+    args.x = source.data;
+    args.x_stride = ElementStride(source);
   }
+  CHECK(op.rows.row_stride == op.rows.cols() * int64_t{sizeof(int32_t)});
+  const SpreadArgs spread = {
+      .source = Data<const std::byte>(source),
+      .rows = Data<const int32_t>(op.rows),
+      .out = Data<std::byte>(op.gather.out),
+      .num_rows = source.rows(),
+      .row_bytes = static_cast<int64_t>(RowBytes(source.dtype, source.cols())),
+      .source_stride = source.row_stride,
+      .out_stride = op.gather.out.row_stride,
+      .top_k = static_cast<int32_t>(op.rows.cols())};
   if (!uses_gated_grouped_gemm_ || op.gate.activation != Activation::kSilu ||
-      op.gate.out.dtype != DType::kBF16 || !FitsGroupedGemm(args)) {
+      op.gate.out.dtype != DType::kBF16 || !FitsGroupedGemm(args) || !FitsSpread(spread)) {
     return Ops::Run(op, stream);
   }
-  if (!args.one_row) Run(op.gather, stream);
+  if (!args.one_row) CUDA_RUN(guard_, LaunchSpread(spread, Handle(stream)));
   RunGroupedGemm(args, stream);
 }
 

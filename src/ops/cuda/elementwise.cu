@@ -1,14 +1,14 @@
-// Embed, AddRmsNorm, GatedActivation, GatherRows, ScatterElements, CopyRanges. All are bound by
-// memory: each reads its inputs and writes its outputs once, f32 or bf16, rows contiguous inside,
-// neighbouring threads on neighbouring groups of four elements. Groups are read and written by one
-// instruction if the rows' lengths, strides and addresses allow it, else element by element; a
-// thread has the same elements and adds them in the same order either way.
+// Embed, AddRmsNorm, GatedActivation, GatherRows (and its inverse), ScatterElements, CopyRanges.
+// All are bound by memory: each reads its inputs and writes its outputs once, f32 or bf16, rows
+// contiguous inside, neighbouring threads on neighbouring groups of four elements. Groups are read
+// and written by one instruction if the rows' lengths, strides and addresses allow it, else element
+// by element; a thread has the same elements and adds them in the same order either way.
 //
 // Batch invariance: a token is one CTA (or its elements are one thread each), cut by the row's
 // length alone.
 //
-// The first four are dependents: weights, which no kernel writes during a step, may be read before
-// the kernel ahead has ended.
+// All but the last two are dependents: weights, which no kernel writes during a step, may be read
+// before the kernel ahead has ended.
 #include "base/ceil_div.h"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
@@ -196,6 +196,22 @@ __global__ void GatherKernel(GatherArgs a) {
             threadIdx.x, kThreads);
 }
 
+__global__ void __launch_bounds__(kThreads) SpreadKernel(SpreadArgs a) {
+  ptx::LaunchDependents();
+  ptx::WaitForKernelAhead();
+  const int64_t t = blockIdx.x;
+  const auto* const from = reinterpret_cast<const uint4*>(a.source + t * a.source_stride);
+  const int32_t* const rows = a.rows + t * a.top_k;
+  const auto pieces = a.row_bytes / static_cast<int64_t>(sizeof(uint4));
+  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) {
+    const uint4 piece = from[i];
+#pragma unroll 4
+    for (int j = 0; j < a.top_k; ++j) {
+      reinterpret_cast<uint4*>(a.out + rows[j] * a.out_stride)[i] = piece;
+    }
+  }
+}
+
 __global__ void ScatterKernel(ScatterArgs a) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (i < a.count) a.out[a.indices[i]] = a.values[i];
@@ -268,6 +284,19 @@ cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream) {
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream) {
   if (args.num_rows * args.row_bytes == 0) return cudaSuccess;
   return LaunchDependent(GatherKernel, Grid(args.num_rows, 1), kThreads, stream, args);
+}
+
+bool FitsSpread(const SpreadArgs& args) {
+  constexpr int64_t kBytes = sizeof(uint4);
+  const auto address =
+      reinterpret_cast<uintptr_t>(args.source) | reinterpret_cast<uintptr_t>(args.out);
+  return address % kBytes == 0 &&
+         (args.row_bytes | args.source_stride | args.out_stride) % kBytes == 0;
+}
+
+cudaError_t LaunchSpread(const SpreadArgs& args, cudaStream_t stream) {
+  if (args.num_rows * args.row_bytes == 0) return cudaSuccess;
+  return LaunchDependent(SpreadKernel, Grid(args.num_rows, 1), kThreads, stream, args);
 }
 
 cudaError_t LaunchScatter(const ScatterArgs& args, cudaStream_t stream) {

@@ -131,6 +131,19 @@ struct GatherArgs {
 };
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream);
 
+// out[rows[t, j]] = source[t] for j < top_k: what LaunchGather does with the inverse of `rows`, but
+// each row is read once. Rows of `row_bytes` bytes; strides in bytes. One CTA per row of source.
+// Sizes, strides and addresses are multiples of 16 bytes (FitsSpread).
+struct SpreadArgs {
+  const std::byte* source;
+  const int32_t* rows;  // [num_rows, top_k], dense
+  std::byte* out;
+  int64_t num_rows, row_bytes, source_stride, out_stride;
+  int32_t top_k;
+};
+bool FitsSpread(const SpreadArgs& args);
+cudaError_t LaunchSpread(const SpreadArgs& args, cudaStream_t stream);
+
 // out[indices[i]] = values[i]. One thread per element.
 struct ScatterArgs {
   const int32_t* indices;
