@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "chat/call_reader.h"
 
@@ -51,6 +52,30 @@ std::string_view TokenAt(std::string_view text, bool* cut) {
 }
 
 }  // namespace
+
+void AddStarts(StructuredOutput& output) {
+  const size_t size = output.tags.size();
+  for (size_t i = 0; i < size; ++i) {
+    StructuredOutput::Tag tag = output.tags[i];
+    tag.begin.insert(0, std::string(kStart) + std::string(kRole));
+    output.tags.push_back(std::move(tag));
+  }
+}
+
+Result<StructuredOutput> InFinalMessage(const StructuredOutput& output) {
+  using Kind = StructuredOutput::Kind;
+  if (output.kind != Kind::kJsonObject && output.kind != Kind::kJsonSchema) {
+    return Unimplemented(
+        "structured_output: only JSON is supported for models whose answers are Harmony messages");
+  }
+  StructuredOutput message{.kind = Kind::kTags, .whitespace_pattern = output.whitespace_pattern};
+  message.tags = {
+      {.begin = fmt::format("{}{}{}", kChannel, kFinal, kMessage),
+       .schema = output.kind == Kind::kJsonObject ? R"({"type": "object"})" : output.text}};
+  message.starts_with_tag = message.ends_after_tag = true;
+  AddStarts(message);
+  return message;
+}
 
 struct HarmonyParser::Boundary {
   enum class Verdict { kMore, kNone, kHeader };

@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "chat/tool_calls.h"
+#include "tokamak/sampling_params.h"
+#include "tokamak/status.h"
 
 namespace tokamak {
 
@@ -14,6 +16,12 @@ inline constexpr std::string_view kHarmonyTokens[] = {"<|start|>",   "<|channel|
                                                       "<|message|>", "<|end|>",     "<|call|>",
                                                       "<|return|>"};
 inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|message|>";
+
+// A prompt ends with the start of the first message. If that is reasoning, the message after it has
+// a start of its own: adds each tag once more, with that.
+void AddStarts(StructuredOutput& output);
+// The final message of an answer whose text has this form. kUnimplemented unless it is JSON.
+Result<StructuredOutput> InFinalMessage(const StructuredOutput& output);
 
 // Reads one answer piece by piece, with the guarantees of AnswerParser. An answer is:
 //
@@ -23,9 +31,9 @@ inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|messa
 // An answer begins within a header, because prompts end with "<|start|>assistant". The channel
 // "analysis" is reasoning; "final", "commentary" and no channel are content; a message to NAME is a
 // call, which goes from the first bracket to the closing one if NAME is a tool of the request, and
-// otherwise is returned at its end. Text that does not have this form (another role or channel, an invalid call,
-// text that looks like a special token) is kept as written: in the message where it stands, or as
-// content.
+// otherwise is returned at its end. Text that does not have this form (another role or channel, an
+// invalid call, text that looks like a special token) is kept as written: in the message where it
+// stands, or as content.
 class HarmonyParser {
  public:
   explicit HarmonyParser(std::shared_ptr<const AnswerFormat> format);

@@ -68,7 +68,9 @@ const jinja::Value* Find(const jinja::Value* dict, std::string_view key) {
 ToolFormat GptOss() {
   return {.name = "openai",
           .in_template = {"<|start|>assistant", "<|channel|>commentary"},
-          .harmony = true};
+          .harmony = true,
+          .written = {.begin = "<|channel|>commentary to=functions.",
+                      .middle = " <|constrain|>json<|message|>"}};
 }
 
 ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_template) {
@@ -302,6 +304,7 @@ Result<StructuredOutput> ForceCalls(const ToolFormat& format,
   output.starts_with_tag = true;
   output.ends_after_tag = !parallel || format.written.separator.empty();
   output.separator = format.written.separator;
+  if (format.harmony) AddStarts(output);
   return output;
 }
 

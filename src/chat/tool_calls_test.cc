@@ -548,6 +548,11 @@ TEST(ToolCalls, ForcedCallsAreReadAsCalls) {
     const std::string f = forced->tags[0].begin + R"({"n": 1})" + forced->tags[0].end;
     const std::string g = forced->tags[1].begin + "{}" + forced->tags[1].end;
     ExpectRead(Format(format.name), f, R"(|f{"n": 1})");
+    if (format.harmony) {  // the same after reasoning
+      ASSERT_EQ(forced->tags.size(), 4u);
+      ExpectRead(Harmony(), "<|channel|>analysis<|message|>A<|end|>" + forced->tags[3].begin + "{}",
+                 "(A)|g{}");
+    }
     if (forced->ends_after_tag) continue;
     ExpectRead(Format(format.name), g + forced->separator + f, R"(|g{}|f{"n": 1})");
   }

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "chat/harmony.h"
 #include "chat/tool_calls.h"
 
 namespace tokamak::cli {
@@ -66,9 +67,7 @@ Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) {
   if (std::optional<StructuredOutput>& output = request.sampling.structured_output;
       output && reasons_) {
     if (reasoning_->harmony) {
-      return Unimplemented(
-          "structured output is not supported yet for models whose answers are Harmony messages; "
-          "complete plain text with --raw");
+      ASSIGN_OR_RETURN(output, InFinalMessage(*output));
     }
     output->reasoning = FreeReasoning(*request.prompt, reasoning_);
   }

@@ -1,11 +1,14 @@
 #include "local/structured_output.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <iterator>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "grammar/grammar.h"
+#include "local/marked_tags.h"
 #include "local/reasoning_constraint.h"
 
 namespace tokamak {
@@ -19,6 +22,8 @@ class GrammarConstraint final : public TokenConstraint {
                     std::shared_ptr<const Vocabulary> vocabulary)
       : matcher_(std::move(grammar), std::move(vocabulary)) {}
 
+  // Takes the beginning of the answer. False if it may not be that.
+  bool Start(std::string_view text) { return matcher_.AcceptBytes(text); }
   Status Allow(std::span<uint32_t> allowed) override { return matcher_.FillMask(allowed); }
   bool Accept(TokenId token) override { return matcher_.Accept(token); }
   bool complete() const override { return matcher_.complete(); }
@@ -113,6 +118,7 @@ std::shared_ptr<const ConstraintTokens> MakeTokens(const Tokenizer& tokenizer) {
     const std::string_view bytes = tokenizer.TokenPiece(id);
     tokens->bytes.emplace_back(bytes);
     text.emplace_back(tokenizer.IsSpecial(id) ? "" : bytes);
+    if (text.back().empty() && !bytes.empty()) tokens->special.push_back(id);
     if (bytes == "\n" || bytes == "\n\n") tokens->newlines.push_back(id);
   }
   tokens->vocabulary = Vocabulary::Make(text);
@@ -122,6 +128,19 @@ std::shared_ptr<const ConstraintTokens> MakeTokens(const Tokenizer& tokenizer) {
           tokens->bytes.size(), elapsed.count(),
           static_cast<double>(tokens->vocabulary->bytes()) / (1 << 20));
   return tokens;
+}
+
+// Reasoning must not contain what begins the answer, either.
+std::shared_ptr<const std::vector<TokenId>> WithMarks(std::vector<TokenId> across,
+                                                      const std::vector<MarkedBegin>& begins) {
+  for (const MarkedBegin& begin : begins) {
+    for (const MarkedBegin::Piece& piece : begin.pieces) {
+      if (piece.special >= 0) across.push_back(piece.special);
+    }
+  }
+  std::sort(across.begin(), across.end());
+  across.erase(std::unique(across.begin(), across.end()), across.end());
+  return std::make_shared<const std::vector<TokenId>>(std::move(across));
 }
 
 // Special tokens are not text, so free text cannot hold the one that opens a call.
@@ -163,10 +182,23 @@ Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
     const StructuredOutput& output, int32_t n) {
   ASSIGN_OR_RETURN(const auto grammar, Compile(output));
   const std::shared_ptr<const ConstraintTokens> tokens = Tokens();
-  const auto make = [grammar, vocabulary = tokens->vocabulary] {
+  std::function<std::unique_ptr<TokenConstraint>()> make = [grammar,
+                                                            vocabulary = tokens->vocabulary] {
     return std::make_unique<GrammarConstraint>(grammar, vocabulary);
   };
-  const auto across = output.reasoning ? Across(output.reasoning->close) : nullptr;
+  auto across = output.reasoning ? Across(output.reasoning->close) : nullptr;
+  const auto begins =
+      std::make_shared<const std::vector<MarkedBegin>>(MarkedBegins(output, *tokens));
+  if (!begins->empty()) {
+    make = [=, tags = std::make_shared<const std::vector<StructuredOutput::Tag>>(output.tags)] {
+      return MakeMarkedConstraint(
+          begins, tokens, [=](size_t i) -> std::unique_ptr<TokenConstraint> {
+            auto content = std::make_unique<GrammarConstraint>(grammar, tokens->vocabulary);
+            return content->Start((*tags)[i].begin) ? std::move(content) : nullptr;
+          });
+    };
+    if (across != nullptr) across = WithMarks(*across, *begins);
+  }
   std::vector<std::unique_ptr<TokenConstraint>> constraints;
   for (int32_t i = 0; i < n; ++i) {
     constraints.push_back(output.reasoning

@@ -26,6 +26,7 @@ class Vocabulary;
 struct ConstraintTokens {
   std::vector<std::string> bytes;                // by id, special tokens by name
   std::vector<int32_t> newlines;                 // tokens that consist of one or two line breaks
+  std::vector<int32_t> special;                  // special tokens that have a name
   std::shared_ptr<const Vocabulary> vocabulary;  // without special tokens, which are not text
 };
 

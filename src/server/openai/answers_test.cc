@@ -160,6 +160,38 @@ TEST_F(AnswersTest, ReadsHarmonyWholeAndStreamed) {
   EXPECT_EQ(plain["content"], "Yes." + text.substr(text.rfind("<|start|>")));
 }
 
+TEST_F(AnswersTest, HoldsHarmonyMessagesToSchemas) {
+  engine_.SetChatTemplate(
+      "{{ messages[0].content }}{# <|start|>assistant<|channel|>analysis<|message|> "
+      "<|channel|>commentary #}");
+  Start();
+  const auto form = [](const Json& schema) {
+    return Json{{"tools", nullptr},
+                {"response_format",
+                 {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", schema}}}}}};
+  };
+  const Json schema = {{"type", "integer"}};
+  EXPECT_EQ(Connect().Post(kChat, Body("A", form(schema))).status, 200);
+  const StructuredOutput json = *engine_.last_request().sampling.structured_output;
+  ASSERT_EQ(json.tags.size(), 2u);
+  EXPECT_EQ(json.tags[0].begin, "<|channel|>final<|message|>");
+  EXPECT_EQ(json.tags[1].begin, "<|start|>assistant" + json.tags[0].begin);
+  EXPECT_EQ(json.tags[0].schema, schema.dump());
+  EXPECT_TRUE(json.starts_with_tag && json.ends_after_tag);
+  EXPECT_EQ(json.reasoning->open, "<|channel|>analysis<|message|>");
+  EXPECT_EQ(json.reasoning->close, "<|end|>");
+  const auto refused = Connect().Post(kChat, Body("A", form({{"const", "refused"}})));
+  EXPECT_THAT(refused.body, testing::HasSubstr("response_format.json_schema.schema.a: is refused"));
+  const auto regex = Connect().Post(kChat, Body("A", {{"tools", nullptr}, {"regex", "a"}}));
+  EXPECT_THAT(regex.body, testing::HasSubstr("regex: only JSON is supported"));
+
+  EXPECT_EQ(Connect().Post(kChat, Body("A", {{"tool_choice", "required"}})).status, 200);
+  const StructuredOutput calls = *engine_.last_request().sampling.structured_output;
+  EXPECT_EQ(calls.tags[0].begin,
+            "<|channel|>commentary to=functions.f <|constrain|>json<|message|>");
+  EXPECT_EQ(calls.reasoning, json.reasoning);
+}
+
 TEST_F(AnswersTest, RefusesUnknownParsers) {
   ServerOptions options;
   options.port = 0;

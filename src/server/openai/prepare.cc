@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random_bits.h"
+#include "chat/harmony.h"
 #include "server/openai/tokenize_request.h"
 
 namespace tokamak {
@@ -215,9 +216,12 @@ Status Preparer::AddStructure(const Rendered& rendered, CompletionRequest& reque
         "structured_output: is not supported together with tools that the model may call; set "
         "\"tool_choice\": \"none\""));
   }
-  if (format.harmony()) {
-    return request.spellings.Apply(Unimplemented(
-        "structured_output: is not supported yet for models whose answers are Harmony messages"));
+  if (format.harmony() && !hold) {
+    Result<StructuredOutput> message = InFinalMessage(*output);
+    if (!message.ok()) return request.spellings.Apply(message.status());
+    output = *std::move(message);
+    request.spellings.by_name.insert_or_assign("structured_output.tags[0].content",
+                                               request.spellings.Apply("structured_output"));
   }
   output->reasoning = FreeReasoning(rendered.text, format.reasoning);
   return Status();
