@@ -68,8 +68,9 @@ Result<DType> ParseDummyType(std::string name) {
 void ChooseForDevice(EngineOptions& options, bool gpu) {
   if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
   if (options.max_seqs == 0) options.max_seqs = gpu ? 256 : 64;
-  // A GPU needs thousands of tokens to keep its tensor cores busy; with 512, prompts take up to twice
-  // as long. A CPU reaches its peak much earlier, and a longer step only delays running sequences.
+  // A GPU needs thousands of tokens to keep its tensor cores busy; with 512, prompts take up to
+  // twice as long. A CPU reaches its peak much earlier, and a longer step only delays running
+  // sequences.
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : kCpuBatchTokens;
 }
 
