@@ -35,37 +35,39 @@ struct KernelFamily {
 
 // All kernels that no other family names.
 inline constexpr KernelFamily kPlainKernels = {.name = "the plain kernels",
-                                               .proofs = {{{90, "H100", "8cc80f2"}}}};
+                                               .proofs = {{{90, "H200", "d40664a"}}}};
 inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
                                              .only_on = 90,
                                              .has_older = true,
-                                             .proofs = {{{90, "H100", "8cc80f2"}}}};
+                                             .proofs = {{{90, "H200", "d40664a"}}}};
 inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
                                                .only_on = 90,
                                                .has_older = true,
-                                               .proofs = {{{90, "H100", "8cc80f2"}}}};
+                                               .proofs = {{{90, "H200", "d40664a"}}}};
 // Only for models with stacks of weights: experts, or the heads of latent attention.
 inline constexpr KernelFamily kLatentAttention = {.name = "latent_attention.h",
                                                   .only_on = 90,
                                                   .has_older = true,
-                                                  .proofs = {{{90, "H100", "8cc80f2"}}}};
+                                                  .proofs = {{{90, "H200", "d40664a"}}}};
 inline constexpr KernelFamily kWideLatentAttention = {.name = "wide_latent_attention.cu",
                                                       .only_on = 90,
                                                       .has_older = true,
-                                                      .proofs = {{{90, "H100", "8cc80f2"}}}};
+                                                      .proofs = {{{90, "H200", "d40664a"}}}};
 inline constexpr KernelFamily kMoeKernels = {
     .name = "MoE layers (moe.cu, router_linear.cu, grouped_linear.cu)",
-    .proofs = {{{90, "H100", "8cc80f2"}}}};
+    .proofs = {{{90, "H200", "d40664a"}}}};
 inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
                                               .only_on = 90,
                                               .has_older = true,
-                                              .proofs = {{{90, "H100", "8cc80f2"}}}};
+                                              .proofs = {{{90, "H200", "d40664a"}}}};
 inline constexpr KernelFamily kGatedGroupedGemm = {.name = "grouped_gemm.h with an activation",
                                                    .only_on = 90,
                                                    .has_older = true,
-                                                   .proofs = {{{90, "H100", "8cc80f2"}}}};
-inline constexpr KernelFamily kWideGroupedGemm = {
-    .name = "wide_grouped_gemm.cu", .only_on = 90, .has_older = true};
+                                                   .proofs = {{{90, "H200", "d40664a"}}}};
+inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu",
+                                                  .only_on = 90,
+                                                  .has_older = true,
+                                                  .proofs = {{{90, "H200", "d40664a"}}}};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
                                               kMoeKernels,       kGroupedGemm,

@@ -345,7 +345,7 @@ cudaError_t LaunchRouterLanes(const RouterLinearArgs& args, cudaStream_t stream)
 
 cudaError_t LaunchRouterLinear(const RouterLinearArgs& args, cudaStream_t stream) {
   // Fewer tokens do not give every SM a tile.
-  constexpr int64_t kManyTokens = 768;
+  constexpr int64_t kManyTokens = 1024;
   const bool tiles = args.num_tokens >= kManyTokens && HasRouterTiles(args);
   return tiles ? LaunchRouterTiles(args, stream) : LaunchRouterLanes(args, stream);
 }
