@@ -61,15 +61,10 @@ struct Shape {
   static_assert(sizeof(Memory) <= kSharedBytes);
 };
 
-struct Work {
-  unsigned row_tiles;  // of a weight
-  unsigned steps;      // stages of a tile
-};
-
 // Requests the stages of all of the CTA's tiles, by one thread.
 template <int kRows, int kTokens>
 __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
-                          const GroupedLinearArgs& a, const Work& work,
+                          const GroupedLinearArgs& a, const GroupedWork& work,
                           typename Shape<kRows, kTokens>::Memory& memory) {
   using S = Shape<kRows, kTokens>;
   const unsigned tiles = memory.tiles.Count(a.groups, work.row_tiles);
@@ -162,7 +157,7 @@ template <int kRows, int kTokens>
 __global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
     GroupedGemmKernel(const __grid_constant__ CUtensorMap weights,
                       const __grid_constant__ CUtensorMap tokens,
-                      const __grid_constant__ GroupedLinearArgs a, const Work work) {
+                      const __grid_constant__ GroupedLinearArgs a, const GroupedWork work) {
   if constexpr (ptx::kIsHopper) {
     using S = Shape<kRows, kTokens>;
     DYNAMIC_SHARED(aligned, SwizzleAligned);
@@ -202,24 +197,12 @@ __global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
 template <int kRows, int kTokens>
 cudaError_t Launch(const GroupedLinearArgs& args, int ctas, cudaStream_t stream) {
   using S = Shape<kRows, kTokens>;
-  CUtensorMap weights;
-  CUtensorMap tokens;
-  if (MapWeightRows(args, kRows, &weights) != CUDA_SUCCESS ||
-      wgmma_tiles::MapMatrix(args.x, args.one_row ? 1 : args.num_rows, args.cols, args.x_stride,
-                             kTokens, &tokens) != CUDA_SUCCESS) {
-    return cudaErrorInvalidValue;
-  }
-  const Work work = {.row_tiles = static_cast<unsigned>(CeilDiv(args.rows, int64_t{kRows})),
-                     .steps = static_cast<unsigned>(CeilDiv(args.cols, int64_t{S::kStageCols}))};
-  const auto kernel = &GroupedGemmKernel<kRows, kTokens>;
-  constexpr size_t kBytes = sizeof(typename S::Memory);
-  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
-  if (error != cudaSuccess) return error;
-  const int64_t most =
-      std::min(args.num_rows, args.num_rows / kTokens + args.groups) * work.row_tiles;
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(most, ctas));
-  return LaunchGroups({.dependent = true}, kernel, grid, S::kThreads, kBytes, stream, weights,
-                      tokens, args, work);
+  return LaunchOnTiles(&GroupedGemmKernel<kRows, kTokens>, args, {kRows, kTokens},
+                       {.box_tokens = kTokens,
+                        .stage_cols = S::kStageCols,
+                        .threads = S::kThreads,
+                        .shared_bytes = sizeof(typename S::Memory)},
+                       ctas, stream);
 }
 
 }  // namespace

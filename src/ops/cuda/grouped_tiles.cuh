@@ -4,10 +4,15 @@
 
 #include <cuda.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
+#include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/grouped_gemm.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma_tiles.cuh"
@@ -107,6 +112,42 @@ inline CUresult MapWeightRows(const GroupedLinearArgs& a, int tile_rows, CUtenso
        .box = {wgmma_tiles::kBoxCols, kEight, 2, static_cast<uint32_t>(tile_rows / (2 * kEight))},
        .swizzle = wgmma_tiles::kRowBytes},
       map);
+}
+
+// What a kernel of grouped products must know beside its arguments.
+struct GroupedWork {
+  unsigned row_tiles;  // of a weight
+  unsigned steps;      // stages of a tile
+};
+struct GroupedLaunch {
+  int box_tokens;  // tokens that one request loads
+  int stage_cols;
+  int threads;
+  size_t shared_bytes;
+};
+
+// Launches `kernel`, which takes tiles in turn, with up to `ctas` CTAs: as a dependent of the
+// kernel ahead, and with the maps of the weights and of x.
+template <typename Kernel>
+cudaError_t LaunchOnTiles(Kernel kernel, const GroupedLinearArgs& args, GroupedTileShape tile,
+                          const GroupedLaunch& launch, int ctas, cudaStream_t stream) {
+  CUtensorMap weights;
+  CUtensorMap tokens;
+  if (MapWeightRows(args, tile.rows, &weights) != CUDA_SUCCESS ||
+      wgmma_tiles::MapMatrix(args.x, args.one_row ? 1 : args.num_rows, args.cols, args.x_stride,
+                             launch.box_tokens, &tokens) != CUDA_SUCCESS) {
+    return cudaErrorInvalidValue;
+  }
+  const GroupedWork work = {
+      .row_tiles = static_cast<unsigned>(CeilDiv(args.rows, int64_t{tile.rows})),
+      .steps = static_cast<unsigned>(CeilDiv(args.cols, int64_t{launch.stage_cols}))};
+  const cudaError_t error = AllowSharedMemory(kernel, launch.shared_bytes);
+  if (error != cudaSuccess) return error;
+  const int64_t most =
+      std::min(args.num_rows, args.num_rows / tile.tokens + args.groups) * work.row_tiles;
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(most, ctas));
+  return LaunchGroups({.dependent = true}, kernel, grid, launch.threads, launch.shared_bytes,
+                      stream, weights, tokens, args, work);
 }
 
 }  // namespace tokamak::cuda

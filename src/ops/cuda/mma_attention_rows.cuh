@@ -38,7 +38,7 @@ __device__ inline bool QueryPairsFit(const AttentionArgs& a) {
          0;
 }
 
-// What the four lanes of a row have together.
+// The largest and the sum of the values of a row's four lanes.
 __device__ inline float MaxOfRow(float value) {
   value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
   return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));

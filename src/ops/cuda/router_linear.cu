@@ -27,6 +27,20 @@ constexpr int kPeriod = kWarp * 4;  // columns until a chain has some again
 
 __device__ int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
 
+// Loads columns `first` to `first` + 3 of each row, and the same of the next periods.
+template <bool kVectors, int kSteps, int kRows>
+__device__ void LoadSteps(const float* const (&rows)[kRows], int64_t first, int64_t cols,
+                          float (&to)[kSteps][kRows][4]) {
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    const int64_t k = first + s * kPeriod;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (k < cols) LoadFour<F32, kVectors>(rows[r] + k, cols - k, to[s][r]);
+    }
+  }
+}
+
 // A warp has a tile of outputs. A lane adds the products of columns 4 · lane + 128 · i up to four
 // further ones; then the lanes' sums are added as WarpSum does. So the tile changes no bits. A lane
 // requests kSteps such groups of columns at a time, and the first of the weights before the kernel
@@ -45,35 +59,18 @@ __global__ void __launch_bounds__(kRouterWarps* kWarp)
 #pragma unroll
   for (int r = 0; r < kRows; ++r) w[r] = a.weight + min(first_row + r, a.rows - 1) * a.cols;
   float factors[kSteps][kRows][4];
-  const auto load_weights = [&](int64_t first) {
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const int64_t k = first + s * kWarp * 4;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if (k < a.cols) LoadFour<F32, kVectors>(w[r] + k, a.cols - k, factors[s][r]);
-      }
-    }
-  };
   ptx::LaunchDependents();
-  load_weights(Lane() * 4);
+  LoadSteps<kVectors>(w, Lane() * 4, a.cols, factors);
   ptx::WaitForKernelAhead();
   if (first_row >= a.rows) return;
   float sums[kTokens][kRows] = {};
-  for (int64_t first = Lane() * 4; first < a.cols; first += kSteps * kWarp * 4) {
-    if (first >= kSteps * kWarp * 4) load_weights(first);
+  for (int64_t first = Lane() * 4; first < a.cols; first += kSteps * kPeriod) {
+    if (first >= kSteps * kPeriod) LoadSteps<kVectors>(w, first, a.cols, factors);
     float values[kSteps][kTokens][4];
+    LoadSteps<kVectors>(x, first, a.cols, values);
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const int64_t k = first + s * kWarp * 4;
-#pragma unroll
-      for (int t = 0; t < kTokens; ++t) {
-        if (k < a.cols) LoadFour<F32, kVectors>(x[t] + k, a.cols - k, values[s][t]);
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      if (first + s * kWarp * 4 >= a.cols) break;
+      if (first + s * kPeriod >= a.cols) break;
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
 #pragma unroll

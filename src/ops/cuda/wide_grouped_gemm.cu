@@ -39,8 +39,8 @@ constexpr int kBlocks = kTokens / kBlock;
 constexpr int kGroupThreads = 4 * kWarp;
 constexpr int kConsumers = kBlocks * kGroupThreads;
 constexpr int kThreads = kConsumers + kGroupThreads;  // one thread of the last warpgroup loads
-// Of a thread. Two products have 128 rows of the weight each, because ptxas refuses one of 256 in a
-// kernel that begins with 128 registers.
+// A thread's sums. Two products have 128 rows of the weight each, because ptxas refuses one of 256
+// in a kernel that begins with 128 registers.
 using Sums = float[2][kRows / 4];
 // Registers of a thread. At launch all warpgroups have equally many, 128; then the loader's gives
 // some of its own to the others.
@@ -59,11 +59,6 @@ struct alignas(SwizzleAligned) Memory {
   GroupedTile tiles[kStages];  // the tile whose first stage is in that slot
 };
 static_assert(sizeof(Memory) <= 227 << 10);
-
-struct Work {
-  unsigned row_tiles;  // of a weight
-  unsigned steps;      // stages of a tile
-};
 
 __device__ inline int Blocks(const GroupedTile& tile) {
   return static_cast<int>(CeilDiv(tile.end - tile.first, kBlock));
@@ -109,7 +104,7 @@ class TileWalk {
 // Requests the stages of all of the CTA's tiles, by one thread. Behind them, a stage without bytes
 // says that there are no more tiles.
 __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
-                          const GroupedLinearArgs& a, const Work& work, Memory& memory) {
+                          const GroupedLinearArgs& a, const GroupedWork& work, Memory& memory) {
   TileWalk walk(a, work.row_tiles);
   unsigned fill = 0;
   for (unsigned i = blockIdx.x;; i += gridDim.x) {
@@ -208,7 +203,7 @@ class BlockWriter {
     left_ = tile.end - token;
     width_ = static_cast<int>(kGated ? a.rows / 2 : a.rows);
     column_ = tile.row_tile * (kGated ? kRows / 2 : kRows);
-    // Where the lane's four outputs of each 16 are (Trade).
+    // The lane's four outputs of each 16 begin here (Trade).
     four_ = lane_ % 2 * 8 + lane_ / 2 % 2 * 4;
     at_ = token * a.out_stride + column_ + four_;
     bias_ = a.bias != nullptr ? a.bias + tile.group * a.rows : nullptr;
@@ -295,7 +290,7 @@ template <bool kGated>
 __global__ void __launch_bounds__(kThreads, 1)
     WideGroupedGemmKernel(const __grid_constant__ CUtensorMap weights,
                           const __grid_constant__ CUtensorMap tokens,
-                          const __grid_constant__ GroupedLinearArgs a, const Work work) {
+                          const __grid_constant__ GroupedLinearArgs a, const GroupedWork work) {
   if constexpr (ptx::kIsHopper) {
     DYNAMIC_SHARED(aligned, SwizzleAligned);
     auto& memory = *reinterpret_cast<Memory*>(aligned);
@@ -344,23 +339,13 @@ bool FitsWideGroupedGemm(const GroupedLinearArgs& args) {
 
 cudaError_t LaunchWideGroupedGemm(const GroupedLinearArgs& args, int ctas, cudaStream_t stream) {
   if (!FitsWideGroupedGemm(args)) return cudaErrorInvalidValue;
-  CUtensorMap weights;
-  CUtensorMap tokens;
-  if (MapWeightRows(args, kRows, &weights) != CUDA_SUCCESS ||
-      wgmma_tiles::MapMatrix(args.x, args.one_row ? 1 : args.num_rows, args.cols, args.x_stride,
-                             kBlock, &tokens) != CUDA_SUCCESS) {
-    return cudaErrorInvalidValue;
-  }
-  const Work work = {.row_tiles = static_cast<unsigned>(CeilDiv(args.rows, int64_t{kRows})),
-                     .steps = static_cast<unsigned>(CeilDiv(args.cols, int64_t{kBoxCols}))};
   const auto kernel = args.gated ? &WideGroupedGemmKernel<true> : &WideGroupedGemmKernel<false>;
-  const cudaError_t error = AllowSharedMemory(kernel, sizeof(Memory));
-  if (error != cudaSuccess) return error;
-  const int64_t most =
-      std::min(args.num_rows, args.num_rows / kTokens + args.groups) * work.row_tiles;
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(most, ctas));
-  return LaunchGroups({.dependent = true}, kernel, grid, kThreads, sizeof(Memory), stream, weights,
-                      tokens, args, work);
+  return LaunchOnTiles(kernel, args, kWideGroupedTile,
+                       {.box_tokens = kBlock,
+                        .stage_cols = kBoxCols,
+                        .threads = kThreads,
+                        .shared_bytes = sizeof(Memory)},
+                       ctas, stream);
 }
 
 }  // namespace tokamak::cuda
