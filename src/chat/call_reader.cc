@@ -197,21 +197,23 @@ Verdict CallReader::TakeBetween(char c, Calls& calls) {
   return TakeTail(c, calls);
 }
 
-bool CallReader::InString(char c) {
-  if (!in_string_) {
-    in_string_ = c == '"';
-    if (in_string_ && piece_ == Piece::kJson) string_at_ = element_.size() - 1;
-    return in_string_;
-  }
-  if (escaped_) {
-    escaped_ = false;
-  } else if (c == '\\') {
-    escaped_ = true;
-  } else if (c == '"') {
-    in_string_ = false;
-    if (piece_ == Piece::kJson && depth_ == call_depth_) EndString();
-  }
+bool JsonStrings::Take(char c) {
+  if (!inside_) return inside_ = c == '"';
+  inside_ = escaped_ || c != '"';
+  escaped_ = !escaped_ && c == '\\';
   return true;
+}
+
+bool CallReader::InString(char c) {
+  const bool was_inside = strings_.inside();
+  const bool is_part = strings_.Take(c);
+  if (piece_ != Piece::kJson || was_inside == strings_.inside()) return is_part;
+  if (!was_inside) {
+    string_at_ = element_.size() - 1;
+  } else if (depth_ == call_depth_) {
+    EndString();
+  }
+  return is_part;
 }
 
 void CallReader::EndString() {
@@ -299,7 +301,7 @@ std::optional<std::string> CallReader::WrittenArguments() const {
 }
 
 Verdict CallReader::TakeArguments(char c, Calls& calls) {
-  if (!in_string_ && !format_.end.empty() && (!mark_.empty() || c == format_.end.front())) {
+  if (!strings_.inside() && !format_.end.empty() && (!mark_.empty() || c == format_.end.front())) {
     // JSON does not contain the end marker outside of strings, so the model left brackets open.
     mark_ += c;
     if (mark_ == format_.end) return Verdict::kDone;

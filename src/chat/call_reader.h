@@ -17,6 +17,17 @@ std::optional<ToolCall> NamedCall(std::string_view name, std::string id, std::st
 // Appends to the arguments of the last call, which an earlier part may have begun.
 void ContinueCall(std::string_view arguments, std::vector<ToolCall>& calls);
 
+// Finds strings in JSON that comes byte by byte.
+class JsonStrings {
+ public:
+  // Returns whether the next byte belongs to a string, quotes included.
+  bool Take(char c);
+  bool inside() const { return inside_; }  // behind an opening quote
+
+ private:
+  bool inside_ = false, escaped_ = false;
+};
+
 // A block is the text from a start marker of the format to its end marker.
 //
 // A call of one of the request's tools begins when its name and the opening bracket of its
@@ -94,7 +105,7 @@ class CallReader {
 
   // JSON.
   int depth_ = 0;  // of brackets
-  bool in_string_ = false, escaped_ = false;
+  JsonStrings strings_;
   bool list_ = false;
   bool wants_element_ = false;  // in a list: an element must come
   bool in_element_ = false;

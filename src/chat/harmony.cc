@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "chat/call_reader.h"
 
 namespace tokamak {
 namespace {
@@ -303,7 +302,8 @@ void HarmonyParser::AddArguments(std::string_view text, AnswerPart& part) {
   if (!begun_) {
     if (!Trim(call_).starts_with('{') || !format_->types.Has(name_)) return;
     begun_ = true;
-    closed_ = in_string_ = escaped_ = false;
+    closed_ = false;
+    strings_ = {};
     depth_ = 0;
     part.calls.push_back({"", name_, ""});
     call_.erase(0, call_.find('{'));
@@ -319,12 +319,7 @@ void HarmonyParser::AddArguments(std::string_view text, AnswerPart& part) {
 }
 
 bool HarmonyParser::CloseCall(char c) {
-  if (in_string_) {
-    in_string_ = escaped_ || c != '"';
-    escaped_ = !escaped_ && c == '\\';
-    return false;
-  }
-  in_string_ = c == '"';
+  if (strings_.Take(c)) return false;
   if (c == '{' || c == '[') ++depth_;
   return (c == '}' || c == ']') && --depth_ == 0;
 }

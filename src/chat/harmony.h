@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "chat/call_reader.h"
 #include "chat/tool_calls.h"
 #include "tokamak/sampling_params.h"
 #include "tokamak/status.h"
@@ -66,7 +67,7 @@ class HarmonyParser {
   bool begun_ = false;       // the call has been returned, but for what follows
   bool closed_ = false;      // its closing bracket too
   int depth_ = 0;            // of its brackets
-  bool in_string_ = false, escaped_ = false;
+  JsonStrings strings_;
   bool has_reasoning_ = false, has_content_ = false;
   bool apart_ = false;  // the next text starts a new message of its kind
 };
