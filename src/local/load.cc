@@ -189,6 +189,11 @@ Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, Ta
 
 }  // namespace
 
+std::unique_ptr<ThreadPool> MakePool(const EngineOptions& options) {
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
+  return std::make_unique<ThreadPool>(threads, options.pin_threads);
+}
+
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
                                         Task task, ThreadPool& pool,
                                         std::function<Profile()>* take_profile) {
@@ -324,8 +329,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   EngineParts parts;
   EngineOptions& options = parts.options;
   options = given;
-  const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  parts.pool = std::make_unique<ThreadPool>(threads, options.pin_threads);
+  parts.pool = MakePool(options);
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOpsFor(checkpoint, options, Task::kGenerate,
                                                         *parts.pool, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
@@ -337,7 +341,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
 
   parts.model = Describe(checkpoint, *model, *ops);
   parts.model.device = options.device;
-  parts.model.threads = options.isa == "reference" ? 1 : threads;
+  parts.model.threads = options.isa == "reference" ? 1 : parts.pool->num_threads();
   parts.model.max_seqs = options.max_seqs;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.executor,

@@ -115,8 +115,7 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   if (!options.record_path.empty()) {
     return InvalidArgument("--record: embedding models have no steps to record");
   }
-  const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  parts.pool = std::make_unique<ThreadPool>(threads, options.pin_threads);
+  parts.pool = MakePool(options);
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
                    MakeOpsFor(checkpoint, options, Task::kEmbed, *parts.pool, &parts.take_profile));
   const bool gpu = options.device != "cpu";
@@ -135,7 +134,7 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   parts.model.task = Task::kEmbed;
   parts.model.embedding = DescribeEmbedding(spec, model->spec());
   parts.model.device = options.device;
-  parts.model.threads = options.isa == "reference" ? 1 : threads;
+  parts.model.threads = options.isa == "reference" ? 1 : parts.pool->num_threads();
   parts.model.max_context = shape.max_length;
   parts.model.max_seqs = shape.max_texts;
   parts.prompts = std::move(spec.prompts);
