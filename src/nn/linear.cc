@@ -85,8 +85,7 @@ Linear Linear::Router(const Builder& b, int64_t out, int64_t in, bool bias) {
 }
 
 void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {
-  pass.ops.Run(tokamak::Linear{.x = x, .weight = weight_.get(), .bias = bias_.tensor, .out = out},
-               pass.stream);
+  pass.ops.Run(Operation(x, out), pass.stream);
 }
 
 void Linear::ForwardArgmax(Pass& pass, Tensor x, const ArgmaxLogits& out) const {

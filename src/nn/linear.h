@@ -50,6 +50,10 @@ class Linear {
   int64_t out_features() const { return weight_->rows(); }
   int64_t in_features() const { return weight_->cols(); }
 
+  // The operation that Forward runs, for composite ones.
+  tokamak::Linear Operation(Tensor x, Tensor out) const {
+    return {.x = x, .weight = weight_.get(), .bias = bias_.tensor, .out = out};
+  }
   // x: [T, in_features()] of activation(); out: [T, out_features()] of output().
   void Forward(Pass& pass, Tensor x, Tensor out) const;
   // The largest output of each row of x. Requires has_linear_argmax.

@@ -29,9 +29,9 @@ void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {
   const ArenaScope scope(pass.arena);
   const int64_t num_tokens = x.rows();
   Tensor gate_up = pass.arena.Allocate(gate_up_.output(), {num_tokens, gate_up_.out_features()});
-  gate_up_.Forward(pass, x, gate_up);
   Tensor inner = pass.arena.Allocate(down_.activation(), {num_tokens, down_.in_features()});
-  pass.ops.Run(GatedActivation{.gate_up = gate_up, .activation = activation_, .out = inner},
+  pass.ops.Run(GateUp{.linear = gate_up_.Operation(x, gate_up),
+                      .gate = {.gate_up = gate_up, .activation = activation_, .out = inner}},
                pass.stream);
   down_.Forward(pass, inner, out);
 }

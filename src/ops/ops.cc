@@ -52,6 +52,11 @@ Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void
   return Unimplemented("the {} backend does not support graphs", name());
 }
 
+void Ops::Run(const GateUp& op, Stream& stream) {
+  Run(op.linear, stream);
+  Run(op.gate, stream);
+}
+
 void Ops::Run(const GateUpExperts& op, Stream& stream) {
   Run(op.gather, stream);
   Run(op.linear, stream);

@@ -103,6 +103,13 @@ struct GatedActivation {
   float alpha = 0;
 };
 
+// Gate and up of a gated MLP, and the activation, with the bits of these two operations. A backend
+// that fuses them leaves linear.out unwritten.
+struct GateUp {
+  Linear linear;
+  GatedActivation gate;  // gate.gate_up is linear.out
+};
+
 // out[t, i] = activation(x[t, i]).
 struct Activate {
   Tensor x;  // inner type [T, I]
@@ -275,7 +282,8 @@ class Ops {
   virtual bool has_linear_argmax() const { return false; }
   virtual void Run(const LinearArgmax& op, Stream& stream);
 
-  // The default runs the three parts.
+  // The defaults run the parts.
+  virtual void Run(const GateUp& op, Stream& stream);
   virtual void Run(const GateUpExperts& op, Stream& stream);
 
   // Optional; each belongs to a capability (ops/capabilities.h).

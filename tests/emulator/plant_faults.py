@@ -35,6 +35,7 @@ LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda_plain')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
+GATE_UP = ('src/ops/ops_test', '*GateUpOps.*/cuda')
 SKINNY = (KERNELS, '*SkinnyGemm*')
 GROUPED = (KERNELS, '*GroupedGemm*')
 PLAIN_GROUPED = ('src/ops/ops_test', '*GroupedOps*/cuda_plain')
@@ -184,6 +185,16 @@ FAULTS = [
      'memory_.ring.Expect(fill, S::kBoxes * S::kWeightBytes);', None, SKINNY),
     ('a slot is free when one warp has released it', 'skinny_gemm.cu',
      'memory.ring.Init(kConsumers / kWarp);', 'memory.ring.Init(1);', None, SKINNY),
+    ('up is not rounded', 'activation.cuh', 'up = BF16::Load(BF16::Store(up));', '',
+     'skinny_gemm.cu', SKINNY),
+    ('a tile has gate and up of another one', 'skinny_gemm.cu', 'place.row / (2 * kEight)',
+     'place.row / kEight', None, SKINNY),
+    ('a narrow tile has gate and up of two tokens', 'skinny_gemm.cu', 'sums[gate + 4]',
+     'sums[(gate + 4) ^ 2]', None, SKINNY),
+    ("a gated tile writes beyond its weight's rows", 'skinny_gemm.cu',
+     'i >= columns_left) return;', 'i > columns_left) return;', None, SKINNY),
+    ('gate and up that are combined lie as far apart as both', 'gemm.cc',
+     'args.out_stride = ElementStride(op.gate.out);', '', None, GATE_UP),
     ('tiles are listed before the kernel ahead has ended', 'grouped_gemm.cu',
      'ptx::WaitForKernelAhead();\n    memory.tiles.Make(a.offsets, a.groups, kTokens);',
      'memory.tiles.Make(a.offsets, a.groups, kTokens);\n    ptx::WaitForKernelAhead();', None,
@@ -200,8 +211,8 @@ FAULTS = [
      GROUPED),
     ('tiles of more than 32 groups are not added up', 'grouped_tiles.cuh',
      'before += __shfl_sync', 'before = __shfl_sync', 'grouped_gemm.cu', GROUPED),
-    ('gate is activated before it is rounded', 'grouped_gemm.cu',
-     'gate = BF16::Load(BF16::Store(gate));', '', None, GROUPED),
+    ('gate is activated before it is rounded', 'activation.cuh',
+     'gate = BF16::Load(BF16::Store(gate));', '', 'grouped_gemm.cu', GROUPED),
     ("a group's gate and up are those of the next one", 'grouped_tiles.cuh',
      'tile.group * static_cast<int>(a.rows / kEight) +',
      '(tile.group + 1) * static_cast<int>(a.rows / kEight) +', 'grouped_gemm.cu', GROUPED),

@@ -53,6 +53,29 @@ TEST(CountOps, LinearCountsWeightsActivationsAndProducts) {
   EXPECT_EQ(ops->counts().Total().calls, 0);
 }
 
+TEST(CountOps, GateUpCountsAsItsParts) {
+  const auto ops = MakeCountOps();
+  const auto stream = ops->MakeStream();
+  auto weight =
+      ops->PackWeight({.parts = {std::make_shared<Unreadable>(DType::kBF16, Shape{48, 64}),
+                                 std::make_shared<Unreadable>(DType::kBF16, Shape{48, 64})},
+                       .use = WeightUse::kInnerLinear});
+  ASSERT_TRUE(weight.ok());
+  Arena arena = Arena::Counting();
+  const Tensor both = arena.Allocate(DType::kF32, {7, 96});
+  ops->Run(GateUp{.linear = {.x = arena.Allocate(DType::kF32, {7, 64}),
+                             .weight = weight->get(),
+                             .bias = {},
+                             .out = both},
+                  .gate = {.gate_up = both, .out = arena.Allocate(DType::kF32, {7, 48})}},
+           *stream);
+  const OpCount total = ops->counts().Total();
+  EXPECT_EQ(total.calls, 2);
+  EXPECT_EQ(total.weight_bytes, 96 * 64 * 2);
+  EXPECT_EQ(total.other_bytes, 4 * 7 * (64 + 96) + 4 * 7 * (96 + 48));
+  EXPECT_EQ(total.flops, 2 * 7 * 64 * 96);
+}
+
 TEST(CountOps, AttentionCountsTheKeysThatItReads) {
   const auto ops = MakeCountOps();
   const auto stream = ops->MakeStream();

@@ -14,6 +14,13 @@ inline __device__ float SiluOrGeluTanh(bool gelu_tanh, float x) {
   return x / (1.0f + expf(-u));
 }
 
+// What GatedActivation makes of two outputs of a product that rounds them to bf16.
+inline __device__ uint16_t GateSums(bool gelu_tanh, float gate, float up) {
+  gate = BF16::Load(BF16::Store(gate));
+  up = BF16::Load(BF16::Store(up));
+  return BF16::Store(SiluOrGeluTanh(gelu_tanh, gate) * up);
+}
+
 // gelu(x) = x · Φ(x) = max(x, 0) - |x| / 2 · erfc(|x| / √2), without cancellation.
 inline __device__ float Gelu(float x) {
   constexpr ErfcPolynomial kP;

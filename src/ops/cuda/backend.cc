@@ -112,6 +112,7 @@ Status CudaOps::Start() {
   capability_ = 10 * major + minor;
   name_ += precise_ ? "/precise" : NameSuffix(kKernelFamilies, kernels_, capability_);
   const bool uses_skinny_gemm = UsesKernels(kSkinnyGemm, kernels_, capability_);
+  uses_gated_skinny_gemm_ = UsesKernels(kGatedSkinnyGemm, kernels_, capability_);
   uses_mma_attention_ = UsesKernels(kMmaAttention, kernels_, capability_);
   uses_latent_attention_ = UsesKernels(kLatentAttention, kernels_, capability_);
   uses_wide_latent_attention_ =
@@ -486,6 +487,12 @@ void CudaOps::Run(const GatedActivation& op, Stream& stream) {
                          .limit = op.limit,
                          .alpha = op.alpha};
   CUDA_RUN(guard_, LaunchGate(args, Handle(stream)));
+}
+
+void CudaOps::Run(const GateUp& op, Stream& stream) {
+  const CudaWeight& weight = Unwrap(op.linear.weight);
+  if (uses_gated_skinny_gemm_ && gemm_.RunGateUp(op, weight, Handle(stream))) return;
+  Ops::Run(op, stream);
 }
 
 void CudaOps::Run(const RopeAndStore& op, Stream& stream) {

@@ -52,6 +52,7 @@ class CudaOps final : public Ops {
   void Run(const AddRmsNorm& op, Stream& stream) override;
   void Run(const Linear& op, Stream& stream) override;
   void Run(const GatedActivation& op, Stream& stream) override;
+  void Run(const GateUp& op, Stream& stream) override;
   void Run(const RopeAndStore& op, Stream& stream) override;
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
@@ -86,6 +87,7 @@ class CudaOps final : public Ops {
   const bool precise_;
   const KernelChoice kernels_;
   int capability_ = 0;  // 90 stands for 9.0
+  bool uses_gated_skinny_gemm_ = false;
   bool uses_mma_attention_ = false;
   bool uses_latent_attention_ = false;
   bool uses_wide_latent_attention_ = false;  // only beside the other one

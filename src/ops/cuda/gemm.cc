@@ -132,6 +132,29 @@ SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
           .out_stride = ElementStride(op.out)};
 }
 
+void CheckProduct(const Linear& op, const CudaWeight& weight) {
+  CHECK(op.x.dtype == weight.activation() && op.x.cols() == weight.cols() &&
+        op.out.cols() == weight.rows() && op.out.dtype == weight.output());
+  CHECK(op.bias.empty() || op.out.dtype == DType::kF32);
+}
+
+// What multiplies: skinny_gemm.h, if there is a tile; else cuBLASLt, if `fast`.
+struct Choice {
+  size_t step = 0;  // of the ladder
+  bool fast = false;
+  std::optional<SkinnyTile> tile = {};
+};
+
+Choice ChoiceFor(const Linear& op, const LinearRecipe* recipe) {
+  Choice choice = {.step = StepFor(op.x.rows())};
+  if (recipe == nullptr || !IsAligned(op.x, recipe->alignment)) return choice;
+  choice.fast = recipe->fast && IsAligned(op.out, recipe->out_alignment);
+  // If cuBLASLt's algorithms take part, skinny_gemm.h requires an aligned output too: without it,
+  // larger batches would take the plain kernel, which has other bits.
+  if (choice.fast || !recipe->fast) choice.tile = recipe->skinny[choice.step];
+  return choice;
+}
+
 }  // namespace
 
 // Memory to compare algorithms with.
@@ -463,9 +486,7 @@ Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& w
 void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) {
   const int64_t num_tokens = op.x.rows();
   if (num_tokens == 0) return;
-  CHECK(op.x.dtype == weight.activation() && op.x.cols() == weight.cols() &&
-        op.out.cols() == weight.rows() && op.out.dtype == weight.output());
-  CHECK(op.bias.empty() || op.out.dtype == DType::kF32);
+  CheckProduct(op, weight);
   const int64_t x_stride = ElementStride(op.x);
   const int64_t out_stride = ElementStride(op.out);
   if (weight.is_router) {
@@ -481,26 +502,20 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
     CUDA_RUN(guard_, LaunchRouterLinear(args, stream));
     return;
   }
-  const LinearRecipe* recipe = weight.recipe.get();
-  const size_t step = StepFor(num_tokens);
-  const bool x_fits = recipe != nullptr && IsAligned(op.x, recipe->alignment);
-  const bool fast = x_fits && recipe->fast && IsAligned(op.out, recipe->out_alignment);
-  // If cuBLASLt's algorithms take part, skinny_gemm.h requires an aligned output too: without it,
-  // larger batches would take the plain kernel, which has other bits.
-  if (x_fits && recipe->skinny[step] && (fast || !recipe->fast)) {
-    CUDA_RUN(guard_,
-             LaunchSkinnyGemm(SkinnyArgs(op, weight), *recipe->skinny[step], skinny_ctas_, stream));
+  const Choice choice = ChoiceFor(op, weight.recipe.get());
+  if (choice.tile) {
+    CUDA_RUN(guard_, LaunchSkinnyGemm(SkinnyArgs(op, weight), *choice.tile, skinny_ctas_, stream));
     return;
   }
-  if (fast) {
+  if (choice.fast) {
     Problem problem;
     const float one = 1, zero = 0;
     CUDA_RUN(guard_, problem.Init(weight, num_tokens, x_stride, out_stride));
-    CUDA_RUN(
-        guard_,
-        cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight, op.x.data,
-                       &problem.x, &zero, op.out.data, &problem.out, op.out.data, &problem.out,
-                       &recipe->algorithms[step], workspace_.data(), workspace_.size(), stream));
+    CUDA_RUN(guard_,
+             cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight,
+                            op.x.data, &problem.x, &zero, op.out.data, &problem.out, op.out.data,
+                            &problem.out, &weight.recipe->algorithms[choice.step],
+                            workspace_.data(), workspace_.size(), stream));
   } else {
     const PlainLinearArgs args = {.x = op.x.data,
                                   .weight = weight.data(),
@@ -521,6 +536,19 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
                          .rows = weight.rows(),
                          .out_stride = out_stride};
   CUDA_RUN(guard_, LaunchAddBias(bias, stream));
+}
+
+bool Gemm::RunGateUp(const GateUp& op, const CudaWeight& weight, cudaStream_t stream) {
+  CheckProduct(op.linear, weight);
+  const Choice choice = ChoiceFor(op.linear, weight.recipe.get());
+  SkinnyGemmArgs args = SkinnyArgs(op.linear, weight);
+  args.gated = true;
+  args.activation = op.gate.activation;
+  if (!choice.tile || op.gate.out.dtype != DType::kBF16 || !FitsGatedSkinnyGemm(args)) return false;
+  args.out = op.gate.out.data;
+  args.out_stride = ElementStride(op.gate.out);
+  CUDA_RUN(guard_, LaunchSkinnyGemm(args, *choice.tile, skinny_ctas_, stream));
+  return true;
 }
 
 }  // namespace tokamak::cuda

@@ -60,6 +60,9 @@ class Gemm {
   // output share a recipe.
   Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
   void Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream);
+  // Runs both parts in one kernel if skinny_gemm.h multiplies so many tokens and can do that too.
+  // Otherwise does nothing and returns false.
+  bool RunGateUp(const GateUp& op, const CudaWeight& weight, cudaStream_t stream);
 
  private:
   static constexpr size_t kWorkspaceBytes = 32 << 20;

@@ -145,10 +145,8 @@ __device__ void WriteGatedTile(const GroupedLinearArgs& a, const GroupedTile& ti
         gate = __fadd_rn(gate, gate_bias);
         up = __fadd_rn(up, up_bias);
       }
-      gate = BF16::Load(BF16::Store(gate));
-      up = BF16::Load(BF16::Store(up));
       static_cast<uint16_t*>(a.out)[(first_token + 8 * j + c) * a.out_stride + column] =
-          BF16::Store(SiluOrGeluTanh(/*gelu_tanh=*/false, gate) * up);
+          GateSums(/*gelu_tanh=*/false, gate, up);
     }
   }
 }

@@ -19,8 +19,9 @@
 
 namespace tokamak::cuda {
 
+using wgmma_tiles::kEight;
+
 inline constexpr int kMaxGroups = 1024;
-inline constexpr int kEight = 8;  // rows of gate, and of up, that alternate in a tile
 
 // Rows [first, end) of x, of one group.
 struct GroupedTile {
@@ -99,19 +100,7 @@ inline CUresult MapWeightRows(const GroupedLinearArgs& a, int tile_rows, CUtenso
   if (!a.gated) {
     return wgmma_tiles::MapMatrix(a.weights, a.groups * a.rows, a.cols, a.cols, tile_rows, map);
   }
-  // Columns, rows of an eight, gate or up, and eights. The last eight that has an up is the last
-  // group's. CUDA's manual wants each stride to be a multiple of the one before; neither the driver
-  // nor TMA needs it (ThunderKittens' maps for tiles of several swizzled boxes rely on that).
-  const auto cols = static_cast<uint64_t>(a.cols), inner = static_cast<uint64_t>(a.rows / 2);
-  const uint64_t eights = (2 * static_cast<uint64_t>(a.groups) - 1) * inner / kEight;
-  return MakeTensorMap(
-      {.data = const_cast<void*>(a.weights),
-       .element_bytes = 2,
-       .sizes = {cols, kEight, 2, eights},
-       .strides = {cols * 2, inner * cols * 2, kEight * cols * 2},
-       .box = {wgmma_tiles::kBoxCols, kEight, 2, static_cast<uint32_t>(tile_rows / (2 * kEight))},
-       .swizzle = wgmma_tiles::kRowBytes},
-      map);
+  return wgmma_tiles::MapGateUp(a.weights, a.groups, a.rows / 2, a.cols, tile_rows, map);
 }
 
 // What a kernel of grouped products must know beside its arguments.

@@ -40,6 +40,8 @@ inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
                                              .only_on = 90,
                                              .has_older = true,
                                              .proofs = {{{90, "H200", "d40664a"}}}};
+inline constexpr KernelFamily kGatedSkinnyGemm = {
+    .name = "skinny_gemm.h with an activation", .only_on = 90, .has_older = true};
 inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
                                                .only_on = 90,
                                                .has_older = true,
@@ -68,13 +70,14 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
                                                   .only_on = 90,
                                                   .has_older = true,
                                                   .proofs = {{{90, "H200", "d40664a"}}}};
-inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kMmaAttention};
+inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kGatedSkinnyGemm,
+                                              kMmaAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
                                               kMoeKernels,       kGroupedGemm,
                                               kGatedGroupedGemm, kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels, kSkinnyGemm,  kMmaAttention,     kLatentAttention, kWideLatentAttention,
-    kMoeKernels,   kGroupedGemm, kGatedGroupedGemm, kWideGroupedGemm};
+    kPlainKernels,        kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention,     kLatentAttention,
+    kWideLatentAttention, kMoeKernels, kGroupedGemm,     kGatedGroupedGemm, kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

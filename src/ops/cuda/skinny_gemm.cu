@@ -8,6 +8,9 @@
 // rows of the weight as its N, so that a weight with few rows still gives every SM a tile. Rows,
 // columns and tokens beyond the tensors' ends arrive as zeros, which add nothing.
 //
+// If gate and up are to be combined, a tile has eight rows of gate, then the same eight of up, and
+// so on. The tensor map collects them, and a thread has both sums of an output.
+//
 // Shared memory is at most 110 KB, and 32K registers serve a CTA, so that the next kernel's CTAs
 // find room beside this one's. They are released at once, and request their weights while this one
 // runs.
@@ -16,6 +19,7 @@
 #include <algorithm>
 
 #include "base/ceil_div.h"
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
@@ -26,6 +30,7 @@ namespace tokamak::cuda {
 namespace {
 
 using wgmma_tiles::kBoxCols;
+using wgmma_tiles::kEight;
 using wgmma_tiles::kProductRows;
 using wgmma_tiles::kRowBytes;
 using wgmma_tiles::kSharedBytes;
@@ -73,7 +78,7 @@ struct Work {
 };
 
 // Requests the stages of all of the CTA's tiles, by one thread.
-template <int kRows, int kTokens>
+template <int kRows, int kTokens, bool kGated>
 class Loader {
  public:
   using S = Shape<kRows, kTokens>;
@@ -123,8 +128,14 @@ class Loader {
     memory_.ring.Expect(fill, static_cast<int>(sizeof(typename S::Stage)));
 #pragma unroll
     for (int box = 0; box < S::kBoxes; ++box) {
-      ptx::LoadBox(memory_.stages[slot].weights[box], weights_,
-                   {place.column + box * kBoxCols, place.row}, &memory_.ring.filled[slot]);
+      uint8_t* const to = memory_.stages[slot].weights[box];
+      const int column = place.column + box * kBoxCols;
+      if constexpr (kGated) {
+        ptx::LoadBox(to, weights_, {column, 0, 0, place.row / (2 * kEight)},
+                     &memory_.ring.filled[slot]);
+      } else {
+        ptx::LoadBox(to, weights_, {column, place.row}, &memory_.ring.filled[slot]);
+      }
     }
   }
   __device__ void LoadTokens(unsigned fill, const Place& place) {
@@ -193,7 +204,38 @@ __device__ void WriteTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned t
   }
 }
 
+// The same for rows of gate and up that alternate by eights. A lane has both sums of an output.
 template <int kRows, int kTokens>
+__device__ void WriteGatedTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned token_tile,
+                               const float (&sums)[Shape<kRows, kTokens>::kSums]) {
+  const auto lane = static_cast<int>(threadIdx.x % kWarp);
+  const auto warp = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t column = row_tile * int64_t{kRows / 2}, token = token_tile * int64_t{kTokens};
+  const auto columns_left = static_cast<int>(min(a.rows / 2 - column, int64_t{kRows / 2}));
+  const auto tokens_left = static_cast<int>(min(a.num_tokens - token, int64_t{kTokens}));
+  auto* const out = static_cast<uint16_t*>(a.out) + token * a.out_stride + column;
+  const auto write = [&](int t, int i, float gate, float up) {
+    if (t >= tokens_left || i >= columns_left) return;
+    out[t * a.out_stride + i] = GateSums(a.activation == Activation::kGeluTanh, gate, up);
+  };
+  const int of_four = lane % 4 * 2, of_eight = lane / 4;
+#pragma unroll
+  for (int j = 0; j < Shape<kRows, kTokens>::kSums / 4; ++j) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if constexpr (Shape<kRows, kTokens>::kIsNarrow) {
+        // Two tokens; an even j has gate, and the next one up, of eight columns.
+        const int gate = j / 2 * 8 + j % 2 * 2 + c;
+        write(warp * 16 + of_eight + j % 2 * 8, j / 2 * kEight + of_four + c, sums[gate],
+              sums[gate + 4]);
+      } else {
+        write(8 * j + of_four + c, warp * kEight + of_eight, sums[4 * j + c], sums[4 * j + 2 + c]);
+      }
+    }
+  }
+}
+
+template <int kRows, int kTokens, bool kGated>
 __global__ void __launch_bounds__(kThreads, 2)
     SkinnyGemmKernel(const __grid_constant__ CUtensorMap weights,
                      const __grid_constant__ CUtensorMap tokens,
@@ -209,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     // uniform registers then, instead of copying them there before each product.
     if (__shfl_sync(kAllLanes, threadIdx.x / kWarp, 0) >= kConsumers / kWarp) {
       if (threadIdx.x == kConsumers) {
-        Loader<kRows, kTokens>(&weights, &tokens, work, memory).Run();
+        Loader<kRows, kTokens, kGated>(&weights, &tokens, work, memory).Run();
       }
       return;
     }
@@ -220,20 +262,27 @@ __global__ void __launch_bounds__(kThreads, 2)
                                 [&](const typename S::Stage& stage, bool accumulate) {
                                   MultiplyStage<kRows, kTokens>(stage, accumulate, sums);
                                 });
-      WriteTile<kRows, kTokens>(a, tile / work.token_tiles, tile % work.token_tiles, sums);
+      const unsigned row_tile = tile / work.token_tiles, token_tile = tile % work.token_tiles;
+      if constexpr (kGated) {
+        WriteGatedTile<kRows, kTokens>(a, row_tile, token_tile, sums);
+      } else {
+        WriteTile<kRows, kTokens>(a, row_tile, token_tile, sums);
+      }
     }
   }
 }
 
-template <int kRows, int kTokens>
+template <int kRows, int kTokens, bool kGated>
 cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
   using S = Shape<kRows, kTokens>;
   CUtensorMap weights;
   CUtensorMap tokens;
   using wgmma_tiles::MapMatrix;
-  if (MapMatrix(args.weight, args.rows, args.cols, args.cols, kRows, &weights) != CUDA_SUCCESS ||
-      MapMatrix(args.x, args.num_tokens, args.cols, args.x_stride, kTokens, &tokens) !=
-          CUDA_SUCCESS) {
+  const CUresult mapped =
+      kGated ? wgmma_tiles::MapGateUp(args.weight, 1, args.rows / 2, args.cols, kRows, &weights)
+             : MapMatrix(args.weight, args.rows, args.cols, args.cols, kRows, &weights);
+  if (mapped != CUDA_SUCCESS || MapMatrix(args.x, args.num_tokens, args.cols, args.x_stride,
+                                          kTokens, &tokens) != CUDA_SUCCESS) {
     return cudaErrorInvalidValue;
   }
   const int64_t token_tiles = CeilDiv(args.num_tokens, kTokens);
@@ -241,7 +290,7 @@ cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
   const Work work = {.tiles = static_cast<unsigned>(tiles),
                      .token_tiles = static_cast<unsigned>(token_tiles),
                      .steps = static_cast<unsigned>(CeilDiv(args.cols, S::kStageCols))};
-  const auto kernel = &SkinnyGemmKernel<kRows, kTokens>;
+  const auto kernel = &SkinnyGemmKernel<kRows, kTokens, kGated>;
   constexpr size_t kBytes = sizeof(typename S::Memory);
   const cudaError_t error = AllowSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
@@ -252,11 +301,19 @@ cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
 
 }  // namespace
 
+bool FitsGatedSkinnyGemm(const SkinnyGemmArgs& args) {
+  return (args.activation == Activation::kSilu || args.activation == Activation::kGeluTanh) &&
+         args.bias == nullptr && args.out_bf16 && args.rows % (2 * kEight) == 0;
+}
+
 cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas,
                              cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
-  return wgmma_tiles::LaunchTile<kSkinnyTiles>(
-      tile, [&]<int kRows, int kTokens>() { return Launch<kRows, kTokens>(args, ctas, stream); });
+  if (args.gated && !FitsGatedSkinnyGemm(args)) return cudaErrorInvalidValue;
+  return wgmma_tiles::LaunchTile<kSkinnyTiles>(tile, [&]<int kRows, int kTokens>() {
+    return args.gated ? Launch<kRows, kTokens, true>(args, ctas, stream)
+                      : Launch<kRows, kTokens, false>(args, ctas, stream);
+  });
 }
 
 }  // namespace tokamak::cuda

@@ -43,24 +43,53 @@ std::vector<float> Expect(const Problem& p) {
   return sums;
 }
 
+SkinnyGemmArgs ArgsOf(const Problem& p) {
+  return {.x = nullptr,
+          .weight = nullptr,
+          .bias = nullptr,
+          .out = nullptr,
+          .out_bf16 = false,
+          .num_tokens = p.num_tokens,
+          .rows = p.rows,
+          .cols = p.cols,
+          .x_stride = p.cols,
+          .out_stride = p.rows};
+}
+
 template <typename Out>
 std::vector<Out> Multiply(const Problem& p, SkinnyTile tile, int ctas = 3) {
   const DeviceArray<uint16_t> x(p.x), weight(p.weight);
   const DeviceArray<float> bias(p.bias);
   DeviceArray<Out> out(static_cast<size_t>(p.num_tokens * p.rows));
-  const SkinnyGemmArgs args = {.x = x.data(),
-                               .weight = weight.data(),
-                               .bias = p.bias.empty() ? nullptr : bias.data(),
-                               .out = out.data(),
-                               .out_bf16 = sizeof(Out) == 2,
-                               .num_tokens = p.num_tokens,
-                               .rows = p.rows,
-                               .cols = p.cols,
-                               .x_stride = p.cols,
-                               .out_stride = p.rows};
+  SkinnyGemmArgs args = ArgsOf(p);
+  args.x = x.data();
+  args.weight = weight.data();
+  args.bias = p.bias.empty() ? nullptr : bias.data();
+  args.out = out.data();
+  args.out_bf16 = sizeof(Out) == 2;
   const CudaTestStream stream;
   EXPECT_EQ(LaunchSkinnyGemm(args, tile, ctas, stream.get()), cudaSuccess);
   return out.Download(stream);
+}
+
+// [num_tokens, stride]: activation(gate) · up of the products, each rounded as kernels of its own
+// would, and `rest` in the columns after them.
+std::vector<uint16_t> ExpectGated(const Problem& p, Activation activation, int64_t stride,
+                                  uint16_t rest) {
+  std::vector<float> products = Expect(p);
+  for (float& value : products) value = BFloat16ToFloat(FloatToBFloat16(value));
+  const std::vector<float> activated =
+      activation == Activation::kSilu ? DeviceSilu(products) : DeviceGeluTanh(products);
+  const int64_t inner = p.rows / 2;
+  std::vector<uint16_t> out;
+  for (int64_t t = 0; t < p.num_tokens; ++t) {
+    for (int64_t i = 0; i < inner; ++i) {
+      const auto gate = static_cast<size_t>(t * p.rows + i);
+      out.push_back(FloatToBFloat16(activated[gate] * products[gate + static_cast<size_t>(inner)]));
+    }
+    out.insert(out.end(), static_cast<size_t>(stride - inner), rest);
+  }
+  return out;
 }
 
 class SkinnyGemmTiles : public testing::TestWithParam<SkinnyTile> {};
@@ -77,6 +106,36 @@ TEST_P(SkinnyGemmTiles, EveryNumberOfTokensGivesTheBitsOfThePlainChain) {
 TEST_P(SkinnyGemmTiles, ManyTilesOfFewStagesGiveTheBitsOfThePlainChain) {
   const Problem p = MakeProblem(GetParam().tokens + 1, GetParam().rows * 7 + 5, 64);
   EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 1)), Bits(Expect(p)));
+}
+
+// Gate has 8 rows, which is a part of a tile; whole tiles and a part of one; a part of many. What
+// is beside the outputs stays as it is.
+TEST_P(SkinnyGemmTiles, TheActivationInTheEpilogueGivesTheBitsOfAKernelOfItsOwn) {
+  constexpr uint16_t kRest = 0x1234;
+  const int64_t tokens = GetParam().tokens;
+  for (const int64_t inner : {int64_t{8}, int64_t{GetParam().rows + 24}, int64_t{40}}) {
+    for (const int64_t num_tokens : {int64_t{1}, tokens, tokens + 3}) {
+      Problem p = MakeProblem(num_tokens, 2 * inner, 328);
+      p.bias.clear();
+      const int64_t stride = inner + 5;
+      const DeviceArray<uint16_t> x(p.x), weight(p.weight);
+      const CudaTestStream stream;
+      for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+        DeviceArray<uint16_t> out(
+            std::vector<uint16_t>(static_cast<size_t>(num_tokens * stride), kRest));
+        SkinnyGemmArgs args = ArgsOf(p);
+        args.out_bf16 = args.gated = true;
+        args.activation = activation;
+        args.x = x.data();
+        args.weight = weight.data();
+        args.out = out.data();
+        args.out_stride = stride;
+        ASSERT_EQ(LaunchSkinnyGemm(args, GetParam(), 2, stream.get()), cudaSuccess);
+        EXPECT_EQ(out.Download(stream), ExpectGated(p, activation, stride, kRest))
+            << num_tokens << " tokens, " << inner << " rows of gate";
+      }
+    }
+  }
 }
 
 TEST_P(SkinnyGemmTiles, NanStaysInItsRow) {
@@ -109,16 +168,11 @@ TEST(SkinnyGemm, AChainOfDependentLaunchesGivesWhatItsProductsGiveOneByOne) {
   const CudaTestStream stream;
   int done = 0;
   for (const SkinnyTile tile : kTiles) {
-    const SkinnyGemmArgs args = {.x = y[done % 2].data(),
-                                 .weight = weight.data(),
-                                 .bias = nullptr,
-                                 .out = y[(done + 1) % 2].data(),
-                                 .out_bf16 = true,
-                                 .num_tokens = p.num_tokens,
-                                 .rows = kSize,
-                                 .cols = kSize,
-                                 .x_stride = kSize,
-                                 .out_stride = kSize};
+    SkinnyGemmArgs args = ArgsOf(p);
+    args.x = y[done % 2].data();
+    args.weight = weight.data();
+    args.out = y[(done + 1) % 2].data();
+    args.out_bf16 = true;
     ASSERT_EQ(LaunchSkinnyGemm(args, tile, 2, stream.get()), cudaSuccess);
     ++done;
   }
@@ -133,20 +187,36 @@ TEST(SkinnyGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
   const Problem p = MakeProblem(2, 64, 68);
   const DeviceArray<uint16_t> x(p.x), weight(p.weight);
   DeviceArray<float> out(128);
-  SkinnyGemmArgs args = {.x = x.data(),
-                         .weight = weight.data(),
-                         .bias = nullptr,
-                         .out = out.data(),
-                         .out_bf16 = false,
-                         .num_tokens = 2,
-                         .rows = 64,
-                         .cols = 68,
-                         .x_stride = 68,
-                         .out_stride = 64};
+  SkinnyGemmArgs args = ArgsOf(p);
+  args.x = x.data();
+  args.weight = weight.data();
+  args.out = out.data();
   const CudaTestStream stream;
   EXPECT_EQ(LaunchSkinnyGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
   args.cols = args.x_stride = 64;
   EXPECT_EQ(LaunchSkinnyGemm(args, {64, 24}, 1, stream.get()), cudaErrorInvalidValue);
+}
+
+TEST(SkinnyGemm, WhatCannotBeGatedIsRefused) {
+  const Problem p = MakeProblem(1, 48, 64);
+  const DeviceArray<uint16_t> x(p.x), weight(p.weight), out(24);
+  const DeviceArray<float> bias(p.bias);
+  const CudaTestStream stream;
+  SkinnyGemmArgs args = ArgsOf(p);
+  args.x = x.data();
+  args.weight = weight.data();
+  args.out = out.data();
+  args.out_bf16 = args.gated = true;
+  EXPECT_TRUE(FitsGatedSkinnyGemm(args));
+  SkinnyGemmArgs part_of_eight = args, f32 = args, biased = args, gelu = args;
+  part_of_eight.rows = 40;  // 20 of gate
+  f32.out_bf16 = false;
+  biased.bias = bias.data();
+  gelu.activation = Activation::kGelu;
+  for (const SkinnyGemmArgs& changed : {part_of_eight, f32, biased, gelu}) {
+    EXPECT_FALSE(FitsGatedSkinnyGemm(changed));
+    EXPECT_EQ(LaunchSkinnyGemm(changed, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
+  }
 }
 
 }  // namespace

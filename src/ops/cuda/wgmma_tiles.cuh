@@ -19,6 +19,7 @@ inline constexpr int kProductRows = 64;  // of a wgmma's first operand
 inline constexpr int kProductCols = 16;
 inline constexpr int kBoxCols = 64;
 inline constexpr int kRowBytes = 128;           // of a box: what a swizzle spans
+inline constexpr int kEight = 8;                // rows of gate, and of up, in turn in a tile
 inline constexpr int kSharedBytes = 110 << 10;  // so that two CTAs fit into an SM
 
 // Multiplies a stage: 64 rows of `a` from `first_row` on, with all rows of `b`.
@@ -71,6 +72,27 @@ inline CUresult MapMatrix(const void* data, int64_t rows, int64_t cols, int64_t 
                         .box = {kBoxCols, static_cast<uint32_t>(box_rows)},
                         .swizzle = kRowBytes},
                        map);
+}
+
+// The weights of gated MLPs, one below the other, each with `inner` rows of gate and as many of up.
+// A box, of `box_rows` rows, begins at {column, 0, 0, eight}. It has eight rows of gate, then the
+// same eight of up, and so on.
+inline CUresult MapGateUp(const void* weights, int64_t groups, int64_t inner, int64_t cols,
+                          int box_rows, CUtensorMap* map) {
+  // Columns, rows of an eight, gate or up, and eights. The last eight that has an up is the last
+  // group's. CUDA's manual wants each stride to be a multiple of the one before; neither the driver
+  // nor TMA needs it (ThunderKittens' maps for tiles of several swizzled boxes rely on that).
+  const auto row_bytes = static_cast<uint64_t>(cols) * 2;
+  const auto rows = static_cast<uint64_t>(inner);
+  const uint64_t eights = (2 * static_cast<uint64_t>(groups) - 1) * rows / kEight;
+  return MakeTensorMap(
+      {.data = const_cast<void*>(weights),
+       .element_bytes = 2,
+       .sizes = {static_cast<uint64_t>(cols), kEight, 2, eights},
+       .strides = {row_bytes, rows * row_bytes, kEight * row_bytes},
+       .box = {kBoxCols, kEight, 2, static_cast<uint32_t>(box_rows / (2 * kEight))},
+       .swizzle = kRowBytes},
+      map);
 }
 
 // Returns launch<rows, tokens>() for the one of kTiles that equals `tile`; cudaErrorInvalidValue if

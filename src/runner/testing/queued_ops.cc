@@ -282,6 +282,7 @@ class QueuedOps final : public Ops {
   void Run(const Convert& op, Stream& stream) override { Later(op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }
+  void Run(const GateUp& op, Stream& stream) override { Later(op, stream); }
   void Run(const GateUpExperts& op, Stream& stream) override { Later(op, stream); }
   void Run(const CombineExperts& op, Stream& stream) override { Later(op, stream); }
   void Run(const HeadLinear& op, Stream& stream) override { Later(op, stream); }

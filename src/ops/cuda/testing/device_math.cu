@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kThreads = 128;
 
-enum class Function { kExp2, kLog2, kSilu };
+enum class Function { kExp2, kLog2, kSilu, kGeluTanh };
 
 template <Function kFunction>
 __device__ float Apply(float x) {
@@ -19,7 +19,7 @@ __device__ float Apply(float x) {
   } else if constexpr (kFunction == Function::kLog2) {
     return log2f(x);
   } else {
-    return SiluOrGeluTanh(/*gelu_tanh=*/false, x);
+    return SiluOrGeluTanh(kFunction == Function::kGeluTanh, x);
   }
 }
 
@@ -77,6 +77,10 @@ std::vector<float> DeviceLog2(const std::vector<float>& values) {
 
 std::vector<float> DeviceSilu(const std::vector<float>& values) {
   return OnDevice<Function::kSilu>(values);
+}
+
+std::vector<float> DeviceGeluTanh(const std::vector<float>& values) {
+  return OnDevice<Function::kGeluTanh>(values);
 }
 
 }  // namespace tokamak::cuda
