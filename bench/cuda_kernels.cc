@@ -79,6 +79,8 @@ class ProductBench {
     device.FillRandom(x_, 99, 1);
     expected_ = device.Allocate(kMaxTokens * shape.rows * 2);
     actual_ = device.Allocate(kMaxTokens * shape.rows * 2);
+    expected_gated_ = device.Allocate(kMaxTokens * shape.rows);
+    actual_gated_ = device.Allocate(kMaxTokens * shape.rows);
   }
 
   void Run(int64_t tokens) {
@@ -87,16 +89,38 @@ class ProductBench {
     for (const SkinnyTile tile : kSkinnyTiles) {
       // Other tiles read the weight often, or multiply many rows of zeros.
       if (tile.tokens > std::max<int64_t>(tokens, 8) || tokens > 4 * tile.tokens) continue;
-      const Timing timing = device_.Time(num_weights(), [&](int i) { Skinny(tokens, i, tile); });
-      Print(tokens, "skinny_gemm",
-            "\"tile\": \"" + std::to_string(tile.rows) + " x " + std::to_string(tile.tokens) +
-                "\", \"different\": " + std::to_string(Different(tokens)) + ", ",
-            timing);
+      const Timing timing =
+          device_.Time(num_weights(), [&](int i) { Skinny(tokens, i, tile, actual_, false); });
+      PrintTile(tokens, "skinny_gemm", tile, expected_, actual_, timing);
+      if (shape_.name == std::string_view("gate_up")) RunGateUp(tokens, tile);
     }
   }
 
  private:
   static constexpr int64_t kMaxTokens = 128;
+
+  // The product and the activation, by a kernel each and by one for both.
+  void RunGateUp(int64_t tokens, SkinnyTile tile) {
+    const GateArgs gate = {.gate_up = actual_.data(),
+                           .out = expected_gated_.data(),
+                           .in_bf16 = true,
+                           .out_bf16 = true,
+                           .activation = Activation::kSilu,
+                           .num_tokens = tokens,
+                           .width = shape_.rows / 2,
+                           .in_stride = shape_.rows,
+                           .out_stride = shape_.rows / 2};
+    const Timing apart = device_.Time(num_weights(), [&](int i) {
+      Skinny(tokens, i, tile, actual_, false);
+      CUDA_RUN(device_.guard(), LaunchGate(gate, device_.handle()));
+    });
+    PrintTile(tokens, "skinny_gemm, gated_activation", tile, expected_gated_, expected_gated_,
+              apart);
+    const Timing together =
+        device_.Time(num_weights(), [&](int i) { Skinny(tokens, i, tile, actual_gated_, true); });
+    PrintTile(tokens, "skinny_gemm with an activation", tile, expected_gated_, actual_gated_,
+              together);
+  }
 
   int num_weights() const { return static_cast<int>(weights_.size()); }
 
@@ -108,27 +132,33 @@ class ProductBench {
                         .out = Tensor(expected_.data(), DType::kBF16, {tokens, shape_.rows})},
                        weight, device_.handle());
   }
-  void Skinny(int64_t tokens, int i, SkinnyTile tile) {
+  void Skinny(int64_t tokens, int i, SkinnyTile tile, const Buffer& out, bool gated) {
     CUDA_RUN(device_.guard(), LaunchSkinnyGemm({.x = x_.data(),
                                                 .weight = weights_[static_cast<size_t>(i)]->data(),
                                                 .bias = nullptr,
-                                                .out = actual_.data(),
+                                                .out = out.data(),
                                                 .out_bf16 = true,
                                                 .num_tokens = tokens,
                                                 .rows = shape_.rows,
                                                 .cols = shape_.cols,
                                                 .x_stride = shape_.cols,
-                                                .out_stride = shape_.rows},
+                                                .out_stride = gated ? shape_.rows / 2 : shape_.rows,
+                                                .gated = gated},
                                                tile, 2 * device_.num_sms(), device_.handle()));
   }
-  // Elements of the last weight's outputs whose bits are not those of the present kernel.
-  int64_t Different(int64_t tokens) {
-    const int64_t count = tokens * shape_.rows;
-    const std::vector<uint16_t> expected = device_.Download<uint16_t>(expected_, count);
-    const std::vector<uint16_t> actual = device_.Download<uint16_t>(actual_, count);
+  // Counts the elements of the last weight's outputs whose bits are not the expected ones.
+  void PrintTile(int64_t tokens, std::string_view kernel, SkinnyTile tile, const Buffer& expected,
+                 const Buffer& actual, const Timing& timing) {
+    const bool gated = actual.size() < actual_.size();
+    const int64_t count = tokens * (gated ? shape_.rows / 2 : shape_.rows);
+    const auto a = device_.Download<uint16_t>(expected, count);
+    const auto b = device_.Download<uint16_t>(actual, count);
     int64_t different = 0;
-    for (size_t i = 0; i < expected.size(); ++i) different += expected[i] != actual[i] ? 1 : 0;
-    return different;
+    for (size_t i = 0; i < a.size(); ++i) different += a[i] != b[i] ? 1 : 0;
+    Print(tokens, kernel,
+          "\"tile\": \"" + std::to_string(tile.rows) + " x " + std::to_string(tile.tokens) +
+              "\", \"different\": " + std::to_string(different) + ", ",
+          timing);
   }
   void Print(int64_t tokens, std::string_view kernel, const std::string& extra,
              const Timing& timing) const {
@@ -143,7 +173,8 @@ class ProductBench {
   Device& device_;
   const ProductShape shape_;
   std::vector<std::unique_ptr<CudaWeight>> weights_;
-  Buffer x_, expected_, actual_;
+  Buffer x_, expected_, actual_;          // [kMaxTokens, cols or rows]
+  Buffer expected_gated_, actual_gated_;  // [kMaxTokens, rows / 2]
 };
 
 struct AttentionCase {
@@ -346,7 +377,7 @@ int Main(int argc, char** argv) {
   Device device(small);
   if (part.empty() || part == "products") {
     for (const ProductShape& shape : kProducts) {
-      ProductBench bench(device, small ? ProductShape{"none", "small", 192, 328} : shape);
+      ProductBench bench(device, small ? ProductShape{"none", "gate_up", 192, 328} : shape);
       for (const int64_t tokens : kTokens) {
         if (!small || tokens == 8) bench.Run(tokens);
       }
