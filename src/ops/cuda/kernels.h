@@ -101,7 +101,8 @@ cudaError_t LaunchClamp(const PointwiseArgs& args, cudaStream_t stream);        
 cudaError_t LaunchActivate(const PointwiseArgs& args, cudaStream_t stream);
 cudaError_t LaunchConvert(const PointwiseArgs& args, cudaStream_t stream);  // x: f32
 
-// See RopeAndStore. As a dependent: the kernel ahead must not write `q_norm` or `k_norm`.
+// See RopeAndStore. As a dependent: the kernel ahead must write nothing of this but q, k, v and the
+// cache.
 struct RopeArgs {
   void* q;
   const void* k;

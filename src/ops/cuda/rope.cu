@@ -58,21 +58,20 @@ __device__ void Turn(float& x, float& y, float cosine, float sine) {
   x = turned;
 }
 
-// Rotates part `i`, which must lie in the rotated dimensions.
-template <bool kVectors>
-__device__ void RotatePart(const RopeArgs& a, const float* cosines, int i, Part& part) {
-  const int half = a.rotary_dim / 2;
-  const int first = i * (kPart / 2);
+// What a part is multiplied by: the norm's weights, and the angles of its pairs.
+struct Factors {
+  float norm[2][4];
   float cosine[4], sine[4];
-  LoadFour<F32, kVectors>(cosines + first, half - first, cosine);
-  LoadFour<F32, kVectors>(cosines + half + first, half - first, sine);
+};
+
+__device__ void RotatePart(bool half_split, const Factors& factors, Part& part) {
 #pragma unroll
   for (int p = 0; p < 4; ++p) {
-    if (a.half_split) {
-      Turn(part.values[0][p], part.values[1][p], cosine[p], sine[p]);
+    if (half_split) {
+      Turn(part.values[0][p], part.values[1][p], factors.cosine[p], factors.sine[p]);
     } else {
       float(&group)[4] = part.values[p / 2];
-      Turn(group[p % 2 * 2], group[p % 2 * 2 + 1], cosine[p], sine[p]);
+      Turn(group[p % 2 * 2], group[p % 2 * 2 + 1], factors.cosine[p], factors.sine[p]);
     }
   }
 }
@@ -83,7 +82,8 @@ class Head {
  public:
   using Storage = typename In::Storage;
 
-  // `from`, `norm` and `cosines` may be null: nothing is read, normalized or rotated then.
+  // `from`, `norm` and `cosines` may be null: nothing is read, normalized or rotated then. Reads
+  // only what the head is multiplied by.
   __device__ Head(const RopeArgs& args, int head_dim, const Storage* from, const float* norm,
                   const float* cosines)
       : a_(args),
@@ -96,7 +96,14 @@ class Head {
                        ? 0
                        : CeilDiv(rotary_dim_, kPart) + CeilDiv(head_dim - rotary_dim_, kPart)),
         lane_(static_cast<int>(threadIdx.x) % kLanes) {
-    if (lane_ < num_parts_) first_ = Load(lane_);
+    if (lane_ >= num_parts_) return;
+    first_ = PartOf(a_, head_dim_, rotary_dim_, lane_);
+    first_factors_ = LoadFactors(lane_, first_);
+  }
+
+  // Comes before the functions below.
+  __device__ void Read() {
+    if (lane_ < num_parts_) LoadValues(first_);
   }
 
   // 1 / rms, in every lane of the head. For all lanes of the warp.
@@ -111,8 +118,9 @@ class Head {
   __device__ void Write(float scale, typename Out::Storage* to) const {
     for (int i = lane_; i < num_parts_; i += kLanes) {
       Part part = i == lane_ ? first_ : Load(i);
-      if (norm_ != nullptr) Normalize(scale, part);
-      if (i * kPart < rotary_dim_) RotatePart<kVectors>(a_, cosines_, i, part);
+      const Factors factors = i == lane_ ? first_factors_ : LoadFactors(i, part);
+      if (norm_ != nullptr) Normalize(scale, factors, part);
+      if (i * kPart < rotary_dim_) RotatePart(a_.half_split, factors, part);
 #pragma unroll
       for (int g = 0; g < 2; ++g) {
         StoreFour<Out, kVectors>(part.values[g], part.count[g], to + part.begin[g]);
@@ -121,13 +129,32 @@ class Head {
   }
 
  private:
-  __device__ Part Load(int i) const {
-    Part part = PartOf(a_, head_dim_, rotary_dim_, i);
+  __device__ void LoadValues(Part& part) const {
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       LoadFour<In, kVectors>(from_ + part.begin[g], part.count[g], part.values[g]);
     }
+  }
+  __device__ Part Load(int i) const {
+    Part part = PartOf(a_, head_dim_, rotary_dim_, i);
+    LoadValues(part);
     return part;
+  }
+  __device__ Factors LoadFactors(int i, const Part& part) const {
+    Factors factors = {};
+    if (norm_ != nullptr) {
+#pragma unroll
+      for (int g = 0; g < 2; ++g) {
+        LoadFour<F32, kVectors>(norm_ + part.begin[g], part.count[g], factors.norm[g]);
+      }
+    }
+    if (i * kPart < rotary_dim_) {
+      const int half = rotary_dim_ / 2;
+      const int first = i * (kPart / 2);
+      LoadFour<F32, kVectors>(cosines_ + first, half - first, factors.cosine);
+      LoadFour<F32, kVectors>(cosines_ + half + first, half - first, factors.sine);
+    }
+    return factors;
   }
   __device__ static float SumOfSquares(const Part& part) {
     float squares = 0;
@@ -137,13 +164,13 @@ class Head {
     }
     return squares;
   }
-  __device__ void Normalize(float scale, Part& part) const {
+  __device__ static void Normalize(float scale, const Factors& factors, Part& part) {
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
-      float norm[4];
-      LoadFour<F32, kVectors>(norm_ + part.begin[g], part.count[g], norm);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) part.values[g][i] = part.values[g][i] * scale * norm[i];
+      for (int i = 0; i < 4; ++i) {
+        part.values[g][i] = part.values[g][i] * scale * factors.norm[g][i];
+      }
     }
   }
 
@@ -156,6 +183,7 @@ class Head {
   const int num_parts_;
   const int lane_;
   Part first_ = {};  // this lane's first part
+  Factors first_factors_ = {};
 };
 
 // The dimensions of a head of q that change.
@@ -164,11 +192,11 @@ constexpr int ChangedDims(const RopeArgs& a) {
   return a.cos_sin != nullptr ? a.rotary_dim : 0;
 }
 
-// Heads of a token: those of q, then of k, then of v.
+// Heads of a token: those of q, then of k, then of v. What they are multiplied by, and where they are
+// stored, is read while the kernel ahead still runs.
 template <typename In, typename Cache, int kLanes, bool kVectors>
 __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ RopeArgs a) {
   ptx::LaunchDependents();
-  ptx::WaitForKernelAhead();
   const KvLayerView& cache = a.cache;
   const int64_t t = blockIdx.x;
   const int h = static_cast<int>((blockIdx.y * kThreads + threadIdx.x) / kLanes);
@@ -189,8 +217,10 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
   }
   const float* norm = is_query ? a.q_norm : is_value ? nullptr : a.k_norm;
   const bool rotates = a.cos_sin != nullptr && !is_value;
-  const Head<In, kLanes, kVectors> head(
+  Head<In, kLanes, kVectors> head(
       a, head_dim, from, norm, rotates ? a.cos_sin + a.positions[t] * a.cos_sin_stride : nullptr);
+  ptx::WaitForKernelAhead();
+  head.Read();
   const float scale = a.q_norm != nullptr || a.k_norm != nullptr ? head.InverseRms() : 1.0f;
   if (from == nullptr) return;
   if (is_query) {
