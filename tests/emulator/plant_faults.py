@@ -175,7 +175,7 @@ FAULTS = [
     ('a stage is requested while wgmma may read it', 'wgmma_tiles.cuh',
      'ptx::WaitForProducts<1>();', 'ptx::WaitForProducts<2>();', 'skinny_gemm.cu', SKINNY),
     ('tokens are requested before the kernel ahead has ended', 'skinny_gemm.cu',
-     'ptx::WaitForKernelAhead();\n    place = BeginningOf(blockIdx.x);\n'
+     'ptx::WaitForKernelAhead();\n    ptx::LaunchDependents();\n    place = BeginningOf(blockIdx.x);\n'
      '    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);',
      'place = BeginningOf(blockIdx.x);\n'
      '    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);\n'

@@ -23,6 +23,8 @@ constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
 constexpr int64_t kMinCompared = 16;          // tokens, in as many products as fit
 constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
+// In a model, kernels of the library do not overlap with the others, and do not activate.
+constexpr float kLibraryHandicap = 1.04f;
 // The library's algorithms are measured for more than kFewTokens, because up to there skinny_gemm.h
 // is usually faster, and for up to kManyTokens, because beyond that the first choice is as good.
 constexpr int64_t kFewTokens = 64, kManyTokens = 256;
@@ -400,7 +402,8 @@ Result<float> Gemm::ChainMilliseconds(Probe& probe, const Method& method, int64_
                    }));
   RETURN_IF_ERROR(status);
   if (!runs) return std::numeric_limits<float>::infinity();
-  return Shortest(2, [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
+  // Tiles for few tokens differ by a few percent, and those steps are the most frequent.
+  return Shortest(num_tokens <= kLadder[1] ? 6 : 2, [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
 }
 
 // Times chains of products, because launches of skinny_gemm.h overlap with the kernel ahead, which
@@ -423,8 +426,9 @@ Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* 
     // One token is the most frequent of the small numbers.
     const int64_t num_tokens = std::min(step == 0 ? 1 : kLadder[step], probe.max_tokens);
     recipe->skinny[step].reset();
-    ASSIGN_OR_RETURN(float fastest,
+    ASSIGN_OR_RETURN(const float library,
                      ChainMilliseconds(probe, {&recipe->algorithms[step]}, num_tokens));
+    float fastest = kLibraryHandicap * library;
     for (const SkinnyTile tile : kSkinnyTiles) {
       if (!Suits(tile, kLadder[step])) continue;
       ASSIGN_OR_RETURN(const float skinny, ChainMilliseconds(probe, {nullptr, tile}, num_tokens));

@@ -12,8 +12,9 @@
 // so on. The tensor map collects them, and a thread has both sums of an output.
 //
 // Shared memory is at most 110 KB, and 32K registers serve a CTA, so that the next kernel's CTAs
-// find room beside this one's. They are released at once, and request their weights while this one
-// runs.
+// find room beside this one's, and request their weights while this one runs. They are released when
+// the kernel ahead has ended. Released earlier, kernels run ahead one behind the other, and their
+// requests delay those of short kernels between them: a step of Qwen3-0.6B took 6% longer.
 #include "ops/cuda/skinny_gemm.h"
 
 #include <algorithm>
@@ -96,6 +97,7 @@ class Loader {
     Place place = BeginningOf(blockIdx.x);
     for (unsigned i = 0; i < early; ++i, Advance(place)) LoadWeights(i, place);
     ptx::WaitForKernelAhead();
+    ptx::LaunchDependents();
     place = BeginningOf(blockIdx.x);
     for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);
     for (unsigned i = early; i < fills; ++i, Advance(place)) {
@@ -244,7 +246,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     using S = Shape<kRows, kTokens>;
     DYNAMIC_SHARED(aligned, SwizzleAligned);
     auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
-    ptx::LaunchDependents();
     if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp);
     __syncthreads();
     // Broadcast, so that the compiler knows that no warp diverges. It keeps wgmma's descriptors in
