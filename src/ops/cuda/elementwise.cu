@@ -240,19 +240,22 @@ cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
   });
 }
 
+bool ReadsFours(const NormArgs& args) {
+  return (args.x == nullptr || FitsFours(args.x, args.x_stride, ElementBytes(args.x_bf16))) &&
+         (args.residual == nullptr ||
+          FitsFours(args.residual, args.residual_stride, sizeof(float))) &&
+         FitsFours(args.weight, args.cols, sizeof(float)) &&
+         FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
+}
+
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return cudaSuccess;
-  const bool vectors =
-      (args.x == nullptr || FitsFours(args.x, args.x_stride, ElementBytes(args.x_bf16))) &&
-      (args.residual == nullptr || FitsFours(args.residual, args.residual_stride, sizeof(float))) &&
-      FitsFours(args.weight, args.cols, sizeof(float)) &&
-      FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
   const int64_t fours = CeilDiv(args.cols, int64_t{4});
   int64_t of_thread = args.fours;
   while (fours > of_thread * kMaxNormThreads) of_thread *= 2;
   const int64_t threads =
       of_thread > 4 ? kMaxNormThreads : CeilDiv(CeilDiv(fours, of_thread), int64_t{kWarp}) * kWarp;
-  return LaunchAs(args.x_bf16, args.out_bf16, vectors,
+  return LaunchAs(args.x_bf16, args.out_bf16, ReadsFours(args),
                   [&]<typename X, typename Out, bool kVectors>() {
                     const auto kernel = of_thread == 1   ? &AddRmsNormKernel<X, Out, 1, kVectors>
                                         : of_thread == 2 ? &AddRmsNormKernel<X, Out, 2, kVectors>

@@ -59,6 +59,8 @@ struct NormArgs {
   int fours = 1;
 };
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);
+// Whether rows can be read and written four columns at a time.
+bool ReadsFours(const NormArgs& args);
 
 // See AddLayerNorm. One CTA per token.
 struct LayerNormArgs {

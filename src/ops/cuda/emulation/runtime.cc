@@ -251,6 +251,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidConfiguration";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorSymbolNotFound:
+      return "cudaErrorSymbolNotFound";
     case cudaErrorIllegalState:
       return "cudaErrorIllegalState";
     case cudaErrorNotReady:
@@ -312,6 +316,28 @@ cudaError_t cudaDeviceSynchronize() {
   if (IsForbidden()) return Report(cudaErrorStreamCaptureUnsupported);
   DrainAll();
   return cudaSuccess;
+}
+
+// A GPU's machine code does not run here.
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**,
+                                unsigned, cudaLibraryOption*, void**, unsigned) {
+  constexpr EmulatedCubin kEmpty;
+  if (std::memcmp(code, kEmpty.magic, sizeof(kEmpty.magic)) != 0) {
+    return Report(cudaErrorNoKernelImageForDevice);
+  }
+  *library = static_cast<const EmulatedCubin*>(code);
+  return cudaSuccess;
+}
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name) {
+  if (std::strcmp(library->kernel, name) != 0) return Report(cudaErrorSymbolNotFound);
+  *kernel = library;
+  return cudaSuccess;
+}
+cudaError_t cudaLibraryUnload(cudaLibrary_t) { return cudaSuccess; }
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                void** arguments) {
+  return emulation::Enqueue(*config, kernel,
+                            static_cast<const EmulatedCubin*>(kernel)->bind(arguments));
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {

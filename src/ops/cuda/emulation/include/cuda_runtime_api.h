@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -11,7 +12,9 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorIllegalState = 401,
+  cudaErrorSymbolNotFound = 500,
   cudaErrorNotReady = 600,
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -48,6 +51,13 @@ struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
+// In place of a cubin: one kernel, and a function that copies its arguments and returns what one
+// thread does with them.
+struct EmulatedCubin {
+  char magic[8] = {'e', 'm', 'u', 'c', 'u', 'b', 'i', 'n'};
+  const char* kernel = nullptr;
+  std::function<void()> (*bind)(void** arguments) = nullptr;
+};
 struct cudaFuncAttributes {
   int maxThreadsPerBlock;
 };
@@ -55,6 +65,8 @@ struct cudaFuncAttributes {
 struct EmulatedStream;
 struct EmulatedEvent;
 struct EmulatedGraph;
+using cudaLibrary_t = const EmulatedCubin*;
+using cudaKernel_t = const EmulatedCubin*;
 using cudaStream_t = EmulatedStream*;
 using cudaEvent_t = EmulatedEvent*;
 using cudaGraph_t = EmulatedGraph*;
@@ -96,6 +108,15 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult* found);
+
+enum cudaJitOption {};
+enum cudaLibraryOption {};
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**,
+                                unsigned, cudaLibraryOption*, void**, unsigned);
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name);
+cudaError_t cudaLibraryUnload(cudaLibrary_t library);
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                void** arguments);
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** memory, size_t bytes);
