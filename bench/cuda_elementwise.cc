@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <numeric>
 #include <vector>
 
 #include "base/ceil_div.h"
+#include "ops/cuda/triton/loader.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -62,8 +64,10 @@ class ElementwiseBench {
     slots_ = device.Upload(slots);
   }
 
-  void Run() {
+  // `triton`: null if this build has none.
+  void Run(const TritonNorm* triton) {
     for (const int fours : {1, 2, 4}) Norm(fours);
+    if (triton != nullptr) NormByTriton(*triton);
     for (const int fours : {1, 2}) Gate(fours);
     Rope();
     EmbedTokens();
@@ -93,22 +97,28 @@ class ElementwiseBench {
     PrintTiming(timing, static_cast<double>(tokens_ * token_bytes));
   }
 
+  NormArgs NormOf(int fours) const {
+    return {.x = x_.data(),
+            .residual = Data<float>(residual_),
+            .weight = Data<float>(weight_),
+            .out = out_.data(),
+            .x_bf16 = true,
+            .out_bf16 = true,
+            .num_tokens = tokens_,
+            .cols = model_.hidden,
+            .x_stride = model_.hidden,
+            .residual_stride = model_.hidden,
+            .out_stride = model_.hidden,
+            .eps = 1e-5f,
+            .fours = fours};
+  }
   void Norm(int fours) {
-    const NormArgs args = {.x = x_.data(),
-                           .residual = Data<float>(residual_),
-                           .weight = Data<float>(weight_),
-                           .out = out_.data(),
-                           .x_bf16 = true,
-                           .out_bf16 = true,
-                           .num_tokens = tokens_,
-                           .cols = model_.hidden,
-                           .x_stride = model_.hidden,
-                           .residual_stride = model_.hidden,
-                           .out_stride = model_.hidden,
-                           .eps = 1e-5f,
-                           .fours = fours};
     Print("add_rms_norm", fours, model_.hidden * 12,
-          [&](cudaStream_t stream) { return LaunchAddRmsNorm(args, stream); });
+          [&](cudaStream_t stream) { return LaunchAddRmsNorm(NormOf(fours), stream); });
+  }
+  void NormByTriton(const TritonNorm& triton) {
+    Print("add_rms_norm_by_triton", 0, model_.hidden * 12,
+          [&](cudaStream_t stream) { return triton.Launch(NormOf(1), stream); });
   }
   void Gate(int fours) {
     const GateArgs args = {.gate_up = gate_up_.data(),
@@ -185,15 +195,29 @@ class ElementwiseBench {
   Buffer ids_, rows_, slots_;
 };
 
+// Null, and says why, if this build or GPU has no such kernels.
+std::unique_ptr<TritonNorm> LoadTritonNorm(Device& device) {
+  int major = 0, minor = 0;
+  CUDA_RUN(device.guard(), cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  CUDA_RUN(device.guard(), cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+  auto triton = TritonNorm::Load(TritonKernels(), 10 * major + minor, device.guard().lost());
+  if (triton.ok()) return *std::move(triton);
+  std::fprintf(stderr, "cuda_kernels_bench: %s\n", triton.status().ToString().c_str());
+  return nullptr;
+}
+
 }  // namespace
 
 void BenchElementwise(Device& device) {
+  const std::unique_ptr<TritonNorm> triton = LoadTritonNorm(device);
   if (device.small()) {
-    ElementwiseBench(device, kSmallModel, 3).Run();
+    ElementwiseBench(device, kSmallModel, 3).Run(triton.get());
     return;
   }
   for (const Model& model : kModels) {
-    for (const int64_t tokens : {1, 64, 256, 8192}) ElementwiseBench(device, model, tokens).Run();
+    for (const int64_t tokens : {1, 64, 256, 8192}) {
+      ElementwiseBench(device, model, tokens).Run(triton.get());
+    }
   }
 }
 

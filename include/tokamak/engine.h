@@ -36,7 +36,7 @@ struct EngineOptions {
   bool precise = false;
   // GPU kernels, where there are several for the same work: verified (the newest that passed
   // their tests on this kind of GPU), new (the newest), plain (the oldest, which every GPU can
-  // run).
+  // run), triton (as verified, but norms by a kernel that Triton compiled, in a build with that).
   std::string kernels = "verified";
   // Run decode steps as CUDA graphs: on, off or auto (on where the device supports them).
   std::string cuda_graphs = "auto";

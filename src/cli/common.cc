@@ -42,7 +42,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
       "Keep activations in f32 instead of int8 or bf16, on GPUs weights too: exact, but slower");
   flags.Add("--kernels", o.kernels,
             "GPU kernels: verified (the newest that were tested on this kind of GPU), new (the "
-            "newest) or plain (the oldest)");
+            "newest), plain (the oldest) or triton (as verified, but norms by a kernel that "
+            "Triton compiled; only builds with TOKAMAK_TRITON have it)");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs,
             "Sequences running at the same time; 0: 64 on CPUs, 256 on GPUs");

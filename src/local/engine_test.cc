@@ -74,7 +74,8 @@ TEST(Engine, LoadErrorsNameTheCause) {
   fails([](auto& o) { o.max_batch_tokens = 1; }, kInvalid, "--max-batch-tokens");
   fails([](auto& o) { o.block_size = 0; }, kInvalid, "--block-size");
   fails([](auto& o) { o.kv_cache_dtype = "f64"; }, kInvalid, "--kv-cache-dtype");
-  fails([](auto& o) { o.kernels = "fast"; }, kInvalid, "--kernels: must be verified, new or plain");
+  fails([](auto& o) { o.kernels = "fast"; }, kInvalid,
+        "--kernels: must be verified, new, plain or triton");
   fails([](auto& o) { o.mla = "fast"; }, kInvalid, "--mla");
   fails([](auto& o) { o.target_itl_ms = -1; }, kInvalid, "--target-itl-ms");
   fails([](auto& o) { o.max_context = 513; }, kInvalid, "512");

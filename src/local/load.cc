@@ -66,7 +66,8 @@ Result<KernelChoice> ParseKernels(const std::string& name) {
   if (name == "verified") return KernelChoice::kVerified;
   if (name == "new") return KernelChoice::kNew;
   if (name == "plain") return KernelChoice::kPlain;
-  return InvalidArgument("--kernels: must be verified, new or plain, got \"{}\"", name);
+  if (name == "triton") return KernelChoice::kTriton;
+  return InvalidArgument("--kernels: must be verified, new, plain or triton, got \"{}\"", name);
 }
 
 Status CheckOptions(const EngineOptions& o) {
@@ -126,6 +127,8 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
   if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
   if (cuda.ok()) return std::unique_ptr<Ops>();
   if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
+  // An option that this build of the library lacks is a mistake on any device.
+  if (cuda.status().code() == StatusCode::kInvalidArgument) return cuda;
   // No log line if the program was built without the backend.
   if (cuda.status().code() != StatusCode::kNotFound) {
     LogInfo("running on the CPU: {}", cuda.status().message());

@@ -16,6 +16,7 @@ namespace {
 
 class NormOps : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(All, NormOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+INSTANTIATE_TEST_SUITE_P(Triton, NormOps, ::testing::ValuesIn(TritonCudaBackend()), OpBackendName);
 
 struct NormCase {
   int64_t rows, cols;

@@ -240,7 +240,7 @@ int main(int argc, char** argv) {
   if (!tokamak::invariance::Parse(argc, argv, &flags)) {
     fmt::print(stderr,
                "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,...] "
-               "[--isas I,... | --device cuda [--kernels verified|new|plain]]\n",
+               "[--isas I,... | --device cuda [--kernels verified|new|plain|triton]]\n",
                argv[0]);
     return 2;
   }

@@ -128,10 +128,28 @@ Status CudaOps::Start() {
                     "no code ({}); see TOKAMAK_CUDA_ARCHITECTURES",
                     device, major, minor, cudaGetErrorString(error)));
   }
+  if (kernels_ == KernelChoice::kTriton) RETURN_IF_ERROR(LoadTritonNorm());
   if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_skinny_gemm ? kSkinnyCtasPerSm * num_sms_ : 0));
   WarnOfUnverified(kDenseFamilies);
   // Enough for the small uploads and the results of a few steps in flight.
   return pinned_.Reserve(16, 64 << 10);
+}
+
+Status CudaOps::LoadTritonNorm() {
+  if (TritonKernels().empty()) {
+    return InvalidArgument(
+        "--kernels triton: this build of the CUDA backend has no kernels from Triton; configure it "
+        "with -DTOKAMAK_TRITON=1");
+  }
+  auto loaded = TritonNorm::Load(TritonKernels(), capability_, guard_.lost());
+  if (!loaded.ok()) {
+    LogWarning("{}: {}; the backend's own kernels run instead", name_, loaded.status().message());
+    return Status();
+  }
+  triton_norm_ = *std::move(loaded);
+  name_ += "/triton";
+  WarnOfUnverified({&kTritonNorm, 1});
+  return Status();
 }
 
 Capabilities CudaOps::capabilities() const {
@@ -334,7 +352,11 @@ void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {
                          .residual_stride = adds ? op.residual.float_stride() : 0,
                          .out_stride = ElementStride(op.out),
                          .eps = op.eps};
-  CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
+  if (triton_norm_ != nullptr && triton_norm_->Takes(args)) {
+    CUDA_RUN(guard_, triton_norm_->Launch(args, Handle(stream)));
+  } else {
+    CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
+  }
 }
 
 void CudaOps::Run(const AddLayerNorm& op, Stream& stream) {

@@ -12,6 +12,7 @@
 #include "ops/cuda/kernel_table.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
+#include "ops/cuda/triton/loader.h"
 #include "ops/cuda/weight.h"
 #include "ops/ops.h"
 
@@ -74,6 +75,7 @@ class CudaOps final : public Ops {
  private:
   CudaOps(const CudaOptions& options, int threads);
   Status Start();
+  Status LoadTritonNorm();
   // Logs a warning if it runs kernels of these families that no GPU of this compute capability has
   // passed.
   void WarnOfUnverified(std::span<const KernelFamily> families) const;
@@ -104,6 +106,7 @@ class CudaOps final : public Ops {
   BlockPool pinned_;
   WeightLoader loader_;
   Gemm gemm_;
+  std::unique_ptr<TritonNorm> triton_norm_;  // null: not wanted, or not for this GPU
 };
 
 }  // namespace tokamak::cuda

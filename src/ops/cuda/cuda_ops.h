@@ -40,8 +40,9 @@ constexpr DType CudaWeightType(bool precise, WeightUse use) {
 
 // The backend's name begins with "cuda/sm_90" or the like, or with kCudaEmulated on a CPU
 // (ops/cuda/emulation), which is right and slow, for tests, and used only if the device was named.
-// It ends in "/precise" for a precise backend, in "/plain" if only the oldest kernels run, and in
-// "/new" if kernels run that are not verified (NameSuffix in ops/cuda/kernel_table.h).
+// It ends in "/precise" for a precise backend, in "/plain" if only the oldest kernels run, in
+// "/new" if kernels run that are not verified (NameSuffix in ops/cuda/kernel_table.h), and then in
+// "/triton" if a kernel runs that Triton compiled.
 inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
 
 // Calls that a backend has made, by what they do. For tests.
@@ -57,6 +58,7 @@ enum class KernelChoice {
   kVerified,  // the newest that were verified on GPUs of the same kind
   kNew,       // the newest
   kPlain,     // those that every GPU can run
+  kTriton,    // as kVerified, but AddRmsNorm by a kernel that Triton compiled; has equal bits
 };
 
 struct CudaOptions {
@@ -78,7 +80,8 @@ struct CudaOptions {
 // Opens libtokamak_cuda.so and makes a backend. The library is $TOKAMAK_CUDA_LIBRARY if that is
 // set, else the one beside the program, in ../lib from there, or where the system looks for
 // libraries. kNotFound where there is none; kUnavailable, with the reason, where it cannot be
-// opened or there is no driver or no such GPU; kInternal where the library is of another build.
+// opened or there is no driver or no such GPU; kInternal where the library is of another build;
+// kInvalidArgument if `options` need what that build left out.
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
 
 // The same from a given file.

@@ -70,6 +70,8 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
                                                   .only_on = 90,
                                                   .has_older = true,
                                                   .proofs = {{{90, "H200", "d40664a"}}}};
+// Not in the lists below: runs only if it is asked for by name.
+inline constexpr KernelFamily kTritonNorm = {.name = "triton/add_rms_norm.py"};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kGatedSkinnyGemm,
                                               kMmaAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
@@ -83,7 +85,7 @@ inline constexpr std::array kKernelFamilies = {
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {
   if (family.only_on != 0 && family.only_on != capability) return false;
   if (!family.has_older || choice == KernelChoice::kNew) return true;
-  return choice == KernelChoice::kVerified && family.IsVerified(capability);
+  return choice != KernelChoice::kPlain && family.IsVerified(capability);
 }
 
 // Returns the end of the backend's name, because other kernels may have other bits: "/plain" if no

@@ -75,5 +75,18 @@ TEST(KernelTable, TheChoiceShowsInTheNameOfACudaBackend) {
   }
 }
 
+TEST(KernelTable, ACudaBackendWithoutTritonsKernelsRefusesToUseThem) {
+  const auto triton = MakeCudaOps({.threads = 1, .kernels = KernelChoice::kTriton});
+  if (triton.ok()) {
+    EXPECT_TRUE((*triton)->name().ends_with("/triton")) << (*triton)->name();
+    return;
+  }
+  const Status& status = triton.status();
+  if (status.code() != StatusCode::kInvalidArgument) {
+    GTEST_SKIP() << "no CUDA backend here: " << status.ToString();
+  }
+  EXPECT_NE(status.message().find("TOKAMAK_TRITON"), std::string::npos) << status.ToString();
+}
+
 }  // namespace
 }  // namespace tokamak::cuda

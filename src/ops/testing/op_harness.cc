@@ -29,7 +29,12 @@ OpBackend CudaBackend(std::string name, const CudaOptions& options) {
                     .activations = {type},
                     .inner = type};
   const Status status = cuda.make(1).status();
-  if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
+  // ctest takes "no CUDA backend here" to mean that there is no GPU.
+  if (status.code() == StatusCode::kInvalidArgument) {
+    cuda.unavailable = "not in this build: " + status.ToString();
+  } else if (!status.ok()) {
+    cuda.unavailable = "no CUDA backend here: " + status.ToString();
+  }
   return cuda;
 }
 
@@ -61,6 +66,10 @@ std::vector<OpBackend> OpBackends() {
 
 std::vector<OpBackend> PlainCudaBackend() {
   return {CudaBackend("cuda_plain", {.kernels = KernelChoice::kPlain})};
+}
+
+std::vector<OpBackend> TritonCudaBackend() {
+  return {CudaBackend("cuda_triton", {.kernels = KernelChoice::kTriton})};
 }
 
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info) {

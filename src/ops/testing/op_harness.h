@@ -38,6 +38,8 @@ struct OpBackend {
 std::vector<OpBackend> OpBackends();
 // CUDA with the plain kernels (ops/cuda/kernel_table.h), for the operations that have others too.
 std::vector<OpBackend> PlainCudaBackend();
+// CUDA with the kernels that Triton compiled, if this build has them.
+std::vector<OpBackend> TritonCudaBackend();
 // For INSTANTIATE_TEST_SUITE_P.
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
 // A test with a backend as parameter; skipped if that cannot run. A SetUp that overrides this one
