@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -75,8 +76,9 @@ class Norm {
                             : Any(nn::RmsNorm(b, c.hidden_size, c.rms_norm_eps, c.norm_offset))) {}
 
   // Same as for the norms of nn/norm.h.
-  void AddForward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
-    std::visit([&](const auto& norm) { norm.AddForward(pass, delta, residual, out); }, norm_);
+  void AddForward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out,
+                  Tensor copy = {}) const {
+    std::visit([&](const auto& norm) { norm.AddForward(pass, delta, residual, out, copy); }, norm_);
   }
   void Forward(nn::Pass& pass, Tensor x, Tensor out) const { AddForward(pass, Tensor(), x, out); }
 
@@ -131,21 +133,36 @@ class Layer {
                           Tensor residual, Tensor memory) {
     const ArenaScope scope(pass.arena);
     Tensor x = pass.arena.Allocate(branch.activation(), residual.shape);
+    Tensor rounded;  // x for experts, if they want another type
+    if constexpr (std::is_same_v<Branch, nn::Moe>) {
+      const DType type = branch.expert_activation();
+      if (type != x.dtype) rounded = pass.arena.Allocate(type, residual.shape);
+    }
     if (pre_norm) {
-      pre_norm->AddForward(pass, delta, residual, x);
+      pre_norm->AddForward(pass, delta, residual, x, rounded);
     } else {
       if (delta.shape.rank() != 0) {
         pass.ops.Run(AddResidual{.x = delta, .residual = residual}, pass.stream);
       }
       pass.ops.Run(Convert{.x = residual, .out = x}, pass.stream);
+      if (rounded.shape.rank() != 0) {
+        pass.ops.Run(Convert{.x = x, .out = rounded}, pass.stream);
+      }
     }
+    const auto run = [&](Tensor to) {
+      if constexpr (std::is_same_v<Branch, nn::Moe>) {
+        branch.Forward(pass, x, rounded.shape.rank() != 0 ? rounded : x, to);
+      } else {
+        branch.Forward(pass, x, to);
+      }
+    };
     const Tensor out(memory.data, branch.output(), memory.shape);
     if (!post_norm) {
-      branch.Forward(pass, x, out);
+      run(out);
       return out;
     }
     Tensor given = pass.arena.Allocate(branch.output(), out.shape);
-    branch.Forward(pass, x, given);
+    run(given);
     post_norm->Forward(pass, given, out);
     return out;
   }

@@ -45,14 +45,7 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
   if (shape.shared_gate) shared_gate_ = Linear::Router(b / "shared_expert_gate", 1, hidden);
 }
 
-Tensor Moe::In(Pass& pass, DType type, Tensor x) {
-  if (type == x.dtype) return x;
-  Tensor out = pass.arena.Allocate(type, x.shape);
-  pass.ops.Run(Convert{.x = x, .out = out}, pass.stream);
-  return out;
-}
-
-void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
+void Moe::Forward(Pass& pass, Tensor x, Tensor rounded, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Arena& arena = pass.arena;
   const RouterConfig& router = shape_.router;
@@ -76,11 +69,10 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
 
   const PackedStack& gate_up = experts_.gate_up();
   const PackedStack& down = experts_.down();
-  const Tensor typed = In(pass, gate_up.activation(), x);
-  Tensor grouped = arena.Allocate(typed.dtype, {num_rows, x.cols()});
+  Tensor grouped = arena.Allocate(rounded.dtype, {num_rows, x.cols()});
   Tensor both = arena.Allocate(gate_up.output(), {num_rows, gate_up.rows()});
   Tensor inner = arena.Allocate(down.activation(), {num_rows, down.cols()});
-  pass.ops.Run(GateUpExperts{.gather = {.source = typed, .rows = route.tokens, .out = grouped},
+  pass.ops.Run(GateUpExperts{.gather = {.source = rounded, .rows = route.tokens, .out = grouped},
                              .rows = route.rows,
                              .linear = {.x = grouped,
                                         .weights = &gate_up,
@@ -104,9 +96,12 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
   Tensor shared, shared_gate;
   if (shape_.shared_intermediate_size > 0) {
     shared = arena.Allocate(shared_.output(), out.shape);
-    shared_.Forward(pass,
-                    shared_.activation() == typed.dtype ? typed : In(pass, shared_.activation(), x),
-                    shared);
+    Tensor shared_x = shared_.activation() == rounded.dtype ? rounded : x;
+    if (shared_x.dtype != shared_.activation()) {
+      shared_x = arena.Allocate(shared_.activation(), x.shape);
+      pass.ops.Run(Convert{.x = x, .out = shared_x}, pass.stream);
+    }
+    shared_.Forward(pass, shared_x, shared);
     if (shape_.shared_gate) {
       shared_gate = arena.Allocate(DType::kF32, {num_tokens, 1});
       shared_gate_.Forward(pass, x, shared_gate);

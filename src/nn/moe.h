@@ -47,15 +47,14 @@ class Moe {
 
   // The type of x: f32, which the router does not round.
   DType activation() const { return router_.activation(); }
+  DType expert_activation() const { return experts_.gate_up().activation(); }
   DType output() const { return DType::kF32; }
 
-  // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
-  void Forward(Pass& pass, Tensor x, Tensor out) const;
+  // x: [T, hidden_size] of activation(); rounded: the same of expert_activation(), x itself if the
+  // types are equal; out: f32 [T, hidden_size].
+  void Forward(Pass& pass, Tensor x, Tensor rounded, Tensor out) const;
 
  private:
-  // x in `type`, converted if necessary.
-  static Tensor In(Pass& pass, DType type, Tensor x);
-
   MoeShape shape_;
   int32_t moe_layer_ = 0;  // index among the model's MoE layers
   Linear router_;

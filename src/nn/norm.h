@@ -17,14 +17,17 @@ class RmsNorm {
   float eps() const { return eps_; }
 
   // residual += delta, unless that is Tensor(); out = norm(residual) · weight. delta: [T, size] in
-  // an inner type (ops/ops.h); residual: f32 [T, size]; out: [T, size] in the next layer's type.
-  void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
-    pass.ops.Run(AddRmsNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
-                            .residual = residual,
-                            .weight = weight_.tensor,
-                            .eps = eps_,
-                            .out = out},
-                 pass.stream);
+  // an inner type (ops/ops.h); residual: f32 [T, size]; out: [T, size] in the next layer's type. If
+  // there is a `copy`, it gets `out`, which is f32 then, in its own type.
+  void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out,
+                  Tensor copy = {}) const {
+    const AddRmsNorm norm = {.x = delta.shape.rank() != 0 ? &delta : nullptr,
+                             .residual = residual,
+                             .weight = weight_.tensor,
+                             .eps = eps_,
+                             .out = out};
+    if (copy.shape.rank() == 0) return pass.ops.Run(norm, pass.stream);
+    pass.ops.Run(NormAndConvert{.norm = norm, .convert = {.x = out, .out = copy}}, pass.stream);
   }
 
   // out = norm(x) · weight. x: [T, size] in an inner type, unchanged.
@@ -47,8 +50,9 @@ class LayerNorm {
 
   // residual += delta, unless that is Tensor(); out = norm(residual) · weight + bias. All [T,
   // size]: delta in an inner type (ops/ops.h), residual f32, out in the next layer's type or
-  // `residual`.
-  void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
+  // `residual`; `copy` as above.
+  void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out,
+                  Tensor copy = {}) const {
     pass.ops.Run(AddLayerNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
                               .residual = residual,
                               .weight = weight_.tensor,
@@ -56,6 +60,7 @@ class LayerNorm {
                               .eps = eps_,
                               .out = out},
                  pass.stream);
+    if (copy.shape.rank() != 0) pass.ops.Run(Convert{.x = out, .out = copy}, pass.stream);
   }
 
   // out = norm(x) · weight + bias. x: f32 [T, size], unchanged unless it is `out`.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/reference/reference_ops.h"
+#include "ops/testing/memory_source.h"
 #include "ops/testing/op_harness.h"
 
 namespace tokamak {
@@ -75,6 +76,46 @@ TEST_P(NormOps, AddRmsNormMatchesTheReference) {
                         kUnit * (4 + sum_error) * std::abs(expected.second[i]) + 1e-38,
                         [&] { return fmt::format("{}x{} [{}]", rows, cols, i); });
         }
+      }
+    }
+  }
+}
+
+// Rows that fit into registers and longer ones; rows of the copy that vectors can write or not,
+// because they lie in wider ones.
+TEST_P(NormOps, NormAndConvertGivesTheNormAndItsRoundedCopy) {
+  std::mt19937_64 random(9);
+  const auto ops = Make(2);
+  if (Lacks(*ops, Capability::kConvert)) return;
+  for (const int64_t cols : {96, 4096, 20000}) {
+    // Packing such a weight makes the backend support outputs of its activation type.
+    const auto weight_of_the_width =
+        ops->PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, cols}, 1)}});
+    ASSERT_TRUE(weight_of_the_width.ok());
+    NormCase c = {3,
+                  cols,
+                  RandomFloats(random, 3 * cols),
+                  RandomFloats(random, 3 * cols),
+                  RandomFloats(random, cols),
+                  true};
+    const auto expected = RunNorm(*ops, c);
+    for (const DType dtype : GetParam().activations) {
+      for (const int64_t beside : {0, 1, 4}) {
+        if (beside > 0 && dtype == DType::kI8Blocks) continue;
+        OpRunner run(*ops);
+        const Tensor x = UploadRows(run, c.x, c);
+        const AddRmsNorm norm = {.x = &x,
+                                 .residual = UploadRows(run, c.residual, c),
+                                 .weight = run.Floats(c.weight, {cols}),
+                                 .eps = 1e-5f,
+                                 .out = run.Output({c.rows, cols})};
+        const Tensor copy =
+            run.Output({c.rows, cols + 2 * beside}, dtype).Cols(beside, beside + cols);
+        run.Run(NormAndConvert{.norm = norm, .convert = {.x = norm.out, .out = copy}});
+        EXPECT_TRUE(SameBits(run.Download(norm.residual), expected.first)) << cols;
+        EXPECT_TRUE(SameBits(run.Download(norm.out), expected.second)) << cols;
+        EXPECT_TRUE(SameBits(run.Download(copy), RoundTo(dtype, expected.second)))
+            << cols << ", " << Name(dtype) << ", " << beside;
       }
     }
   }

@@ -52,6 +52,11 @@ Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void
   return Unimplemented("the {} backend does not support graphs", name());
 }
 
+void Ops::Run(const NormAndConvert& op, Stream& stream) {
+  Run(op.norm, stream);
+  Run(op.convert, stream);
+}
+
 void Ops::Run(const GateUp& op, Stream& stream) {
   Run(op.linear, stream);
   Run(op.gate, stream);

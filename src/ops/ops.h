@@ -103,6 +103,19 @@ struct GatedActivation {
   float alpha = 0;
 };
 
+// out = x, in another type.
+struct Convert {
+  Tensor x;    // f32 [T, cols]
+  Tensor out;  // [T, cols]: f32, or the activation type of a Linear
+};
+
+// A norm and a copy of its result in another type, with the bits of these two operations: an MLP's
+// experts round what its router reads in f32.
+struct NormAndConvert {
+  AddRmsNorm norm;
+  Convert convert;  // convert.x is norm.out
+};
+
 // Gate and up of a gated MLP, and the activation, with the bits of these two operations. A backend
 // that fuses them leaves linear.out unwritten.
 struct GateUp {
@@ -166,12 +179,6 @@ struct Attention {
   Tensor out;
   // f32 [T, num_heads]: log Σ_j exp(score_j), including the sink's score; empty if not wanted.
   Tensor output_lse;
-};
-
-// out = x, in another type.
-struct Convert {
-  Tensor x;    // f32 [T, cols]
-  Tensor out;  // [T, cols]: f32, or the activation type of a Linear
 };
 
 // out[i] = source[rows[i]].
@@ -283,6 +290,7 @@ class Ops {
   virtual void Run(const LinearArgmax& op, Stream& stream);
 
   // The defaults run the parts.
+  virtual void Run(const NormAndConvert& op, Stream& stream);
   virtual void Run(const GateUp& op, Stream& stream);
   virtual void Run(const GateUpExperts& op, Stream& stream);
 

@@ -90,6 +90,8 @@ FAULTS = [
      'row.Read(column(g), added[g], values[g]);',
      '#pragma unroll\n  for (int g = 0; g < kFours; ++g) row.Read(column(g), added[g], values[g]);\n'
      '  ptx::WaitForKernelAhead();', 'elementwise.cu', ELEMENTS),
+    ("a norm's copy for experts is as far apart as itself", 'elementwise.cu',
+     'token * a_.copy_stride', 'token * a_.out_stride', None, NORM),
     ('one thread of a gate waits for the kernel ahead', 'elementwise.cu',
      'ptx::WaitForKernelAhead();\n  const int64_t t = blockIdx.x;\n  const auto* gate',
      'if (threadIdx.x == 0) ptx::WaitForKernelAhead();\n  const int64_t t = blockIdx.x;\n'

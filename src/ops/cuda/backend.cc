@@ -38,6 +38,25 @@ PointwiseArgs Pointwise(const Tensor& x, const Tensor& y) {
           .y_stride = ElementStride(y)};
 }
 
+NormArgs Norm(const AddRmsNorm& op) {
+  // Nothing is added to a residual in bf16. It is only read, so the kernel gets it as x.
+  const bool adds = op.residual.dtype == DType::kF32;
+  const Tensor* const x = adds ? op.x : &op.residual;
+  CHECK(adds || op.x == nullptr);
+  return {.x = x != nullptr ? x->data : nullptr,
+          .residual = adds ? Data<float>(op.residual) : nullptr,
+          .weight = Data<const float>(op.weight),
+          .out = op.out.data,
+          .x_bf16 = x != nullptr && x->dtype == DType::kBF16,
+          .out_bf16 = op.out.dtype == DType::kBF16,
+          .num_tokens = op.residual.rows(),
+          .cols = op.residual.cols(),
+          .x_stride = x != nullptr ? ElementStride(*x) : 0,
+          .residual_stride = adds ? op.residual.float_stride() : 0,
+          .out_stride = ElementStride(op.out),
+          .eps = op.eps};
+}
+
 GroupedLinearArgs Grouped(const GroupedLinear& op) {
   const auto& stack = static_cast<const CudaStack&>(*op.weights);
   CHECK(op.x.dtype == stack.activation() && op.x.cols() == stack.cols() &&
@@ -336,27 +355,21 @@ void CudaOps::Run(const Embed& op, Stream& stream) {
 }
 
 void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {
-  // Nothing is added to a residual in bf16. It is only read, so the kernel gets it as x.
-  const bool adds = op.residual.dtype == DType::kF32;
-  const Tensor* const x = adds ? op.x : &op.residual;
-  CHECK(adds || op.x == nullptr);
-  const NormArgs args = {.x = x != nullptr ? x->data : nullptr,
-                         .residual = adds ? Data<float>(op.residual) : nullptr,
-                         .weight = Data<const float>(op.weight),
-                         .out = op.out.data,
-                         .x_bf16 = x != nullptr && x->dtype == DType::kBF16,
-                         .out_bf16 = op.out.dtype == DType::kBF16,
-                         .num_tokens = op.residual.rows(),
-                         .cols = op.residual.cols(),
-                         .x_stride = x != nullptr ? ElementStride(*x) : 0,
-                         .residual_stride = adds ? op.residual.float_stride() : 0,
-                         .out_stride = ElementStride(op.out),
-                         .eps = op.eps};
+  const NormArgs args = Norm(op);
   if (triton_norm_ != nullptr && triton_norm_->Takes(args)) {
     CUDA_RUN(guard_, triton_norm_->Launch(args, Handle(stream)));
   } else {
     CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
   }
+}
+
+void CudaOps::Run(const NormAndConvert& op, Stream& stream) {
+  const Tensor& copy = op.convert.out;
+  if (op.norm.out.dtype != DType::kF32 || copy.dtype != DType::kBF16) return Ops::Run(op, stream);
+  NormArgs args = Norm(op.norm);
+  args.copy = copy.data;
+  args.copy_stride = ElementStride(copy);
+  CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
 }
 
 void CudaOps::Run(const AddLayerNorm& op, Stream& stream) {

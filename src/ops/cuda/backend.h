@@ -53,6 +53,7 @@ class CudaOps final : public Ops {
   void Run(const AddRmsNorm& op, Stream& stream) override;
   void Run(const Linear& op, Stream& stream) override;
   void Run(const GatedActivation& op, Stream& stream) override;
+  void Run(const NormAndConvert& op, Stream& stream) override;
   void Run(const GateUp& op, Stream& stream) override;
   void Run(const RopeAndStore& op, Stream& stream) override;
   void Run(const Attention& op, Stream& stream) override;

@@ -9,6 +9,8 @@
 //
 // All but the last two are dependents: weights, which no kernel writes during a step, may be read
 // before the kernel ahead has ended.
+#include <type_traits>
+
 #include "base/ceil_div.h"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
@@ -47,6 +49,7 @@ class NormRow {
     if (a_.x != nullptr) x_ = static_cast<const typename X::Storage*>(a_.x) + token * a_.x_stride;
     if (a_.residual != nullptr) residual_ = a_.residual + token * a_.residual_stride;
     out_ = static_cast<typename Out::Storage*>(a_.out) + token * a_.out_stride;
+    if (a_.copy != nullptr) copy_ = static_cast<uint16_t*>(a_.copy) + token * a_.copy_stride;
   }
 
   __device__ void LoadWeight(int64_t column, float (&values)[4]) const {
@@ -81,6 +84,9 @@ class NormRow {
 #pragma unroll
     for (int i = 0; i < 4; ++i) normalized[i] = values[i] * scale * weight[i];
     StoreFour<Out, kVectors>(normalized, a_.cols - column, out_ + column);
+    if constexpr (std::is_same_v<Out, F32>) {
+      if (copy_ != nullptr) StoreFour<BF16, kVectors>(normalized, a_.cols - column, copy_ + column);
+    }
   }
 
  private:
@@ -88,6 +94,7 @@ class NormRow {
   const typename X::Storage* x_ = nullptr;
   float* residual_ = nullptr;
   typename Out::Storage* out_;
+  uint16_t* copy_ = nullptr;
 };
 
 // Rows that fit into registers: kFours groups of four columns a thread.
@@ -244,6 +251,7 @@ bool ReadsFours(const NormArgs& args) {
   return (args.x == nullptr || FitsFours(args.x, args.x_stride, ElementBytes(args.x_bf16))) &&
          (args.residual == nullptr ||
           FitsFours(args.residual, args.residual_stride, sizeof(float))) &&
+         (args.copy == nullptr || FitsFours(args.copy, args.copy_stride, sizeof(uint16_t))) &&
          FitsFours(args.weight, args.cols, sizeof(float)) &&
          FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
 }

@@ -57,6 +57,8 @@ struct NormArgs {
   // that takes more than 4, another kernel reads the row twice. The number decides the order of the
   // sum.
   int fours = 1;
+  void* copy = nullptr;  // bf16 [T, cols], or null; `out` is f32 then
+  int64_t copy_stride = 0;
 };
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);
 // Whether rows can be read and written four columns at a time.

@@ -370,6 +370,9 @@ class ProfiledOpsImpl final : public ProfiledOps {
   void Run(const GroupedLinear& op, Stream& stream) override {
     Timed("grouped_linear", op, stream);
   }
+  void Run(const NormAndConvert& op, Stream& stream) override {
+    Timed("norm_and_convert", op, stream);
+  }
   void Run(const GateUp& op, Stream& stream) override { Timed("gate_up", op, stream); }
   void Run(const GateUpExperts& op, Stream& stream) override {
     Timed("gate_up_experts", op, stream);

@@ -282,6 +282,14 @@ class QueuedOps final : public Ops {
   void Run(const Convert& op, Stream& stream) override { Later(op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }
+  void Run(const NormAndConvert& op, Stream& stream) override {
+    const std::optional<Tensor> x = Keep(op.norm.x);
+    queues_.Add(stream, [=, this]() mutable {
+      NormAndConvert now = op;
+      now.norm.x = Kept(x);
+      inner_->Run(now, *inner_stream_);
+    });
+  }
   void Run(const GateUp& op, Stream& stream) override { Later(op, stream); }
   void Run(const GateUpExperts& op, Stream& stream) override { Later(op, stream); }
   void Run(const CombineExperts& op, Stream& stream) override { Later(op, stream); }
