@@ -403,7 +403,8 @@ Result<float> Gemm::ChainMilliseconds(Probe& probe, const Method& method, int64_
   RETURN_IF_ERROR(status);
   if (!runs) return std::numeric_limits<float>::infinity();
   // Tiles for few tokens differ by a few percent, and those steps are the most frequent.
-  return Shortest(num_tokens <= kLadder[1] ? 6 : 2, [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
+  return Shortest(num_tokens <= kLadder[1] ? 6 : 2,
+                  [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
 }
 
 // Times chains of products, because launches of skinny_gemm.h overlap with the kernel ahead, which
