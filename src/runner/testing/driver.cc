@@ -49,6 +49,7 @@ struct Sequence {
   int32_t known = 0;            // including tokens that steps in flight draw
   int32_t computed = 0;
   int in_flight = 0;
+  uint64_t admitted = 0;                           // the step
   std::vector<std::vector<BlockId>> block_tables;  // per group
   std::vector<std::vector<BlockId>> host;          // swapped-out blocks, by table entry
 };
@@ -185,7 +186,9 @@ void Driver::MaybePreempt(StepInput* step) {
   const bool swap = Chance(options_.swap);
   if ((!recompute && !swap) || running_.empty()) return;
   const size_t i = random_() % running_.size();
-  while (running_[i].in_flight > 0) Wait();  // its tokens must be known before it is admitted again
+  // Its tokens must be known before it is admitted again. The step that admitted it may have copied
+  // into its blocks without a row of its own.
+  while (running_[i].in_flight > 0 || running_[i].admitted >= waited_) Wait();
   if (Scheduled(running_[i])) return;
   Sequence s = std::move(running_[i]);
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -257,6 +260,7 @@ void Driver::Fill(StepInput* step) {
 
 void Driver::Admit(Sequence s, StepInput* step) {
   s.slot = free_slots_.back();
+  s.admitted = step->number;
   free_slots_.pop_back();
   s.block_tables.assign(runner_.cache().groups.size(), {});
   SwapIn(&s, step);
