@@ -353,11 +353,15 @@ bool EngineCore::SubmitNext() {
   BlockManager::StepWork work;
   StepInput input = Pack(schedule, &work);
   in_flight_.push_back({next_step_, std::move(schedule.rows), std::move(work.pins), schedule.cost});
+  const bool masked = std::any_of(input.rows.begin(), input.rows.end(),
+                                  [](const StepRow& row) { return row.masked; });
   Status status = executor_->Submit(std::move(input));
-  if (status.ok()) {
+  // Rows without a mask are drawn while the masks of the others are made.
+  if (status.ok()) status = executor_->Sample(next_step_);
+  if (status.ok() && masked) {
     RetireForMasks();
     if (needs_reset_) return true;
-    status = executor_->Sample(next_step_, MakeMasks(in_flight_.back().rows));
+    status = executor_->SampleMasked(next_step_, MakeMasks(in_flight_.back().rows));
   }
   if (!status.ok()) {
     FailSteps(status);
@@ -385,7 +389,10 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
           {sequence.slot, static_cast<int32_t>(g), {table.begin() + blocks.num_sent, table.end()}});
     }
     blocks.num_sent = blocks.size();
-    input.rows.push_back({sequence.slot, row.num_tokens, row.sample});
+    input.rows.push_back({.slot = sequence.slot,
+                          .num_tokens = row.num_tokens,
+                          .sample = row.sample,
+                          .masked = row.sample && sequence.constraint != nullptr});
   }
   return input;
 }

@@ -88,13 +88,15 @@ TEST_F(EngineMasksTest, AMaskIsMadeWhileItsStepRuns) {
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 12)).ok());
   ASSERT_TRUE(core_->Submit(MakeConstrained(2, {4, 5}, 6)).ok());
-  // A step's output is asked for when the next step runs, and before that one's mask is given.
+  // A step's output is asked for when the next step runs and its free row is drawn, but not the
+  // other one.
   size_t num_waits = 0;
   executor_.on_wait = [&] {
     const size_t retiring = num_waits++;
     if (retiring > 5) return;
     EXPECT_EQ(executor_.steps.size(), retiring + 2);
-    EXPECT_EQ(executor_.masks.size(), retiring + 1);
+    ASSERT_EQ(executor_.masks.size(), retiring + 2);
+    EXPECT_TRUE(executor_.masks.back().empty());
   };
   RunAll();
   EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 12));
@@ -103,7 +105,9 @@ TEST_F(EngineMasksTest, AMaskIsMadeWhileItsStepRuns) {
   // was known; its token is dropped.
   ASSERT_EQ(executor_.steps.size(), 12u);
   for (size_t i = 0; i < 12; ++i) {
-    EXPECT_EQ(executor_.steps[i].rows.size(), i < 7 ? 2u : 1u) << "step " << i;
+    const std::vector<StepRow>& rows = executor_.steps[i].rows;
+    ASSERT_EQ(rows.size(), i < 7 ? 2u : 1u) << "step " << i;
+    for (size_t row = 0; row < rows.size(); ++row) EXPECT_EQ(rows[row].masked, row == 1);
     EXPECT_EQ(executor_.masks[i].size(), i < 6 ? 1u : 0u) << "step " << i;
   }
 }

@@ -189,8 +189,14 @@ Status RecordingExecutor::Submit(StepInput step) {
   return event.status;
 }
 
-Status RecordingExecutor::Sample(uint64_t number, std::vector<TokenMask> masks) {
-  Status status = inner_->Sample(number, std::move(masks));
+Status RecordingExecutor::Sample(uint64_t number) {
+  Status status = inner_->Sample(number);
+  writer_->Write(SampleEvent{status});
+  return status;
+}
+
+Status RecordingExecutor::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
+  Status status = inner_->SampleMasked(number, std::move(masks));
   writer_->Write(SampleEvent{status});
   return status;
 }

@@ -21,7 +21,7 @@
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 5;
+inline constexpr int32_t kRecordVersion = 6;
 
 // The events of a record: its header, then the calls of the engine core in order. The clock
 // readings and executor calls of a Step follow its StepEvent.
@@ -56,7 +56,7 @@ struct SubmitEvent {
   uint64_t digest = 0;  // hash of the StepInput
   Status status;
 };
-struct SampleEvent {
+struct SampleEvent {  // Sample or SampleMasked
   Status status;
 };
 struct DoneEvent {
@@ -132,7 +132,8 @@ class RecordingExecutor final : public Executor {
   RecordingExecutor(Executor* inner, RecordWriter* writer) : inner_(inner), writer_(writer) {}
   const ExecutorLimits& limits() const override { return inner_->limits(); }
   Status Submit(StepInput step) override;
-  Status Sample(uint64_t number, std::vector<TokenMask> masks) override;
+  Status Sample(uint64_t number) override;
+  Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override;
   bool Done(uint64_t number) override;
   Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override;

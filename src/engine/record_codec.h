@@ -199,7 +199,7 @@ inline void Field(Encoder& a, AdmitSequence& v) {
          prompt_logprobs);
 }
 void Field(auto& a, AppendBlocks& v) { Fields(a, v.slot, v.group, v.blocks); }
-void Field(auto& a, StepRow& v) { Fields(a, v.slot, v.num_tokens, v.sample); }
+void Field(auto& a, StepRow& v) { Fields(a, v.slot, v.num_tokens, v.sample, v.masked); }
 void Field(auto& a, StepInput& v) {
   Fields(a, v.number, v.free, v.copies, v.admit, v.append, v.rows);
 }

@@ -95,7 +95,8 @@ class TapeExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override;
-  Status Sample(uint64_t number, std::vector<TokenMask> masks) override;
+  Status Sample(uint64_t number) override;
+  Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override;
   bool Done(uint64_t) override {
     const auto event = tape_->Expect<DoneEvent>("asks whether a step is done");
     return event && event->done;
@@ -140,11 +141,18 @@ Status TapeExecutor::Submit(StepInput step) {
   return inner_ == nullptr ? Status() : Live(inner_->Submit(std::move(step)));
 }
 
-Status TapeExecutor::Sample(uint64_t number, std::vector<TokenMask> masks) {
+Status TapeExecutor::Sample(uint64_t number) {
   const auto event = tape_->Expect<SampleEvent>("samples a step");
   if (!event) return Over();
   if (!event->status.ok()) return Recorded(event->status);
-  return inner_ == nullptr ? Status() : Live(inner_->Sample(number, std::move(masks)));
+  return inner_ == nullptr ? Status() : Live(inner_->Sample(number));
+}
+
+Status TapeExecutor::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
+  const auto event = tape_->Expect<SampleEvent>("samples the masked rows of a step");
+  if (!event) return Over();
+  if (!event->status.ok()) return Recorded(event->status);
+  return inner_ == nullptr ? Status() : Live(inner_->SampleMasked(number, std::move(masks)));
 }
 
 Result<StepOutput> TapeExecutor::Wait(uint64_t number) {

@@ -22,10 +22,10 @@ struct ExecutorLimits {
   int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
 };
 
-// A step goes through Submit, which starts the forward pass, Sample, which starts drawing tokens,
-// and Wait, which returns the result. Steps retire in the order of their submission. Sample(n)
-// comes before Submit(n + 1), whose input may need the tokens of step n. Up to limits().depth steps
-// may be in flight.
+// A step goes through Submit, which starts the forward pass, Sample and SampleMasked, which start
+// drawing tokens, and Wait, which returns the result. Steps retire in the order of their
+// submission. All draws of step n are started before Submit(n + 1), whose input may need their
+// tokens. Up to limits().depth steps may be in flight.
 //
 // An error is fatal for all steps in flight: the engine ends their sequences with it and calls
 // Reset. Only the engine thread calls an executor.
@@ -38,8 +38,12 @@ class Executor {
   // Starts the step's forward pass, and may return before it is done. Tokens that earlier steps
   // have yet to draw are filled in where the pass runs.
   virtual Status Submit(StepInput step) = 0;
-  // Starts sampling the rows of step `number` that ask for it. Called once, after its Submit.
-  virtual Status Sample(uint64_t number, std::vector<TokenMask> masks) = 0;
+  // Starts sampling the rows of step `number` that ask for it and wait for no mask. Called once,
+  // after its Submit.
+  virtual Status Sample(uint64_t number) = 0;
+  // Starts sampling the step's masked rows. Called once, after its Sample, if it has any. `masks`
+  // may leave out rows whose sequences have ended meanwhile: they draw any token.
+  virtual Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) = 0;
   // True when Wait(number) would return at once.
   virtual bool Done(uint64_t number) = 0;
   // Blocks until step `number`, the oldest in flight, is done.

@@ -24,8 +24,9 @@ class InProcessExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override { return runner_->Submit(std::move(step)); }
-  Status Sample(uint64_t number, std::vector<TokenMask> masks) override {
-    return runner_->Sample(number, std::move(masks));
+  Status Sample(uint64_t number) override { return runner_->Sample(number); }
+  Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override {
+    return runner_->SampleMasked(number, std::move(masks));
   }
   bool Done(uint64_t number) override { return runner_->Done(number); }
   Result<StepOutput> Wait(uint64_t number) override { return runner_->Wait(number); }

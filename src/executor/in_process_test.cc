@@ -46,7 +46,7 @@ std::vector<TokenId> Generate(Executor& executor, int count) {
       step.rows[0].num_tokens = 4;
     }
     EXPECT_TRUE(executor.Submit(std::move(step)).ok());
-    EXPECT_TRUE(executor.Sample(static_cast<uint64_t>(i), {}).ok());
+    EXPECT_TRUE(executor.Sample(static_cast<uint64_t>(i)).ok());
     in_flight.push_back(static_cast<uint64_t>(i));
     if (in_flight.size() == static_cast<size_t>(executor.limits().depth)) wait();
   }

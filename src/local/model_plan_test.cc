@@ -110,7 +110,7 @@ void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
   }
   ExpectAbout(largest, cache.block_bytes);  // blocks of all groups are as large as the largest
   ASSERT_TRUE((*runner)->Submit(LargestStep(*shape, cache)).ok());
-  ASSERT_TRUE((*runner)->Sample(0, {}).ok());
+  ASSERT_TRUE((*runner)->Sample(0).ok());
   ASSERT_TRUE((*runner)->Wait(0).ok());
   taken->runner_bytes = (*runner)->bytes() - cache.num_device_blocks * cache.block_bytes;
 }

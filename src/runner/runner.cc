@@ -39,7 +39,6 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool po
               .max_context = shape.max_context,
               .vocab_size = model.spec().vocab_size},
              pool_.spec()),
-      masked_(static_cast<size_t>(shape.max_seqs)),
       steps_in_flight_(static_cast<size_t>(shape.depth)) {}
 
 Runner::~Runner() {
@@ -142,8 +141,8 @@ Status Runner::CheckSubmit(const StepInput& step) const {
   if (step.number != next_submit_) {
     return Internal("got step {}, expected step {}", step.number, next_submit_);
   }
-  if (next_sample_ != next_submit_) {
-    return Internal("was submitted before Sample of step {}", next_sample_);
+  if (num_sampled_ != next_submit_) {
+    return Internal("was submitted before all rows of step {} were sampled", num_sampled_);
   }
   if (next_submit_ - next_wait_ >= steps_in_flight_.size()) {
     return Internal("{} steps are in flight already, the oldest is step {}",
@@ -164,7 +163,6 @@ Status Runner::Submit(StepInput step) {
     const SequenceSlot& slot = slots_[admit.slot];
     sampler_->Admit(admit.slot, admit.sampling, admit.choice, slot.tokens, slot.num_prompt,
                     *stream_);
-    masked_[static_cast<size_t>(admit.slot)] = false;
   }
   const auto num_rows = static_cast<int32_t>(step.rows.size());
   in_flight.decode = IsDecode(step);
@@ -272,17 +270,15 @@ void Runner::Forward(StepInFlight* in_flight) {
   const Tensor hidden = model_.Forward(pass);
   ScorePrompt(pass, hidden, in_flight);
   if (num_samples == 0) return;
-  in_flight->hidden = hidden.Rows(0, num_samples);
-  if (greedy) in_flight->argmax = model_.Argmax(pass, in_flight->hidden);
-  if (!in_flight->argmax) in_flight->logits = model_.Logits(pass, in_flight->hidden);
+  const Tensor sampled = hidden.Rows(0, num_samples);
+  if (greedy) in_flight->argmax = model_.Argmax(pass, sampled);
+  if (!in_flight->argmax) in_flight->logits = model_.Logits(pass, sampled);
 }
 
 bool Runner::IsGreedy(const StepInFlight& in_flight) const {
-  return !in_flight.sample_rows.empty() &&
+  return in_flight.num_unmasked > 0 && in_flight.num_unmasked == in_flight.sample_rows.size() &&
          std::all_of(in_flight.sample_rows.begin(), in_flight.sample_rows.end(),
-                     [this](const SampleRow& row) {
-                       return sampler_->IsGreedy(row) && !masked_[static_cast<size_t>(row.slot)];
-                     });
+                     [this](const SampleRow& row) { return sampler_->IsGreedy(row); });
 }
 
 void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight) {
@@ -302,19 +298,58 @@ void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight)
   }
 }
 
-Status Runner::CheckSample(uint64_t number, const std::vector<TokenMask>& masks) {
+Status Runner::Sample(uint64_t number) {
+  RETURN_IF_ERROR(failed_);
   if (number != next_sample_ || number >= next_submit_) {
-    return Internal(
-        "Sample was called, but step {} is the next to sample, and {} steps are submitted",
-        next_sample_, next_submit_);
+    return Fail(
+        Internal("step {}: Sample was called, but step {} is the next to sample, and {} steps are "
+                 "submitted",
+                 number, next_sample_, next_submit_));
   }
+  ++next_sample_;
+  StepInFlight& in_flight = InFlight(number);
+  const std::span rows = std::span(in_flight.sample_rows).first(in_flight.num_unmasked);
+  const std::span results = std::span(in_flight.sampled_results).first(rows.size());
+  if (in_flight.argmax) {
+    sampler_->SampleGreedy(*in_flight.argmax, rows, results, *stream_);
+  } else if (!rows.empty()) {
+    const Tensor logits = in_flight.logits.Rows(0, static_cast<int64_t>(rows.size()));
+    sampler_->Sample(logits, rows, {}, results, *stream_);
+  }
+  if (rows.size() == in_flight.sample_rows.size()) EndSampling(&in_flight);
+  return Status();
+}
+
+Status Runner::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
+  RETURN_IF_ERROR(failed_);
+  if (number != num_sampled_ || number >= next_sample_) {
+    return Fail(
+        Internal("step {}: SampleMasked was called, but its masked rows are not next", number));
+  }
+  StepInFlight& in_flight = InFlight(number);
+  if (Status status = CheckMasks(in_flight, masks); !status.ok()) {
+    return Fail(status.WithContext(fmt::format("step {}", number)));
+  }
+  in_flight.masks = std::move(masks);
+  const size_t first = in_flight.num_unmasked;
+  const std::span rows = std::span(in_flight.sample_rows).subspan(first);
+  const std::span results = std::span(in_flight.sampled_results).subspan(first, rows.size());
+  const Tensor logits = in_flight.logits.Rows(static_cast<int64_t>(first),
+                                              static_cast<int64_t>(in_flight.sample_rows.size()));
+  sampler_->Sample(logits, rows, in_flight.masks, results, *stream_);
+  EndSampling(&in_flight);
+  return Status();
+}
+
+Status Runner::CheckMasks(const StepInFlight& in_flight,
+                          const std::vector<TokenMask>& masks) const {
   const size_t words = (static_cast<size_t>(vocab_size()) + 31) / 32;
-  const StepInFlight& in_flight = InFlight(number);
+  const std::span rows = std::span(in_flight.sample_rows).subspan(in_flight.num_unmasked);
   for (size_t i = 0; i < masks.size(); ++i) {
     const SequenceSlotId slot = masks[i].slot;
-    const auto is_sampled = [slot](const SampleRow& row) { return row.slot == slot; };
-    if (std::none_of(in_flight.sample_rows.begin(), in_flight.sample_rows.end(), is_sampled)) {
-      return Internal("there is a mask for slot {}, which does not sample", slot);
+    const auto is_masked = [slot](const SampleRow& row) { return row.slot == slot; };
+    if (std::none_of(rows.begin(), rows.end(), is_masked)) {
+      return Internal("there is a mask for slot {}, which waits for none", slot);
     }
     if (masks[i].allowed.size() != words) {
       return Internal("the mask of slot {} has {} words, but the vocabulary needs {}", slot,
@@ -327,41 +362,22 @@ Status Runner::CheckSample(uint64_t number, const std::vector<TokenMask>& masks)
   return Status();
 }
 
-Status Runner::Sample(uint64_t number, std::vector<TokenMask> masks) {
-  RETURN_IF_ERROR(failed_);
-  if (Status status = CheckSample(number, masks); !status.ok()) {
-    return Fail(status.WithContext(fmt::format("step {}", number)));
-  }
-  StepInFlight& in_flight = InFlight(number);
-  in_flight.masks = std::move(masks);
-  for (const TokenMask& mask : in_flight.masks) masked_[static_cast<size_t>(mask.slot)] = true;
-  const std::span<SampleResult> results =
-      std::span(in_flight.sampled_results).first(in_flight.sample_rows.size());
-  if (in_flight.argmax && in_flight.masks.empty()) {
-    sampler_->SampleGreedy(*in_flight.argmax, in_flight.sample_rows, results, *stream_);
-  } else if (!results.empty()) {
-    if (in_flight.argmax) {  // the first mask of a slot
-      nn::Pass pass = {.ops = ops_, .stream = *stream_, .arena = *arena_};
-      in_flight.logits = model_.Logits(pass, in_flight.hidden);
-    }
-    sampler_->Sample(in_flight.logits, in_flight.sample_rows, in_flight.masks, results, *stream_);
-  }
-  ops_.Record(*in_flight.done, *stream_);
-  ++next_sample_;
-  return Status();
+void Runner::EndSampling(StepInFlight* in_flight) {
+  ops_.Record(*in_flight->done, *stream_);
+  ++num_sampled_;
 }
 
 bool Runner::Done(uint64_t number) {
   if (!failed_.ok()) return true;
-  return number < next_sample_ && ops_.Reached(*InFlight(number).done);
+  return number < num_sampled_ && ops_.Reached(*InFlight(number).done);
 }
 
 Result<StepOutput> Runner::Wait(uint64_t number) {
   RETURN_IF_ERROR(failed_);
-  if (number != next_wait_ || number >= next_sample_) {
+  if (number != next_wait_ || number >= num_sampled_) {
     return Fail(
         Internal("step {}: Wait was called, but step {} is the oldest, and {} steps are sampled",
-                 number, next_wait_, next_sample_));
+                 number, next_wait_, num_sampled_));
   }
   StepInFlight& in_flight = InFlight(number);
   if (Status status = ops_.Await(*in_flight.done); !status.ok()) {
@@ -418,7 +434,7 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
 Status Runner::Reset() {
   const Status status = ops_.Synchronize(*stream_);
   slots_.Clear();
-  next_submit_ = next_sample_ = next_wait_ = 0;
+  next_submit_ = next_sample_ = num_sampled_ = next_wait_ = 0;
   failed_ = status;
   return status;
 }

@@ -43,9 +43,10 @@ struct RunnerMemory {
   int32_t num_host_blocks = 0;
 };
 
-// Submit, Sample, Wait and Reset follow the protocol of Executor (executor/executor.h). On an
-// asynchronous backend Submit and Sample only enqueue work. A drawn token reaches the next step's
-// input on the device, even if the host has not yet waited for it.
+// Submit, Sample, SampleMasked, Wait and Reset follow the protocol of Executor
+// (executor/executor.h). On an asynchronous backend all but Wait and Reset only enqueue work. A
+// drawn token reaches the next step's input on the device, even if the host has not yet waited for
+// it.
 //
 // After an error all calls return that error, until Reset. A refused step has started no work.
 // Engine thread only.
@@ -66,7 +67,8 @@ class Runner {
   int64_t bytes() const;
 
   Status Submit(StepInput step);
-  Status Sample(uint64_t number, std::vector<TokenMask> masks);
+  Status Sample(uint64_t number);
+  Status SampleMasked(uint64_t number, std::vector<TokenMask> masks);
   bool Done(uint64_t number);
   Result<StepOutput> Wait(uint64_t number);
   Status Reset();
@@ -86,14 +88,16 @@ class Runner {
     return steps_in_flight_[number % steps_in_flight_.size()];
   }
   Status CheckSubmit(const StepInput& step) const;
-  Status CheckSample(uint64_t number, const std::vector<TokenMask>& masks);
+  Status CheckMasks(const StepInFlight& in_flight, const std::vector<TokenMask>& masks) const;
   Tensor Tables(size_t group) const;
   // Plans attention over the uploaded batch.
   nn::Pass MakePass(const StepInFlight& in_flight);
   void Forward(StepInFlight* in_flight);
-  // Whether a step's rows will all draw the largest logit, unless masks follow.
+  // Whether a step's rows will all draw the largest logit.
   bool IsGreedy(const StepInFlight& in_flight) const;
   void ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight);
+  // Call it after the step's last draw.
+  void EndSampling(StepInFlight* in_flight);
   StepOutput MakeOutput(const StepInFlight& in_flight) const;
   // i32 [MoE layers, max_experts + 1] in `memory`; empty if loads are not wanted.
   Tensor ExpertOffsets(const Buffer& memory) const;
@@ -117,10 +121,10 @@ class Runner {
   std::vector<Buffer> tables_;                         // per group: i32 [max_seqs, max_blocks]
   std::vector<nn::AttentionMetadata> groups_;
   SequenceSlots slots_;
-  std::vector<bool> masked_;                   // slots that got a mask: more may follow
   std::vector<StepInFlight> steps_in_flight_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;
   uint64_t next_sample_ = 0;
+  uint64_t num_sampled_ = 0;  // steps whose rows are all sampled, masked ones too
   uint64_t next_wait_ = 0;
   Status failed_;
 };

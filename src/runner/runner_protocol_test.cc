@@ -24,6 +24,11 @@ class RunnerProtocol : public ::testing::Test {
                        {.slot = 0, .group = 1, .blocks = {2, 3}}},
             .rows = {{.slot = 0, .num_tokens = 3, .sample = true}}};
   }
+  StepInput AdmitMasked(uint64_t number) {
+    StepInput step = Admit(number);
+    step.rows[0].masked = true;
+    return step;
+  }
   static StepInput Decode(uint64_t number) {
     return {.number = number, .rows = {{.slot = 0, .num_tokens = 1, .sample = true}}};
   }
@@ -32,12 +37,12 @@ class RunnerProtocol : public ::testing::Test {
     EXPECT_EQ(status.message(), message);
     // Everything fails until a reset.
     EXPECT_EQ(runner_->Submit(Admit(0)).message(), message);
-    EXPECT_EQ(runner_->Sample(0, {}).message(), message);
+    EXPECT_EQ(runner_->Sample(0).message(), message);
     EXPECT_EQ(runner_->Wait(0).status().message(), message);
     EXPECT_TRUE(runner_->Done(0));
     ASSERT_TRUE(runner_->Reset().ok());
     ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
-    ASSERT_TRUE(runner_->Sample(0, {}).ok());
+    ASSERT_TRUE(runner_->Sample(0).ok());
     EXPECT_TRUE(runner_->Wait(0).ok());
   }
 
@@ -65,13 +70,35 @@ TEST_F(RunnerProtocol, RefusesAGapInTheNumbers) {
 TEST_F(RunnerProtocol, RefusesSubmitBeforeSample) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   EXPECT_FALSE(runner_->Done(0));
-  ExpectRefused(runner_->Submit(Decode(1)), "step 1: was submitted before Sample of step 0");
+  ExpectRefused(runner_->Submit(Decode(1)),
+                "step 1: was submitted before all rows of step 0 were sampled");
+}
+
+TEST_F(RunnerProtocol, RefusesSubmitBeforeMaskedRowsAreSampled) {
+  ASSERT_TRUE(runner_->Submit(AdmitMasked(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
+  EXPECT_FALSE(runner_->Done(0));
+  ExpectRefused(runner_->Submit(Decode(1)),
+                "step 1: was submitted before all rows of step 0 were sampled");
+}
+
+TEST_F(RunnerProtocol, RefusesToSampleMaskedRowsFirst) {
+  ASSERT_TRUE(runner_->Submit(AdmitMasked(0)).ok());
+  ExpectRefused(runner_->SampleMasked(0, {}),
+                "step 0: SampleMasked was called, but its masked rows are not next");
+}
+
+TEST_F(RunnerProtocol, RefusesToSampleMaskedRowsWhereThereAreNone) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
+  ExpectRefused(runner_->SampleMasked(0, {}),
+                "step 0: SampleMasked was called, but its masked rows are not next");
 }
 
 TEST_F(RunnerProtocol, RefusesTooManyStepsInFlight) {
   for (uint64_t number = 0; number < 2; ++number) {
     ASSERT_TRUE(runner_->Submit(number == 0 ? Admit(0) : Decode(1)).ok());
-    ASSERT_TRUE(runner_->Sample(number, {}).ok());
+    ASSERT_TRUE(runner_->Sample(number).ok());
   }
   ExpectRefused(runner_->Submit(Decode(2)),
                 "step 2: 2 steps are in flight already, the oldest is step 0");
@@ -79,16 +106,16 @@ TEST_F(RunnerProtocol, RefusesTooManyStepsInFlight) {
 
 TEST_F(RunnerProtocol, RefusesToSampleTwice) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
-  ASSERT_TRUE(runner_->Sample(0, {}).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
   ExpectRefused(
-      runner_->Sample(0, {}),
+      runner_->Sample(0),
       "step 0: Sample was called, but step 1 is the next to sample, and 1 steps are submitted");
 }
 
 TEST_F(RunnerProtocol, RefusesWaitOutOfOrder) {
   for (uint64_t number = 0; number < 2; ++number) {
     ASSERT_TRUE(runner_->Submit(number == 0 ? Admit(0) : Decode(1)).ok());
-    ASSERT_TRUE(runner_->Sample(number, {}).ok());
+    ASSERT_TRUE(runner_->Sample(number).ok());
   }
   ExpectRefused(runner_->Wait(1).status(),
                 "step 1: Wait was called, but step 0 is the oldest, and 2 steps are sampled");
@@ -100,15 +127,17 @@ TEST_F(RunnerProtocol, RefusesWaitBeforeSample) {
                 "step 0: Wait was called, but step 0 is the oldest, and 0 steps are sampled");
 }
 
-TEST_F(RunnerProtocol, RefusesAMaskOfARowThatDoesNotSample) {
-  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
-  ExpectRefused(runner_->Sample(0, {{.slot = 1, .allowed = {1, 1, 1}}}),
-                "step 0: there is a mask for slot 1, which does not sample");
+TEST_F(RunnerProtocol, RefusesAMaskOfARowThatWaitsForNone) {
+  ASSERT_TRUE(runner_->Submit(AdmitMasked(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
+  ExpectRefused(runner_->SampleMasked(0, {{.slot = 1, .allowed = {1, 1, 1}}}),
+                "step 0: there is a mask for slot 1, which waits for none");
 }
 
 TEST_F(RunnerProtocol, RefusesAMaskOfTheWrongSize) {
-  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
-  ExpectRefused(runner_->Sample(0, {{.slot = 0, .allowed = {1, 1}}}),
+  ASSERT_TRUE(runner_->Submit(AdmitMasked(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
+  ExpectRefused(runner_->SampleMasked(0, {{.slot = 0, .allowed = {1, 1}}}),
                 "step 0: the mask of slot 0 has 2 words, but the vocabulary needs 3");
 }
 
@@ -122,7 +151,7 @@ TEST_F(RunnerProtocol, ARefusedStepNamesItself) {
 TEST_F(RunnerProtocol, EmptyStepsRun) {
   for (uint64_t number = 0; number < 5; ++number) {
     ASSERT_TRUE(runner_->Submit({.number = number}).ok());
-    ASSERT_TRUE(runner_->Sample(number, {}).ok());
+    ASSERT_TRUE(runner_->Sample(number).ok());
     const Result<StepOutput> output = runner_->Wait(number);
     ASSERT_TRUE(output.ok());
     EXPECT_EQ(*output, (StepOutput{.number = number, .rows = {}}));
@@ -130,10 +159,11 @@ TEST_F(RunnerProtocol, EmptyStepsRun) {
 }
 
 TEST_F(RunnerProtocol, AMaskDecidesTheTokenOfTheNextStep) {
-  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
-  ASSERT_TRUE(runner_->Sample(0, {{.slot = 0, .allowed = {0, uint32_t{1} << 9, 0}}}).ok());
+  ASSERT_TRUE(runner_->Submit(AdmitMasked(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
+  ASSERT_TRUE(runner_->SampleMasked(0, {{.slot = 0, .allowed = {0, uint32_t{1} << 9, 0}}}).ok());
   ASSERT_TRUE(runner_->Submit(Decode(1)).ok());
-  ASSERT_TRUE(runner_->Sample(1, {}).ok());
+  ASSERT_TRUE(runner_->Sample(1).ok());
   EXPECT_EQ(runner_->Wait(0)->rows[0].tokens, std::vector<TokenId>{41});
   const std::vector<TokenId> next = runner_->Wait(1)->rows[0].tokens;
   // The same history, with all tokens known.
@@ -142,11 +172,10 @@ TEST_F(RunnerProtocol, AMaskDecidesTheTokenOfTheNextStep) {
   known.admit[0].tokens = {1, 2, 3, 41};
   known.rows[0].num_tokens = 4;
   ASSERT_TRUE(runner_->Submit(known).ok());
-  ASSERT_TRUE(runner_->Sample(0, {}).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
   EXPECT_EQ(runner_->Wait(0)->rows[0].tokens, next);
 }
 
-// The argmax is computed before masks come.
 TEST_F(RunnerProtocol, MasksApplyToGreedyRows) {
   // Returns the tokens of three steps; the mask of step i forbids forbidden[i].
   const auto tokens = [this](const std::vector<TokenId>& forbidden,
@@ -158,14 +187,16 @@ TEST_F(RunnerProtocol, MasksApplyToGreedyRows) {
       if (number == 0) {
         step.admit[0].sampling = {.temperature = 0, .logprobs = logprobs};
       }
+      const bool masked = number < forbidden.size() && forbidden[number] >= 0;
+      step.rows[0].masked = masked;
       EXPECT_TRUE(runner_->Submit(step).ok());
-      std::vector<TokenMask> masks;
-      if (number < forbidden.size() && forbidden[number] >= 0) {
-        masks.push_back({.slot = 0, .allowed = std::vector<uint32_t>(3, ~uint32_t{0})});
+      EXPECT_TRUE(runner_->Sample(number).ok());
+      if (masked) {
+        TokenMask mask = {.slot = 0, .allowed = std::vector<uint32_t>(3, ~uint32_t{0})};
         const auto id = static_cast<uint32_t>(forbidden[number]);
-        masks[0].allowed[id / 32] &= ~(uint32_t{1} << id % 32);
+        mask.allowed[id / 32] &= ~(uint32_t{1} << id % 32);
+        EXPECT_TRUE(runner_->SampleMasked(number, {mask}).ok());
       }
-      EXPECT_TRUE(runner_->Sample(number, masks).ok());
       drawn.push_back(runner_->Wait(number)->rows[0].tokens.at(0));
     }
     return drawn;
@@ -182,8 +213,9 @@ TEST_F(RunnerProtocol, MasksApplyToGreedyRows) {
 }
 
 TEST_F(RunnerProtocol, NothingAllowedEndsTheRow) {
-  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
-  ASSERT_TRUE(runner_->Sample(0, {{.slot = 0, .allowed = {0, 0, 0}}}).ok());
+  ASSERT_TRUE(runner_->Submit(AdmitMasked(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0).ok());
+  ASSERT_TRUE(runner_->SampleMasked(0, {{.slot = 0, .allowed = {0, 0, 0}}}).ok());
   const Result<StepOutput> output = runner_->Wait(0);
   EXPECT_EQ(output->rows[0].health, RowHealth::kNoCandidate);
   EXPECT_TRUE(output->rows[0].tokens.empty());

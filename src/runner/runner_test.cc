@@ -76,7 +76,7 @@ SamplingParams RandomSampling(int32_t vocab, std::mt19937_64& random) {
   return spec;
 }
 
-// Random requests, some with long common prefixes.
+// Random requests, some with long common prefixes, some with masks.
 std::vector<DriverRequest> RandomRequests(int count, int32_t vocab, uint64_t seed) {
   std::mt19937_64 random(seed);
   const std::vector<TokenId> prefix = RandomTokens(60, vocab, random);
@@ -89,6 +89,12 @@ std::vector<DriverRequest> RandomRequests(int count, int32_t vocab, uint64_t see
     request.prompt.insert(request.prompt.end(), tail.begin(), tail.end());
     request.sampling = RandomSampling(vocab, random);
     request.num_generated = static_cast<int32_t>(random() % 24);
+    if (random() % 3 == 0) {
+      request.allowed.assign((static_cast<size_t>(vocab) + 31) / 32, 0);
+      for (const TokenId token : RandomTokens(static_cast<size_t>(vocab) / 2, vocab, random)) {
+        request.allowed[static_cast<size_t>(token / 32)] |= uint32_t{1} << token % 32;
+      }
+    }
     requests.push_back(std::move(request));
   }
   return requests;
@@ -131,7 +137,7 @@ TEST(Runner, ExpertLoadsCountTheTokensOfAStep) {
         input.append.push_back({.slot = 0, .group = 0, .blocks = {0, 1, 2, 3}});
       }
       input.rows.push_back({.slot = 0, .num_tokens = count, .sample = false});
-      CHECK(runner->Submit(input).ok() && runner->Sample(input.number, {}).ok());
+      CHECK(runner->Submit(input).ok() && runner->Sample(input.number).ok());
       const Result<StepOutput> output = runner->Wait(input.number);
       CHECK_MSG(output.ok(), output.status().ToString());
       loads.resize(output->expert_loads.size());
@@ -246,12 +252,14 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
     total.recomputed += counts.recomputed;
     total.swapped += counts.swapped;
     total.shared += counts.shared;
+    total.mixed += counts.mixed;
   }
   // Checks that the schedules contained everything to which results must be invariant.
   const int64_t few = c.brief ? 0 : 10;
   EXPECT_GT(total.recomputed, few);
   EXPECT_GT(total.swapped, few);
   EXPECT_GT(total.shared, few);
+  EXPECT_GT(total.mixed, few);
 }
 
 std::vector<InvarianceCase> InvarianceCases() {
@@ -436,7 +444,7 @@ TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
     std::vector<TokenId> tokens;
     for (size_t n = 0; n <= steps.size(); ++n) {
       if (n < steps.size()) {
-        CHECK(runner->Submit(steps[n]).ok() && runner->Sample(n, {}).ok());
+        CHECK(runner->Submit(steps[n]).ok() && runner->Sample(n).ok());
       }
       if (n == 0) continue;
       const Result<StepOutput> output = runner->Wait(n - 1);

@@ -180,7 +180,7 @@ Allocations RunSteps(Runner& runner, const Warm& warm) {
     }
     {
       const Counted counted(&counts.sample);
-      CHECK(runner.Sample(number, {}).ok());
+      CHECK(runner.Sample(number).ok());
     }
     if (number + 1 - waited >= depth) wait();
   }

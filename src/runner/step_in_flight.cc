@@ -92,6 +92,7 @@ class Packer {
     Clear();
     LayOut(rows, padded_rows);
     for (const StepRow& row : rows) PackRow(row);
+    num_logits_ = static_cast<int32_t>(in_flight_.sample_rows.size());
     // Packed after all rows that sample, so that the logits to sample from are contiguous.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &in_flight_.rows[i]);
     while (num_seqs_ < in_flight_.layout.num_seqs) PadRow();
@@ -111,7 +112,6 @@ class Packer {
   void Clear() {
     in_flight_.rows.clear();
     in_flight_.fills.clear();
-    in_flight_.sample_rows.clear();
     in_flight_.scored_tokens.clear();
     in_flight_.masks.clear();
   }
@@ -126,11 +126,16 @@ class Packer {
 
   void LayOut(std::span<const StepRow> rows, int32_t padded_rows) {
     int32_t tokens = 0, logits = 0;
+    size_t masked = 0;
+    in_flight_.num_unmasked = 0;
     for (const StepRow& row : rows) {
       const auto [begin, end] = Scored(row);
       tokens += row.num_tokens;
       logits += (row.sample ? 1 : 0) + (end - begin);
+      if (row.sample) ++(row.masked ? masked : in_flight_.num_unmasked);
     }
+    next_masked_ = in_flight_.num_unmasked;
+    in_flight_.sample_rows.resize(in_flight_.num_unmasked + masked);
     const auto num_rows = static_cast<int32_t>(rows.size());
     const int32_t padding = std::max(0, padded_rows - num_rows);
     BatchLayout& layout = in_flight_.layout;
@@ -179,10 +184,11 @@ class Packer {
     StepInFlight::Row& packed = in_flight_.rows.emplace_back();
     packed.slot = row.slot;
     if (!row.sample) return;
-    packed.sampled = static_cast<int32_t>(in_flight_.sample_rows.size());
+    const size_t index = (row.masked ? next_masked_ : next_unmasked_)++;
+    packed.sampled = static_cast<int32_t>(index);
     packed.wants_logprobs = slot.wants_logprobs;
-    logit_rows_[num_logits_++] = num_tokens_ - 1;
-    in_flight_.sample_rows.push_back({.slot = row.slot, .position = slot.num_computed});
+    logit_rows_[index] = num_tokens_ - 1;
+    in_flight_.sample_rows[index] = {.slot = row.slot, .position = slot.num_computed};
   }
 
   void PackSlotMapping(int32_t g, const SequenceSlot& slot, int32_t begin, int32_t count) {
@@ -234,6 +240,8 @@ class Packer {
   int32_t* table_rows_ = nullptr;
   int32_t num_tokens_ = 0;
   int32_t num_seqs_ = 0;
+  size_t next_unmasked_ = 0;  // into sample_rows
+  size_t next_masked_ = 0;
   int32_t num_logits_ = 0;
 };
 

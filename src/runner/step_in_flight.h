@@ -73,16 +73,15 @@ struct StepInFlight {
   bool decode = false;  // GraphRunner runs it
   std::vector<TokenFill> fills;
 
-  std::vector<SampleRow> sample_rows;
+  std::vector<SampleRow> sample_rows;  // masked ones last
+  size_t num_unmasked = 0;             // of sample_rows
   std::vector<TokenId> scored_tokens;
   std::vector<SampleResult> sampled_results;  // at least sample_rows.size(); its lists are reused
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
-  // Results for sample_rows, in the arena from Submit to Sample: the logits, or the argmax together
-  // with the hidden states from which logits can still be computed.
+  // Results for sample_rows, in the arena until the last draw: the logits or the argmax.
   Tensor logits;
   std::optional<ArgmaxLogits> argmax;
-  Tensor hidden;
   Buffer expert_offsets;  // pinned copy of nn::Pass::expert_offsets; empty if not wanted
 
   std::unique_ptr<Event> done;

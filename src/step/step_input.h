@@ -69,6 +69,7 @@ struct StepRow {
   SequenceSlotId slot = 0;
   int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend
   bool sample = false;     // draw the token after the last of these positions
+  bool masked = false;     // if it samples: waits for its TokenMask, so is drawn after the others
 
   friend bool operator==(const StepRow&, const StepRow&) = default;
 };
@@ -84,8 +85,8 @@ struct StepInput {
   friend bool operator==(const StepInput&, const StepInput&) = default;
 };
 
-// The tokens that a row may draw; a row without a mask may draw any. Given after the step was
-// submitted, because grammars compute masks while the forward pass runs.
+// The tokens that a masked row may draw. Given after the step was submitted, because grammars
+// compute masks while the forward pass runs.
 struct TokenMask {
   SequenceSlotId slot = 0;
   std::vector<uint32_t> allowed = {};  // bit t % 32 of word t / 32 is token t

@@ -45,8 +45,9 @@ class CountingExecutor final : public Executor {
     if (in_flight_++ > 0) ++counts_.overlapped;
     return inner_->Submit(std::move(step));
   }
-  Status Sample(uint64_t number, std::vector<TokenMask> masks) override {
-    return inner_->Sample(number, std::move(masks));
+  Status Sample(uint64_t number) override { return inner_->Sample(number); }
+  Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override {
+    return inner_->SampleMasked(number, std::move(masks));
   }
   bool Done(uint64_t) override { return random_() % 4 == 0; }
   Result<StepOutput> Wait(uint64_t number) override {

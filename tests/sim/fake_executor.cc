@@ -40,6 +40,9 @@ Status FakeExecutor::Submit(StepInput step) {
   if (step.number != next_number_) Fail("has number {}", step.number);
   if (static_cast<int>(steps_in_flight_.size()) >= options_.limits.depth)
     Fail("too many in flight");
+  if (!steps_in_flight_.empty() && !steps_in_flight_.back().all_sampled()) {
+    Fail("submitted before all draws of the step before");
+  }
   if (on_submit) on_submit(step);
   if (Injected(options_.failure_permille)) return Internal("injected at submit");
   for (const SequenceSlotId slot : step.free) Free(slot);
@@ -51,7 +54,11 @@ Status FakeExecutor::Submit(StepInput step) {
   int32_t tokens = 0;
   for (const StepRow& row : step.rows) {
     if (!verdict_->ok()) break;
-    if (row.sample) in_flight.draws.push_back(in_flight.output.rows.size());
+    if (row.masked && !row.sample) Fail("masks slot {}, which does not sample", row.slot);
+    if (row.sample) {
+      (row.masked ? in_flight.masked_draws : in_flight.draws)
+          .push_back(in_flight.output.rows.size());
+    }
     in_flight.output.rows.push_back(RunRow(row));
     tokens += row.num_tokens;
   }
@@ -70,27 +77,42 @@ Status FakeExecutor::Submit(StepInput step) {
   return Status();
 }
 
-Status FakeExecutor::Sample(uint64_t number, std::vector<TokenMask> masks) {
+Status FakeExecutor::Sample(uint64_t number) {
   if (broken_ || steps_in_flight_.empty()) Fail("sampled out of order");
   if (number + 1 != next_number_ || steps_in_flight_.back().sampled)
     Fail("sampled step {}", number);
-  steps_in_flight_.back().sampled = true;
-  if (Injected(options_.failure_permille)) return Internal("injected at sample");
   StepInFlight& step = steps_in_flight_.back();
+  step.sampled = true;
+  if (Injected(options_.failure_permille)) return Internal("injected at sample");
+  Draw(step.draws, {});
+  return Status();
+}
+
+Status FakeExecutor::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
+  if (broken_ || steps_in_flight_.empty()) Fail("sampled masked rows out of order");
+  StepInFlight& step = steps_in_flight_.back();
+  if (number + 1 != next_number_ || !step.sampled || step.all_sampled())
+    Fail("sampled the masked rows of step {}", number);
+  step.masked_sampled = true;
+  if (Injected(options_.failure_permille)) return Internal("injected at sampling masked rows");
   CheckMasks(step, masks);
-  for (const size_t index : step.draws) {
+  Draw(step.masked_draws, masks);
+  return Status();
+}
+
+void FakeExecutor::Draw(const std::vector<size_t>& rows, const std::vector<TokenMask>& masks) {
+  for (const size_t index : rows) {
     if (!verdict_->ok()) break;
-    RowOutput& row = step.output.rows[index];
+    RowOutput& row = steps_in_flight_.back().output.rows[index];
     const auto mask = std::find_if(masks.begin(), masks.end(),
                                    [&](const TokenMask& m) { return m.slot == row.slot; });
     DrawToken(mask == masks.end() ? nullptr : &*mask, &row);
   }
-  return Status();
 }
 
 void FakeExecutor::CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks) {
   std::set<SequenceSlotId> slots;
-  for (const size_t index : step.draws) slots.insert(step.output.rows[index].slot);
+  for (const size_t index : step.masked_draws) slots.insert(step.output.rows[index].slot);
   for (const TokenMask& mask : masks) {
     if (slots.erase(mask.slot) == 0) Fail("has a mask for slot {}", mask.slot);
     if (mask.allowed.size() != (static_cast<size_t>(options_.limits.vocab_size) + 31) / 32) {
@@ -109,7 +131,7 @@ bool FakeExecutor::Done(uint64_t number) {
 
 Result<StepOutput> FakeExecutor::Wait(uint64_t number) {
   if (broken_ || steps_in_flight_.empty() || number != static_cast<uint64_t>(oldest_) ||
-      !steps_in_flight_.front().sampled) {
+      !steps_in_flight_.front().all_sampled()) {
     Fail("waited for step {}", number);
     return Internal("out of order");
   }

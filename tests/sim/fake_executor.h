@@ -47,7 +47,8 @@ class FakeExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return options_.limits; }
   Status Submit(StepInput step) override;
-  Status Sample(uint64_t number, std::vector<TokenMask> masks) override;
+  Status Sample(uint64_t number) override;
+  Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override;
   bool Done(uint64_t number) override;
   Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override;
@@ -76,9 +77,13 @@ class FakeExecutor final : public Executor {
   };
   struct StepInFlight {
     StepOutput output;
-    std::vector<size_t> draws;  // rows that sample
+    std::vector<size_t> draws;         // rows that sample without a mask
+    std::vector<size_t> masked_draws;  // rows that wait for one
     TimePoint done{};
     bool sampled = false;
+    bool masked_sampled = false;
+
+    bool all_sampled() const { return sampled && (masked_sampled || masked_draws.empty()); }
   };
 
   bool Injected(int32_t permille);
@@ -90,6 +95,7 @@ class FakeExecutor final : public Executor {
   void CheckPast(const Slot& slot, int32_t group, int32_t start);
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
   void CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks);
+  void Draw(const std::vector<size_t>& rows, const std::vector<TokenMask>& masks);
   void DrawToken(const TokenMask* mask, RowOutput* out);
   uint64_t Entry(const Slot& slot, int32_t group, int32_t position) const {
     constexpr uint64_t kLongRopeEntry = 0x5317c4ed;

@@ -60,8 +60,12 @@ class SumExecutor final : public Executor {
     outputs_[step.number] = output;
     return Status();
   }
-  Status Sample(uint64_t, std::vector<TokenMask> given) override {
-    masks.push_back(std::move(given));
+  Status Sample(uint64_t) override {
+    masks.emplace_back();
+    return Status();
+  }
+  Status SampleMasked(uint64_t, std::vector<TokenMask> given) override {
+    masks.back() = std::move(given);
     return Status();
   }
   bool Done(uint64_t) override { return false; }

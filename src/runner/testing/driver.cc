@@ -78,7 +78,7 @@ class Driver {
       Fill(&step);
       AddRows(&step);
       Check(runner_.Submit(step));
-      Check(runner_.Sample(step.number, {}));
+      Sample(step);
       in_flight_.push_back(std::move(step.rows));
       ++counts_.steps;
       const auto depth = static_cast<size_t>(runner_.shape().depth);
@@ -103,6 +103,7 @@ class Driver {
   }
   const CacheGroup& Group(size_t g) const { return runner_.cache().groups[g]; }
 
+  void Sample(const StepInput& step);
   void Wait();
   void Retire(StepInput* step);
   void MaybePreempt(StepInput* step);
@@ -133,6 +134,22 @@ class Driver {
   DriverCounts counts_;
   std::vector<DriverResult> results_;
 };
+
+void Driver::Sample(const StepInput& step) {
+  Check(runner_.Sample(step.number));
+  std::vector<TokenMask> masks;
+  int64_t num_samples = 0;
+  for (const StepRow& row : step.rows) {
+    num_samples += row.sample ? 1 : 0;
+    if (!row.masked) continue;
+    const auto s = std::find_if(running_.begin(), running_.end(),
+                                [&row](const Sequence& s) { return s.slot == row.slot; });
+    masks.push_back({.slot = row.slot, .allowed = Request(*s).allowed});
+  }
+  if (masks.empty()) return;
+  if (static_cast<int64_t>(masks.size()) < num_samples) ++counts_.mixed;
+  Check(runner_.SampleMasked(step.number, std::move(masks)));
+}
 
 void Driver::Wait() {
   Result<StepOutput> output = runner_.Wait(waited_++);
@@ -336,7 +353,10 @@ void Driver::AddRows(StepInput* step) {
     left -= most;
     Extend(&s, s.computed, step);
     const bool sample = s.computed == s.known && s.known - PromptSize(s) < Request(s).num_generated;
-    step->rows.push_back({.slot = s.slot, .num_tokens = most, .sample = sample});
+    step->rows.push_back({.slot = s.slot,
+                          .num_tokens = most,
+                          .sample = sample,
+                          .masked = sample && !Request(s).allowed.empty()});
     if (sample) ++s.known;
     ++s.in_flight;
   }

@@ -17,6 +17,7 @@ struct DriverRequest {
   SamplingParams sampling;
   int32_t num_generated = 0;
   int32_t choice = 0;
+  std::vector<uint32_t> allowed = {};  // the mask of all draws; empty: none
 };
 
 struct DriverResult {
@@ -43,6 +44,7 @@ struct DriverCounts {
   int64_t recomputed = 0;
   int64_t swapped = 0;
   int64_t shared = 0;
+  int64_t mixed = 0;  // steps that draw both with and without masks
 };
 
 // Returns one result per request. CHECKs that the runner has no errors.

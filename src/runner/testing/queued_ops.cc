@@ -123,8 +123,9 @@ class QueuedPlan final : public AttentionPlan {
 
 class QueuedSampler final : public Sampler {
  public:
-  QueuedSampler(std::unique_ptr<Sampler> inner, Queues& queues, Stream& inner_stream)
-      : inner_(std::move(inner)), queues_(queues), inner_stream_(inner_stream) {}
+  QueuedSampler(std::unique_ptr<Sampler> inner, Queues& queues, Stream& inner_stream,
+                const QueuedDevice& device)
+      : inner_(std::move(inner)), queues_(queues), inner_stream_(inner_stream), device_(device) {}
 
   void Admit(SequenceSlotId slot, const SamplingParams& params, int32_t choice,
              std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) override {
@@ -137,7 +138,10 @@ class QueuedSampler final : public Sampler {
   }
   void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
               std::span<SampleResult> results, Stream& stream) override {
-    queues_.Add(stream, [=, this] { inner_->Sample(logits, rows, masks, results, inner_stream_); });
+    queues_.Add(stream, [=, this] {
+      inner_->Sample(logits, rows, masks, results, inner_stream_);
+      if (device_.on_draw) device_.on_draw(rows);
+    });
   }
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override {
@@ -148,6 +152,7 @@ class QueuedSampler final : public Sampler {
   const std::unique_ptr<Sampler> inner_;
   Queues& queues_;
   Stream& inner_stream_;
+  const QueuedDevice& device_;
 };
 
 class QueuedOps final : public Ops {
@@ -180,7 +185,12 @@ class QueuedOps final : public Ops {
     Result<std::unique_ptr<Sampler>> sampler = inner_->MakeSampler(shape);
     if (!sampler.ok()) return sampler.status();
     return std::unique_ptr<Sampler>(
-        std::make_unique<QueuedSampler>(*std::move(sampler), queues_, *inner_stream_));
+        std::make_unique<QueuedSampler>(*std::move(sampler), queues_, *inner_stream_, device_));
+  }
+
+  void FinishWork() {
+    while (queues_.Advance()) {
+    }
   }
 
   std::unique_ptr<Stream> MakeStream() override { return queues_.MakeStream(); }
@@ -324,5 +334,7 @@ std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed,
                                    const QueuedDevice& device) {
   return std::make_unique<QueuedOps>(std::move(inner), seed, device);
 }
+
+void FinishQueuedWork(Ops& queued) { static_cast<QueuedOps&>(queued).FinishWork(); }
 
 }  // namespace tokamak::testing

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "ops/ops.h"
 
@@ -15,10 +17,15 @@ namespace tokamak::testing {
 struct QueuedDevice {
   Capabilities capabilities = Capabilities::All();
   std::optional<int64_t> free_bytes = std::nullopt;  // free bytes of its own memory
+  // Called when rows have been drawn.
+  std::function<void(std::span<const SampleRow>)> on_draw = {};
 };
 
 // `inner`, a backend in main memory, does the actual work.
 std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed,
                                    const QueuedDevice& device = {});
+
+// Runs all work that such a backend has been given and that waits for nothing more.
+void FinishQueuedWork(Ops& queued);
 
 }  // namespace tokamak::testing
