@@ -21,10 +21,28 @@ PlainText Classify(std::string_view bytes) {
 }
 
 using Node = Vocabulary::Impl::Node;
-using Token = std::pair<std::string_view, int32_t>;
 
-// `tokens` are sorted by bytes.
-std::vector<Node> MakeTrie(const std::vector<Token>& tokens) {
+// A token in the order of bytes, most of which the first eight decide.
+struct Token {
+  Token(std::string_view bytes, int32_t id) : bytes(bytes), id(id) {
+    for (size_t i = 0; i < sizeof(first); ++i) {
+      first = first << 8 | (i < bytes.size() ? static_cast<uint8_t>(bytes[i]) : 0);
+    }
+  }
+  friend bool operator<(const Token& a, const Token& b) {
+    if (a.first != b.first) return a.first < b.first;
+    const int order = a.bytes.compare(b.bytes);
+    return order != 0 ? order < 0 : a.id < b.id;
+  }
+
+  uint64_t first = 0;
+  std::string_view bytes;
+  int32_t id;
+};
+
+// The trie of those in `tokens`, which are sorted by bytes, that `has` accepts.
+template <typename Has>
+std::vector<Node> MakeTrie(const std::vector<Token>& tokens, const Has& has) {
   std::vector<Node> nodes;
   std::vector<size_t> open;  // nodes on the path to the last token
   const auto close_to = [&](size_t depth) {
@@ -33,7 +51,9 @@ std::vector<Node> MakeTrie(const std::vector<Token>& tokens) {
     }
   };
   std::string_view last;
-  for (const auto& [bytes, token] : tokens) {
+  for (const Token& token : tokens) {
+    if (!has(token.id)) continue;
+    const std::string_view bytes = token.bytes;
     size_t common = 0;
     while (common < last.size() && common < bytes.size() && last[common] == bytes[common]) ++common;
     common = std::min(common, bytes.size() - 1);  // equal bytes get a node of their own
@@ -42,7 +62,7 @@ std::vector<Node> MakeTrie(const std::vector<Token>& tokens) {
       open.push_back(nodes.size());
       nodes.push_back({1, -1, static_cast<uint16_t>(i + 1), static_cast<uint8_t>(bytes[i])});
     }
-    nodes.back().token = token;
+    nodes.back().token = token.id;
     last = bytes;
   }
   close_to(0);
@@ -53,7 +73,9 @@ std::vector<Node> MakeTrie(const std::vector<Token>& tokens) {
 }  // namespace
 
 Vocabulary::Impl::Impl(std::span<const std::string> token_bytes) : size_(token_bytes.size()) {
-  std::array<std::vector<Token>, 3> tokens;
+  std::vector<Token> tokens;
+  tokens.reserve(size_);
+  start_.reserve(size_ + 1);
   for (std::vector<uint32_t>& mask : masks_) mask.assign((size_ + 31) / 32, 0);
   for (size_t t = 0; t < size_; ++t) {
     const std::string& bytes = token_bytes[t];
@@ -61,18 +83,16 @@ Vocabulary::Impl::Impl(std::span<const std::string> token_bytes) : size_(token_b
     if (bytes.empty() || bytes.size() > kMaxTokenBytes) continue;
     text_ += bytes;
     max_depth_ = std::max(max_depth_, bytes.size());
-    const auto number = static_cast<int32_t>(t);
     const PlainText plain = Classify(bytes);
-    tokens[0].emplace_back(bytes, number);
-    if (plain != PlainText::kShort) tokens[1].emplace_back(bytes, number);
-    if (plain == PlainText::kNone) tokens[2].emplace_back(bytes, number);
+    tokens.emplace_back(bytes, static_cast<int32_t>(t));
     if (plain == PlainText::kShort) masks_[1][t / 32] |= uint32_t{1} << (t % 32);
     if (plain != PlainText::kNone) masks_[2][t / 32] |= uint32_t{1} << (t % 32);
   }
   start_.push_back(static_cast<uint32_t>(text_.size()));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    std::sort(tokens[i].begin(), tokens[i].end());
-    tries_[i] = MakeTrie(tokens[i]);
+  std::sort(tokens.begin(), tokens.end());
+  for (size_t i = 0; i < tries_.size(); ++i) {
+    tries_[i] = MakeTrie(
+        tokens, [&](int32_t token) { return (masks_[i][token / 32] >> token % 32 & 1) == 0; });
   }
 }
 

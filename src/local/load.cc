@@ -164,7 +164,18 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
   return ops;
 }
 
-using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
+// What is made of a checkpoint's vocabulary; null if it has none.
+struct LoadedTokens {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ConstraintTokens> constraints;
+};
+
+Result<LoadedTokens> LoadTokens(const Checkpoint& checkpoint) {
+  LoadedTokens tokens;
+  ASSIGN_OR_RETURN(tokens.tokenizer, MakeTokenizer(checkpoint));
+  if (tokens.tokenizer) tokens.constraints = MakeConstraintTokens(*tokens.tokenizer);
+  return tokens;
+}
 
 // Checks the memory before anything is read.
 Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Task task, Ops& ops) {
@@ -337,8 +348,9 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
                                                         *parts.pool, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
-  std::future<TokenizerResult> tokenizer =
-      std::async(std::launch::async, [&checkpoint] { return MakeTokenizer(checkpoint); });
+  // Reading the weights takes longer.
+  std::future<Result<LoadedTokens>> loading_tokens =
+      std::async(std::launch::async, [&checkpoint] { return LoadTokens(checkpoint); });
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    LoadWeights(checkpoint, *ops, options, Task::kGenerate));
 
@@ -355,8 +367,12 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   const CacheSpec& cache = parts.executor->limits().cache;
   parts.model.kv_token_bytes =
       cache.block_bytes * static_cast<int64_t>(cache.groups.size()) / options.block_size;
-  ASSIGN_OR_RETURN(parts.tokenizer, tokenizer.get());
+  ASSIGN_OR_RETURN(LoadedTokens tokens, loading_tokens.get());
+  parts.tokenizer = std::move(tokens.tokenizer);
+  parts.constraint_tokens = std::move(tokens.constraints);
   if (parts.tokenizer != nullptr) {
+    parts.model.mask_table_seconds = parts.constraint_tokens->seconds;
+    parts.model.mask_table_bytes = parts.constraint_tokens->memory;
     if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
       return DataLoss("{}: vocab_size: the tokenizer has {} tokens, but the model only {}",
                       checkpoint.source, parts.tokenizer->vocab_size(), parts.model.vocab_size);

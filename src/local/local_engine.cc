@@ -25,7 +25,7 @@ Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
 
 LocalEngine::LocalEngine(EngineParts parts)
     : parts_(std::move(parts)),
-      constraints_(std::make_unique<ConstraintMaker>(parts_.tokenizer)),
+      constraints_(std::make_unique<ConstraintMaker>(parts_.constraint_tokens)),
       open_(parts_.core.max_queue) {}
 
 LocalEngine::~LocalEngine() {

@@ -26,7 +26,8 @@ namespace tokamak {
 struct EngineParts : LoadedParts {
   std::unique_ptr<Executor> executor;
   EngineCoreOptions core;
-  std::unique_ptr<RecordWriter> record;  // null: no recording
+  std::shared_ptr<const ConstraintTokens> constraint_tokens;  // null without a tokenizer
+  std::unique_ptr<RecordWriter> record;                       // null: no recording
   // Measures memory bandwidth in GB/s; uses all cores for a while. May be empty.
   std::function<std::optional<double>()> measure_read_gb_s;
 };

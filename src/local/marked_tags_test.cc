@@ -62,7 +62,7 @@ class MarkedTagsTest : public ::testing::Test {
 
   const std::shared_ptr<const Tokenizer> tokenizer_ =
       Tokenizer::Create(testing::TinyBytePairs()).value();
-  ConstraintMaker maker_{tokenizer_};
+  ConstraintMaker maker_{MakeConstraintTokens(*tokenizer_)};
   std::unique_ptr<TokenConstraint> constraint_;
 };
 
@@ -160,7 +160,7 @@ TEST(HarmonyAnswers, RandomOnesAreReadAsWhatTheyMustBe) {
   const StructuredOutput json =
       InFinalMessage({.kind = Kind::kJsonSchema, .text = schema, .whitespace_pattern = ""}).value();
   const auto tokenizer = HarmonyTokenizer();
-  ConstraintMaker maker(tokenizer);
+  ConstraintMaker maker(MakeConstraintTokens(*tokenizer));
   std::mt19937 random(7);
   std::map<std::string, int> names;
   int reasoned = 0;

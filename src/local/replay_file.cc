@@ -98,13 +98,14 @@ Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
     // outputs need it.
     Result<std::shared_ptr<const Tokenizer>> tokenizer = OpenTokenizer(engine.model);
     if (tokenizer.ok()) parts.tokenizer = *tokenizer;
+    if (parts.tokenizer) parts.constraint_tokens = MakeConstraintTokens(*parts.tokenizer);
   } else {
     ASSIGN_OR_RETURN(parts, LoadParts(engine));
     report.fingerprint = parts.system_fingerprint;
   }
   ReplayOptions replay;
   replay.executor = parts.executor.get();
-  ConstraintMaker constraints(parts.tokenizer);
+  ConstraintMaker constraints(parts.constraint_tokens);
   replay.on_arrival = [&](const ArrivalEvent& event, Arrival* arrival) {
     Complete(parts.tokenizer, constraints, event, arrival);
   };

@@ -110,26 +110,6 @@ Status WithPath(const Status& status) {
               : status.WithContext("structured_output");
 }
 
-std::shared_ptr<const ConstraintTokens> MakeTokens(const Tokenizer& tokenizer) {
-  const auto start = std::chrono::steady_clock::now();
-  auto tokens = std::make_shared<ConstraintTokens>();
-  std::vector<std::string> text;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string_view bytes = tokenizer.TokenPiece(id);
-    tokens->bytes.emplace_back(bytes);
-    text.emplace_back(tokenizer.IsSpecial(id) ? "" : bytes);
-    if (text.back().empty() && !bytes.empty()) tokens->special.push_back(id);
-    if (bytes == "\n" || bytes == "\n\n") tokens->newlines.push_back(id);
-  }
-  tokens->vocabulary = Vocabulary::Make(text);
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - start;
-  LogInfo("structured output: made the tables of {} tokens in {:.0f} ms ({:.1f} MiB)",
-          tokens->bytes.size(), elapsed.count(),
-          static_cast<double>(tokens->vocabulary->bytes()) / (1 << 20));
-  return tokens;
-}
-
 // Reasoning must not contain what begins the answer, either.
 std::shared_ptr<const std::vector<TokenId>> WithMarks(std::vector<TokenId> across,
                                                       const std::vector<MarkedBegin>& begins) {
@@ -144,17 +124,16 @@ std::shared_ptr<const std::vector<TokenId>> WithMarks(std::vector<TokenId> acros
 }
 
 // Special tokens are not text, so free text cannot hold the one that opens a call.
-Status CheckTriggers(const StructuredOutput& output, const Tokenizer& tokenizer) {
+Status CheckTriggers(const StructuredOutput& output, const ConstraintTokens& tokens) {
   if (output.kind != Kind::kTags || output.starts_with_tag) return Status();
-  std::vector<std::string_view> triggers(output.triggers.begin(), output.triggers.end());
-  for (size_t i = 0; i < output.tags.size() && output.triggers.empty(); ++i) {
-    triggers.emplace_back(output.tags[i].begin);
-  }
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string_view piece = tokenizer.TokenPiece(id);
-    if (piece.empty() || !tokenizer.IsSpecial(id)) continue;
-    for (const std::string_view trigger : triggers) {
-      if (trigger.find(piece) == std::string_view::npos) continue;
+  // The beginnings of tags are the triggers if there are no others.
+  const bool own = !output.triggers.empty();
+  const size_t size = own ? output.triggers.size() : output.tags.size();
+  for (const int32_t id : tokens.special) {
+    const std::string& piece = tokens.bytes[static_cast<size_t>(id)];
+    for (size_t i = 0; i < size; ++i) {
+      const std::string& trigger = own ? output.triggers[i] : output.tags[i].begin;
+      if (trigger.find(piece) == std::string::npos) continue;
       return Unimplemented(
           "structured_output: \"{}\" is a special token of this model, so it cannot come after "
           "free text that keeps to tags",
@@ -166,14 +145,38 @@ Status CheckTriggers(const StructuredOutput& output, const Tokenizer& tokenizer)
 
 }  // namespace
 
-ConstraintMaker::ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
-    : tokenizer_(std::move(tokenizer)), limits_(limits) {}
+std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(const Tokenizer& tokenizer) {
+  const auto start = std::chrono::steady_clock::now();
+  auto tokens = std::make_shared<ConstraintTokens>();
+  const auto size = static_cast<size_t>(tokenizer.vocab_size());
+  std::vector<std::string> text;
+  text.reserve(size);
+  tokens->bytes.reserve(size);
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = tokenizer.TokenPiece(id);
+    tokens->bytes.emplace_back(bytes);
+    text.emplace_back(tokenizer.IsSpecial(id) ? "" : bytes);
+    if (text.back().empty() && !bytes.empty()) tokens->special.push_back(id);
+    if (bytes == "\n" || bytes == "\n\n") tokens->newlines.push_back(id);
+    tokens->memory += static_cast<int64_t>(sizeof(std::string) + bytes.size());
+  }
+  tokens->vocabulary = Vocabulary::Make(text);
+  tokens->memory += static_cast<int64_t>(tokens->vocabulary->bytes());
+  tokens->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  LogInfo("structured output: made the tables of {} tokens in {:.0f} ms ({:.1f} MiB)",
+          tokens->bytes.size(), tokens->seconds * 1e3,
+          static_cast<double>(tokens->memory) / (1 << 20));
+  return tokens;
+}
+
+ConstraintMaker::ConstraintMaker(std::shared_ptr<const ConstraintTokens> tokens,
+                                 const Limits& limits)
+    : tokens_(std::move(tokens)), limits_(limits) {}
 
 ConstraintMaker::~ConstraintMaker() = default;
 
 Status ConstraintMaker::Prepare(const StructuredOutput& output) {
   RETURN_IF_ERROR(Compile(output).status());
-  (void)Tokens();
   if (output.reasoning) (void)Across(output.reasoning->close);
   return Status();
 }
@@ -181,7 +184,7 @@ Status ConstraintMaker::Prepare(const StructuredOutput& output) {
 Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
     const StructuredOutput& output, int32_t n) {
   ASSIGN_OR_RETURN(const auto grammar, Compile(output));
-  const std::shared_ptr<const ConstraintTokens> tokens = Tokens();
+  const std::shared_ptr<const ConstraintTokens> tokens = tokens_;
   std::function<std::unique_ptr<TokenConstraint>()> make = [grammar,
                                                             vocabulary = tokens->vocabulary] {
     return std::make_unique<GrammarConstraint>(grammar, vocabulary);
@@ -209,7 +212,7 @@ Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
 }
 
 Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const StructuredOutput& output) {
-  if (tokenizer_ == nullptr) {
+  if (tokens_ == nullptr) {
     return Unimplemented("structured_output: this model has no tokenizer, so it has no text");
   }
   std::string key = KeyOf(output);
@@ -218,7 +221,7 @@ Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const Structured
   Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output));
   if (!grammar.ok()) return WithPath(grammar.status());
   // After compiling, which bounds the length of triggers.
-  RETURN_IF_ERROR(CheckTriggers(output, *tokenizer_));
+  RETURN_IF_ERROR(CheckTriggers(output, *tokens_));
   const size_t bytes = key.size() + (*grammar)->bytes();
   Keep({std::move(key), *grammar, bytes});
   return grammar;
@@ -253,22 +256,14 @@ size_t ConstraintMaker::num_grammars() const {
 
 bool ConstraintMaker::prepared(const StructuredOutput& output) {
   if (Find(KeyOf(output)) == nullptr) return false;
-  MutexLock lock(tokens_mutex_);
-  return tokens_ != nullptr &&
-         (!output.reasoning || (across_ != nullptr && across_close_ == output.reasoning->close));
-}
-
-std::shared_ptr<const ConstraintTokens> ConstraintMaker::Tokens() {
-  MutexLock lock(tokens_mutex_);
-  if (tokens_ == nullptr) tokens_ = MakeTokens(*tokenizer_);
-  return tokens_;
+  MutexLock lock(across_mutex_);
+  return !output.reasoning || (across_ != nullptr && across_close_ == output.reasoning->close);
 }
 
 std::shared_ptr<const std::vector<TokenId>> ConstraintMaker::Across(const std::string& close) {
-  const std::shared_ptr<const ConstraintTokens> tokens = Tokens();
-  MutexLock lock(tokens_mutex_);
+  MutexLock lock(across_mutex_);
   if (across_ == nullptr || across_close_ != close) {
-    across_ = std::make_shared<const std::vector<TokenId>>(TokensAcross(close, *tokens));
+    across_ = std::make_shared<const std::vector<TokenId>>(TokensAcross(close, *tokens_));
     across_close_ = close;
   }
   return across_;

@@ -22,16 +22,19 @@ namespace tokamak {
 class Grammar;
 class Vocabulary;
 
-// A tokenizer's tokens, as constraints need them. Immutable.
+// A tokenizer's tokens, as constraints need them. Immutable, made when a model is loaded.
 struct ConstraintTokens {
   std::vector<std::string> bytes;                // by id, special tokens by name
   std::vector<int32_t> newlines;                 // tokens that consist of one or two line breaks
   std::vector<int32_t> special;                  // special tokens that have a name
   std::shared_ptr<const Vocabulary> vocabulary;  // without special tokens, which are not text
+  double seconds = 0;                            // that making all this took
+  int64_t memory = 0;                            // bytes
 };
+std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(const Tokenizer& tokenizer);
 
-// Compiles structured outputs and remembers the latest. The tokenizer's tables are made for the
-// first one. Thread-safe. Make takes little time after Prepare of the same output.
+// Compiles structured outputs and remembers the latest. Thread-safe. Make takes little time after
+// Prepare of the same output.
 class ConstraintMaker {
  public:
   // The latest are kept, however large they are, so that Make finds what Prepare has compiled: a
@@ -42,22 +45,22 @@ class ConstraintMaker {
     size_t grammars = 256;
     size_t bytes = size_t{64} << 20;
   };
-  // Without a tokenizer everything is kUnimplemented.
-  explicit ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer)
-      : ConstraintMaker(std::move(tokenizer), Limits{}) {}
-  ConstraintMaker(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits);
+  // Null: the model has no tokenizer, so everything is kUnimplemented.
+  explicit ConstraintMaker(std::shared_ptr<const ConstraintTokens> tokens)
+      : ConstraintMaker(std::move(tokens), Limits{}) {}
+  ConstraintMaker(std::shared_ptr<const ConstraintTokens> tokens, const Limits& limits);
   ~ConstraintMaker();
 
   // See Engine::PrepareStructuredOutput.
-  Status Prepare(const StructuredOutput& output) EXCLUDES(mutex_, tokens_mutex_);
+  Status Prepare(const StructuredOutput& output) EXCLUDES(mutex_, across_mutex_);
   // Returns constraints for n choices. Errors as above.
   Result<std::vector<std::unique_ptr<TokenConstraint>>> Make(const StructuredOutput& output,
                                                              int32_t n)
-      EXCLUDES(mutex_, tokens_mutex_);
+      EXCLUDES(mutex_, across_mutex_);
 
   size_t num_grammars() const EXCLUDES(mutex_);
   // Returns whether Make would find everything that it shares with other requests.
-  bool prepared(const StructuredOutput& output) EXCLUDES(mutex_, tokens_mutex_);
+  bool prepared(const StructuredOutput& output) EXCLUDES(mutex_, across_mutex_);
 
  private:
   struct Entry {
@@ -69,23 +72,21 @@ class ConstraintMaker {
   Result<std::shared_ptr<const Grammar>> Compile(const StructuredOutput& output) EXCLUDES(mutex_);
   std::shared_ptr<const Grammar> Find(const std::string& key) EXCLUDES(mutex_);
   void Keep(Entry entry) EXCLUDES(mutex_);
-  std::shared_ptr<const ConstraintTokens> Tokens() EXCLUDES(tokens_mutex_);
   // Returns TokensAcross of a marker.
   std::shared_ptr<const std::vector<TokenId>> Across(const std::string& close)
-      EXCLUDES(tokens_mutex_);
+      EXCLUDES(across_mutex_);
 
-  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::shared_ptr<const ConstraintTokens> tokens_;
   const Limits limits_;
   mutable Mutex mutex_;
   std::list<Entry> entries_ GUARDED_BY(mutex_);  // the latest used first
   std::map<std::string_view, std::list<Entry>::iterator> by_key_ GUARDED_BY(mutex_);
   size_t bytes_ GUARDED_BY(mutex_) = 0;
 
-  Mutex tokens_mutex_;
+  Mutex across_mutex_;
   // Null: not needed yet.
-  std::shared_ptr<const ConstraintTokens> tokens_ GUARDED_BY(tokens_mutex_);
-  std::shared_ptr<const std::vector<TokenId>> across_ GUARDED_BY(tokens_mutex_);
-  std::string across_close_ GUARDED_BY(tokens_mutex_);  // the marker of across_
+  std::shared_ptr<const std::vector<TokenId>> across_ GUARDED_BY(across_mutex_);
+  std::string across_close_ GUARDED_BY(across_mutex_);  // the marker of across_
 };
 
 }  // namespace tokamak

@@ -193,8 +193,17 @@ TEST(StructuredOutput, ARecordRepeatsTheRun) {
   std::remove(options.record_path.c_str());
 }
 
+TEST(ConstraintMaker, ItsTablesAreMadeWhenAModelIsLoaded) {
+  const auto engine = Load();
+  const ModelInfo& model = engine->model();
+  // Each token has a string.
+  EXPECT_GT(model.mask_table_bytes, static_cast<int64_t>(sizeof(std::string)) * 256);
+  EXPECT_GT(model.mask_table_seconds, 0);
+  EXPECT_LT(model.mask_table_seconds, model.load_seconds);
+}
+
 TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
-  ConstraintMaker maker(Tokenizer::Create(testing::TinyBytePairs()).value(),
+  ConstraintMaker maker(MakeConstraintTokens(*Tokenizer::Create(testing::TinyBytePairs()).value()),
                         {.grammars = 5, .bytes = size_t{1} << 20});
   const auto prepare = [&](const std::string& text) {
     const Status status = maker.Prepare({.kind = Kind::kRegex, .text = text});
@@ -208,7 +217,7 @@ TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
   EXPECT_EQ(prepare("g"), 5u);
   EXPECT_EQ(prepare("h"), 5u);
   // However small the limits are, what was just prepared need not be compiled again.
-  ConstraintMaker small(Tokenizer::Create(testing::TinyBytePairs()).value(),
+  ConstraintMaker small(MakeConstraintTokens(*Tokenizer::Create(testing::TinyBytePairs()).value()),
                         {.grammars = 1, .bytes = 10});
   for (const char* text : {"a", "b", "c", "d", "e", "f"}) {
     EXPECT_TRUE(small.Prepare({.kind = Kind::kRegex, .text = text}).ok());
@@ -219,7 +228,7 @@ TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
 TEST(ConstraintMaker, PreparesEverythingThatMakeNeeds) {
   for (const bool reasons : {false, true}) {
     const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
-    ConstraintMaker maker(tokenizer);
+    ConstraintMaker maker(MakeConstraintTokens(*tokenizer));
     StructuredOutput output{.kind = Kind::kRegex, .text = "a+"};
     if (reasons) output.reasoning = {.open = "<think>", .close = "</think>"};
     EXPECT_FALSE(maker.prepared(output));

@@ -162,6 +162,8 @@ HttpResponse Routes::Metrics() const {
   input.fingerprint = engine_.system_fingerprint();
   input.model = options_.openai.model_id;
   input.backend = engine_.model().backend;
+  input.mask_table_seconds = engine_.model().mask_table_seconds;
+  input.mask_table_bytes = engine_.model().mask_table_bytes;
   input.preparing = preparation_.size();
   input.unknown_fields = openai_.unknown_fields();
   input.started = static_cast<double>(started_);

@@ -149,6 +149,10 @@ void WriteServer(const MetricsInput& input, Writer& out) {
               input.log_lines_dropped);
   out.Counter("tokamak_unknown_fields_total", "Fields of requests that were ignored.",
               input.unknown_fields);
+  out.Gauge("tokamak_mask_table_bytes", "Memory of what structured output needs of the vocabulary.",
+            input.mask_table_bytes);
+  out.Gauge("tokamak_mask_table_build_seconds", "How long making that took, during loading.",
+            input.mask_table_seconds);
   out.Family("tokamak_build_info", "gauge", "What runs; always 1.");
   out.Sample("tokamak_build_info",
              fmt::format("version=\"{}\",fingerprint=\"{}\",model=\"{}\",backend=\"{}\"",

@@ -23,8 +23,10 @@ struct MetricsInput {
   bool healthy = true;   // what /health says
   size_t preparing = 0;  // requests that the engine does not have yet
   int64_t log_lines_dropped = 0;
-  int64_t unknown_fields = 0;  // ignored fields of requests
-  double started = 0;          // start of the server, seconds since 1970
+  int64_t unknown_fields = 0;     // ignored fields of requests
+  double mask_table_seconds = 0;  // as in ModelInfo
+  int64_t mask_table_bytes = 0;
+  double started = 0;  // start of the server, seconds since 1970
 };
 
 // Returns text exposition format 0.0.4.

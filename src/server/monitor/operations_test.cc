@@ -86,9 +86,11 @@ TEST(Metrics, LabelsAreEscapedAndLargeCountsAreExact) {
   MetricsInput input;
   input.model = "a\"b\\c\nd";
   input.engine.generated_tokens = 9007199254740991;
+  input.mask_table_bytes = 20971521;
   const std::string text = FormatMetrics(input);
   EXPECT_THAT(text, testing::HasSubstr(R"(model="a\"b\\c\nd")"));
   EXPECT_THAT(text, testing::HasSubstr("tokamak_generation_tokens_total 9007199254740991\n"));
+  EXPECT_THAT(text, testing::HasSubstr("tokamak_mask_table_bytes 20971521\n"));
 }
 
 TEST(Metrics, TheImbalanceOfExpertsHasASamplePerLayer) {
