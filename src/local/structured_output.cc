@@ -135,9 +135,9 @@ Status CheckTriggers(const StructuredOutput& output, const ConstraintTokens& tok
       const std::string& trigger = own ? output.triggers[i] : output.tags[i].begin;
       if (trigger.find(piece) == std::string::npos) continue;
       return Unimplemented(
-          "structured_output: \"{}\" is a special token of this model, so it cannot come after "
+          "structured_output{}: \"{}\" is a special token of this model, so it cannot come after "
           "free text that keeps to tags",
-          piece);
+          own ? fmt::format(".triggers[{}]", i) : "", piece);
     }
   }
   return Status();

@@ -211,11 +211,46 @@ class Structured(unittest.TestCase):
             self.assertNotIn('<f=', rest, choice)
             found += len(tags)
         self.assertGreater(found, 0)
-        with self.assertRaises(openai.BadRequestError) as caught:
-            tag['structures'][1]['schema'] = {'type': 'thing'}
-            self.chat(response_format=tag)
-        self.assertTrue(caught.exception.param.startswith('response_format.tags[1].content'),
-                        caught.exception.param)
+
+    def test_names_the_place_of_what_is_wrong_in_structural_tags(self):
+        nested = {'type': 'object', 'properties': {'a': {'items': {'type': 'thing'}}}}
+        older = {'type': 'structural_tag', 'triggers': ['<f='], 'structures': [
+            {'begin': '<f=x>', 'schema': {}, 'end': '</f>'}]}
+        newer = {'type': 'structural_tag', 'format': {
+            'type': 'triggered_tags', 'triggers': ['<f='], 'tags': [
+                {'begin': '<f=x>', 'content': {'type': 'json_schema', 'json_schema': {}},
+                 'end': '</f>'}]}}
+        for tag, place, value, param in (
+                (older, 'triggers', [], 'triggers'),
+                (older, 'triggers', '<f=', 'triggers'),
+                (older, 'triggers', [''], 'triggers[0]'),
+                (older, 'triggers', ['<g='], 'structures[0].begin'),
+                (older, 'triggers', ['<f=', '<|im_end|>'], 'triggers[1]'),
+                (older, 'structures', [], 'structures'),
+                (older, 'structures', None, 'structures'),
+                (older, 'structures.0', {}, 'structures[0].schema'),
+                (older, 'structures.0.begin', '', 'structures[0].begin'),
+                (older, 'structures.0.end', None, 'structures[0].end'),
+                (older, 'structures.0.more', 1, 'structures[0]'),
+                (older, 'structures.0.schema', nested,
+                 'structures[0].schema.properties.a.items.type'),
+                (older, 'more', 1, ''),
+                (newer, 'format.tags.0.content.json_schema', nested,
+                 'format.tags[0].content.json_schema.properties.a.items.type'),
+                (newer, 'format.tags.0.content.type', 'any_text', 'format.tags[0].content.type'),
+                (newer, 'format.triggers', [''], 'format.triggers[0]'),
+                (newer, 'format.at_least_one', True, 'format.at_least_one'),
+                (newer, 'format.type', 'tag', 'format.type')):
+            bad = json.loads(json.dumps(tag))
+            *path, last = [int(p) if p.isdigit() else p for p in place.split('.')]
+            inner = bad
+            for name in path:
+                inner = inner[name]
+            inner[last] = value
+            with self.subTest(bad=bad), self.assertRaises(openai.BadRequestError) as caught:
+                self.chat(response_format=bad)
+            self.assertEqual(caught.exception.param, f'response_format.{param}'.rstrip('.'))
+        self.assertEqual(self.server.health()['status'], 'ok')
 
     def test_on_the_command_line(self):
         with tempfile.NamedTemporaryFile('w', suffix='.json') as file:

@@ -193,7 +193,9 @@ Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& reques
   // OpenAI's client makes every tool strict, so calls of other forms stay free, and the response's
   // header says so.
   if (!form.ok()) return request.must_call ? form.status().WithContext("tool_choice") : Status();
-  request.spellings.by_name.insert_or_assign("structured_output", "tools");
+  for (const char* place : {"structured_output", "structured_output.triggers[0]"}) {
+    request.spellings.by_name.insert_or_assign(place, "tools");
+  }
   for (size_t i = 0; i < request.held_tools.size(); ++i) {  // each tool has a tag
     request.spellings.by_name.insert_or_assign(
         fmt::format("structured_output.tags[{}].content", i),

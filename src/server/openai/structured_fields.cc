@@ -37,7 +37,7 @@ class StructuredFields {
     const std::string type = format.String("type");
     if (!format.ok() || type == "text") return;
     if (type == "json_schema") return ReadNamedSchema(format["json_schema"]);
-    if (type == "structural_tag") return Give(format, TagsOf(format));
+    if (type == "structural_tag") return GiveTags(format, format);
     if (type != "json_object") {
       return format.Fail(
           "type", "must be \"text\", \"json_object\", \"json_schema\" or \"structural_tag\"");
@@ -100,7 +100,7 @@ class StructuredFields {
   // vLLM's member: a structural tag as JSON in a string, or the object itself.
   void ReadTags(const JsonReader& tags) {
     if (AsksNothing(tags)) return;
-    if (!tags.is_string()) return Give(tags, TagsOf(tags));
+    if (!tags.is_string()) return GiveTags(tags, tags);
     const std::string text = tags.String();
     if (const Status shape = CheckJsonShape(text); !shape.ok()) {
       return tags.Fail(std::string(shape.message()));
@@ -108,9 +108,8 @@ class StructuredFields {
     const std::optional<JsonValue> json = JsonValue::Parse(text, {});
     if (!json) return tags.Fail("must be JSON");
     const JsonReader inner = ReadFields(*json);
-    StructuredOutput output = TagsOf(inner);
-    if (!inner.ok()) return tags.Fail(std::string(inner.status().message()));
-    Give(tags, std::move(output));
+    GiveTags(tags, inner);
+    if (!inner.ok()) tags.Fail(std::string(inner.status().message()));
   }
 
   // Requires that the other fields have been read.
@@ -135,6 +134,27 @@ class StructuredFields {
     (void)named.BoolOr("strict", true);  // every schema is kept exactly
     if (!named["schema"].is_object()) return named["schema"].Bad("an object");
     ReadSchema(named["schema"]);
+  }
+
+  // Gives the structural tag that `tags` reads, which is the value of `field`. The engine's
+  // messages name places in its own form.
+  void GiveTags(const JsonReader& field, const JsonReader& tags) {
+    StructuredOutput output = TagsOf(tags);
+    if (!tags.ok()) return;
+    const size_t size = output.tags.size();
+    Give(field, std::move(output));
+    if (!field.ok()) return;
+    const std::string spelled = spellings_.Apply(kField);
+    const bool newer = tags["format"].present();
+    const auto add = [&](const std::string& place, const std::string& path) {
+      spellings_.by_name.insert_or_assign(kField + place, spelled + path);
+    };
+    add(".triggers", newer ? ".format.triggers" : ".triggers");
+    for (size_t i = 0; i < size; ++i) {
+      add(fmt::format(".tags[{}].content", i),
+          newer ? fmt::format(".format.tags[{}].content.json_schema", i)
+                : fmt::format(".structures[{}].schema", i));
+    }
   }
 
   // Reads a structural tag: {"structures": [{"begin", "schema", "end"}], "triggers": []}, or the
@@ -162,11 +182,13 @@ class StructuredFields {
     } else {
       tags.Only({"type", "triggers", "structures"});
     }
-    all["triggers"].ForEach(
-        kMaxTags, [&](const JsonReader& text) { output.triggers.push_back(text.String()); });
+    all["triggers"].ForEach(kMaxTags, [&](const JsonReader& text) {
+      output.triggers.push_back(text.String());
+      if (text.ok() && output.triggers.back().empty()) text.Fail("must not be empty");
+    });
+    if (all.ok() && output.triggers.empty()) all.Fail("triggers", "must have at least one text");
     const JsonReader list = all[newer ? "tags" : "structures"];
     list.ForEach(kMaxTags, [&](const JsonReader& tag) { ReadTag(tag, newer, output); });
-    if (all.ok() && output.triggers.empty()) all.Fail("triggers", "must have at least one text");
     if (all.ok() && output.tags.empty()) list.Fail("must have at least one tag");
     return output;
   }
@@ -182,9 +204,9 @@ class StructuredFields {
     const JsonReader schema = newer ? content["json_schema"] : tag["schema"];
     if (!schema.is_object()) return schema.Bad("an object");
     const std::string begin = tag.String("begin");
-    const bool triggered = std::any_of(
-        output.triggers.begin(), output.triggers.end(),
-        [&](const auto& trigger) { return !trigger.empty() && begin.starts_with(trigger); });
+    const bool triggered =
+        std::any_of(output.triggers.begin(), output.triggers.end(),
+                    [&](const auto& trigger) { return begin.starts_with(trigger); });
     if (tag.ok() && !triggered) tag.Fail("begin", "must start with one of the triggers");
     output.tags.push_back(
         {.begin = begin, .schema = schema.value().Dump(), .end = tag.String("end")});

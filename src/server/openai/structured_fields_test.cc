@@ -102,8 +102,13 @@ TEST(StructuredFields, ReadsStructuralTags) {
     EXPECT_FALSE(request.ok()) << tag;
     return request.ok() ? "" : LeadingPath(request.status().message());
   };
-  EXPECT_EQ(refused(older, "/triggers", Json::array()), "response_format.structures[0].begin");
-  EXPECT_EQ(refused(older, "/triggers/0", ""), "response_format.structures[0].begin");
+  EXPECT_EQ(refused(older, "/triggers", Json::array()), "response_format.triggers");
+  EXPECT_EQ(refused(older, "/triggers", nullptr), "response_format.triggers");
+  EXPECT_EQ(refused(older, "/triggers", "<f="), "response_format.triggers");
+  EXPECT_EQ(refused(older, "/triggers/0", ""), "response_format.triggers[0]");
+  EXPECT_EQ(refused(older, "/triggers/0", 5), "response_format.triggers[0]");
+  EXPECT_EQ(refused(older, "/structures/0/begin", ""), "response_format.structures[0].begin");
+  EXPECT_EQ(refused(older, "/structures/0", 5), "response_format.structures[0]");
   EXPECT_EQ(refused(older, "/structures/0/begin", "f="), "response_format.structures[0].begin");
   EXPECT_EQ(refused(older, "/structures/0/schema", 5), "response_format.structures[0].schema");
   EXPECT_EQ(refused(older, "/structures/0/end", 5), "response_format.structures[0].end");
@@ -112,6 +117,9 @@ TEST(StructuredFields, ReadsStructuralTags) {
   EXPECT_EQ(refused(older, "/structures/0/more", 1), "response_format.structures[0]");
   EXPECT_EQ(refused(newer, "/format/tags/0/content/style", "xml"),
             "response_format.format.tags[0].content");
+  EXPECT_EQ(refused(newer, "/format", 5), "response_format.format");
+  EXPECT_EQ(refused(newer, "/format/tags", Json::array()), "response_format.format.tags");
+  EXPECT_EQ(refused(newer, "/format/tags/0/content", 5), "response_format.format.tags[0].content");
   EXPECT_EQ(refused(newer, "/format/type", "sequence"), "response_format.format.type");
   EXPECT_EQ(refused(newer, "/format/at_least_one", true), "response_format.format.at_least_one");
   EXPECT_EQ(refused(newer, "/format/tags/0/content/type", "any_text"),
@@ -206,7 +214,15 @@ TEST_F(PreparingStructureTest, RefusalsOfTheEngineHaveTheFieldsPath) {
                "json_schema": {"schema": {"x": "refused"}}})",
             "response_format.json_schema.schema.a"},
            {R"("structured_outputs": {"regex": "refused"})", "structured_outputs.regex.a"},
-           {R"("options": {"regex": "refused"})", "options.regex.a"}}) {
+           {R"("options": {"regex": "refused"})", "options.regex.a"},
+           {R"("response_format": {"type": "structural_tag", "triggers": ["<"], "structures": [
+               {"begin": "<", "schema": {}, "end": ""},
+               {"begin": "<a", "schema": {"x": "refused"}, "end": ""}]})",
+            "response_format.structures[1].schema.a"},
+           {R"("structured_outputs": {"structural_tag": {"format": {"type": "triggered_tags",
+               "triggers": ["<"], "tags": [{"begin": "<", "end": "", "content": {
+                   "type": "json_schema", "json_schema": {"x": "refused"}}}]}}})",
+            "structured_outputs.structural_tag.format.tags[0].content.json_schema.a"}}) {
     const auto prepared = Prepare(fields, "{{ messages[0].content }}");
     ASSERT_FALSE(prepared.ok()) << fields;
     EXPECT_EQ(LeadingPath(prepared.status().message()), path) << prepared.status().ToString();
