@@ -34,8 +34,8 @@ Change ChangeOf(const NormalizerStep& step) {
       return step.content.size() <= 3 ? Change{1, 4} : kUnbounded;
     case NormalizerStep::Kind::kReplace: {
       const size_t from = step.pattern.text.size(), to = step.content.size();
-      return !step.pattern.regex && from > 0 && to >= from && to <= 4 * from ? Change{1, 4}
-                                                                             : kUnbounded;
+      return !step.pattern.is_regex() && from > 0 && to >= from && to <= 4 * from ? Change{1, 4}
+                                                                                  : kUnbounded;
     }
     case NormalizerStep::Kind::kSentencePiece:
       return step.content.empty() && !step.merge_spaces ? Change{1, 4} : kUnbounded;

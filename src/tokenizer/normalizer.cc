@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "tokenizer/bert_text.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/replace_all.h"
 #include "tokenizer/unicode.h"
 
 namespace tokamak {
@@ -108,9 +109,9 @@ Result<Normalizer> Normalizer::Create(const std::vector<NormalizerStep>& steps) 
     if (spec.kind == NormalizerStep::Kind::kSentencePiece) {
       ASSIGN_OR_RETURN(step.pieces, SentencePieceText::Create(spec));
     }
-    if (spec.kind == NormalizerStep::Kind::kReplace) {
-      ASSIGN_OR_RETURN(step.regex, spec.pattern.regex ? Regex::Compile(spec.pattern.text)
-                                                      : Regex::Literal(spec.pattern.text));
+    if (spec.kind == NormalizerStep::Kind::kReplace &&
+        (spec.pattern.is_regex() || spec.pattern.text.empty())) {
+      ASSIGN_OR_RETURN(step.regex, Regex::Compile(spec.pattern));
     }
     normalizer.steps_.push_back(std::move(step));
   }
@@ -146,6 +147,10 @@ Status Normalizer::Apply(std::string& text, RegexScratch& scratch, bool* starts)
         text = StripAccents(text);
         break;
       case NormalizerStep::Kind::kReplace: {
+        if (!step.regex) {
+          text = ReplaceAll(text, spec.pattern.text, spec.content, limit);
+          break;
+        }
         std::string out;
         size_t from = 0;
         RETURN_IF_ERROR(step.regex->FindAll(text, scratch, [&](size_t begin, size_t end) {

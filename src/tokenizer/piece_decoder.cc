@@ -7,25 +7,12 @@
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
+#include "tokenizer/replace_all.h"
 
 namespace tokamak {
 namespace {
 
 using Kind = DecoderStep::Kind;
-
-void ReplaceAll(std::string& text, std::string_view from, std::string_view to) {
-  if (from.empty()) return;
-  std::string out;
-  std::string_view rest = text;
-  while (true) {
-    const size_t at = rest.find(from);
-    out += rest.substr(0, at);
-    if (at == std::string_view::npos) break;
-    out += to;
-    rest.remove_prefix(at + from.size());
-  }
-  text = std::move(out);
-}
 
 // Removes spaces that English spelling does not have, as `tokenizers` does for each token.
 void CleanUp(std::string& text) {
@@ -33,7 +20,7 @@ void CleanUp(std::string& text) {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
       {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& [from, to] : kRules) ReplaceAll(text, from, to);
+  for (const auto& [from, to] : kRules) text = ReplaceAll(text, from, to);
 }
 
 void Strip(std::string& text, std::string_view content, size_t start, size_t stop) {
@@ -60,8 +47,8 @@ Result<PieceDecoder> PieceDecoder::Create(const std::vector<DecoderStep>& steps)
     }
     fused = spec.kind == Kind::kFuse;
     Step step{spec, {}};
-    if (spec.kind == Kind::kReplace && spec.pattern.regex) {
-      ASSIGN_OR_RETURN(step.regex, Regex::Compile(spec.pattern.text));
+    if (spec.kind == Kind::kReplace && spec.pattern.is_regex()) {
+      ASSIGN_OR_RETURN(step.regex, Regex::Compile(spec.pattern));
     }
     if (!fused) decoder.steps_.push_back(std::move(step));
   }
@@ -79,7 +66,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         break;
       }
       case Kind::kMetaspace:
-        ReplaceAll(text, spec.content, first && spec.drop_first ? "" : " ");
+        text = ReplaceAll(text, spec.content, first && spec.drop_first ? "" : " ");
         break;
       case Kind::kByteFallback:
         if (const int byte = ParseByteToken(text); byte >= 0) {
@@ -94,7 +81,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         break;
       case Kind::kReplace: {
         if (!step.regex) {
-          ReplaceAll(text, spec.pattern.text, spec.content);
+          text = ReplaceAll(text, spec.pattern.text, spec.content);
           break;
         }
         RegexScratch scratch;
@@ -119,7 +106,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         if (spec.cleanup) CleanUp(text);
         break;
       case Kind::kBpe:
-        ReplaceAll(text, spec.content, " ");
+        text = ReplaceAll(text, spec.content, " ");
         break;
       case Kind::kSpaces:
         if (!first) text.insert(0, 1, ' ');

@@ -75,14 +75,16 @@ Status Pipeline::Encode(std::string_view text, bool parse_special,
   RegexScratch scratch;
   const Impl& impl = *impl_;
   const auto on_token = [&](int32_t id) { ids.push_back(id); };
+  Status encoded;
   const auto on_piece = [&](std::string_view piece) {
-    return impl.model->Encode(piece, false, ids);
+    if (encoded.ok()) encoded = impl.model->Encode(piece, false, ids);
   };
   return impl.in_text.Partition(
       text, parse_special,
       [&](std::string_view part, bool starts) -> Status {
-        const auto split = [&](std::string_view normalized, bool first) {
-          return impl.splitter.Split(normalized, starts && first, scratch, on_piece);
+        const auto split = [&](std::string_view normalized, bool first) -> Status {
+          RETURN_IF_ERROR(impl.splitter.Split(normalized, starts && first, scratch, on_piece));
+          return encoded;
         };
         if (impl.normalizer.empty()) {
           return impl.in_normalized.Partition(part, parse_special, split, on_token);

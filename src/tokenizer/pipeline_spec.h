@@ -13,10 +13,17 @@
 
 namespace tokamak {
 
-// A literal text, or a regular expression in Oniguruma's syntax.
+// A literal text, or a regular expression.
 struct TextPattern {
+  enum class Syntax : uint8_t {
+    kLiteral,
+    kOniguruma,  // Ruby's
+    kPcre,       // PCRE2's; such a pattern is our own, so matching takes time linear in the text
+  };
   std::string text;
-  bool regex = false;
+  Syntax syntax = Syntax::kLiteral;
+
+  bool is_regex() const { return syntax != Syntax::kLiteral; }
 };
 
 // When a piece of text gets a space before it.

@@ -80,7 +80,7 @@ Result<VocabSpec> MakeRankedVocab(const RankedVocab& ranked, const std::string& 
   if (ranked.nfc) pipeline->normalizers.emplace_back().kind = NormalizerStep::Kind::kNfc;
   PreTokenizerStep split, bytes;
   split.kind = PreTokenizerStep::Kind::kSplit;
-  split.pattern = {ranked.pattern, /*regex=*/true};
+  split.pattern = {ranked.pattern, TextPattern::Syntax::kOniguruma};
   bytes.kind = PreTokenizerStep::Kind::kByteLevel;
   bytes.use_pattern = false;
   pipeline->pre_tokenizers = {std::move(split), std::move(bytes)};

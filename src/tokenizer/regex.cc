@@ -10,8 +10,9 @@ namespace tokamak {
 namespace {
 
 // Patterns come from files, so each match is limited to this many steps (more would take seconds)
-// and this much memory.
+// and this much memory. Our own patterns are linear, so the text bounds their steps.
 constexpr uint32_t kMatchLimit = 20'000'000;
+constexpr uint32_t kOwnMatchLimit = UINT32_MAX;
 constexpr size_t kMaxPatternBytes = size_t{1} << 16;
 constexpr size_t kJitStackBytes = size_t{8} << 20;
 
@@ -19,6 +20,17 @@ std::string ErrorText(int code) {
   PCRE2_UCHAR buffer[128];
   pcre2_get_error_message(code, buffer, sizeof buffer);
   return reinterpret_cast<const char*>(buffer);
+}
+
+// Returns a pattern that matches `text` literally.
+std::string Escape(std::string_view text) {
+  std::string pattern;
+  for (const char c : text) {
+    const bool word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    if (!word && static_cast<uint8_t>(c) < 0x80) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
 }
 
 }  // namespace
@@ -30,9 +42,9 @@ struct RegexScratch::Data {
   // because mapping this memory takes about as long as tokenizing a sentence.
   pcre2_jit_stack* stack = nullptr;
 
-  Data() {
-    if (context != nullptr) pcre2_set_match_limit(context, kMatchLimit);
-  }
+  Data() = default;
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
   ~Data() {
     pcre2_match_data_free(match);
     pcre2_match_context_free(context);
@@ -51,7 +63,7 @@ RegexScratch::RegexScratch() : data_(std::make_unique<Data>()) {}
 RegexScratch::~RegexScratch() = default;
 
 struct Regex::Code {
-  explicit Code(pcre2_code* compiled) : code(compiled) {
+  Code(pcre2_code* compiled, uint32_t limit) : code(compiled), match_limit(limit) {
     jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
   }
   ~Code() { pcre2_code_free(code); }
@@ -59,6 +71,7 @@ struct Regex::Code {
   Code& operator=(const Code&) = delete;
 
   pcre2_code* code;
+  uint32_t match_limit;
   bool jit = false;
 };
 
@@ -67,38 +80,30 @@ Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex::~Regex() = default;
 
-Result<Regex> Regex::CompilePcre(const std::string& pattern, std::string_view shown) {
+Result<Regex> Regex::Compile(const TextPattern& pattern) {
+  if (pattern.text.size() > kMaxPatternBytes) {
+    return InvalidArgument("a pattern has {} bytes; at most {} are supported", pattern.text.size(),
+                           kMaxPatternBytes);
+  }
+  std::string translated = pattern.text;
+  if (pattern.syntax == TextPattern::Syntax::kLiteral) {
+    translated = Escape(pattern.text);
+  } else if (pattern.syntax == TextPattern::Syntax::kOniguruma) {
+    ASSIGN_OR_RETURN(translated, TranslateOniguruma(pattern.text));
+  }
   int error = 0;
   PCRE2_SIZE where = 0;
   // In Ruby, ^ and $ match at the ends of lines.
   pcre2_code* code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                     PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr);
   if (code == nullptr) {
-    return InvalidArgument("the pattern \"{}\": {}", ToValidUtf8(shown), ErrorText(error));
+    return InvalidArgument("the pattern \"{}\": {}", ToValidUtf8(pattern.text), ErrorText(error));
   }
+  const bool own = pattern.syntax == TextPattern::Syntax::kPcre;
   Regex regex;
-  regex.code_ = std::make_unique<Code>(code);
+  regex.code_ = std::make_unique<Code>(code, own ? kOwnMatchLimit : kMatchLimit);
   return regex;
-}
-
-Result<Regex> Regex::Compile(std::string_view oniguruma) {
-  if (oniguruma.size() > kMaxPatternBytes) {
-    return InvalidArgument("a pattern has {} bytes; at most {} are supported", oniguruma.size(),
-                           kMaxPatternBytes);
-  }
-  ASSIGN_OR_RETURN(const std::string pattern, TranslateOniguruma(oniguruma));
-  return CompilePcre(pattern, oniguruma);
-}
-
-Result<Regex> Regex::Literal(std::string_view text) {
-  std::string pattern;
-  for (const char c : text) {
-    const bool word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-    if (!word && static_cast<uint8_t>(c) < 0x80) pattern += '\\';
-    pattern += c;
-  }
-  return CompilePcre(pattern, text);
 }
 
 Status Regex::FindAll(std::string_view text, RegexScratch& scratch,
@@ -107,6 +112,8 @@ Status Regex::FindAll(std::string_view text, RegexScratch& scratch,
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   size_t last_end = std::string_view::npos;
   for (size_t offset = 0; offset <= text.size();) {
+    // Each time, because `on_match` may have used the scratch memory for another pattern.
+    pcre2_set_match_limit(data.context, code_->match_limit);
     int rc = code_->jit ? pcre2_jit_match(code_->code, subject, text.size(), offset,
                                           PCRE2_NO_UTF_CHECK, data.match, data.context)
                         : pcre2_match(code_->code, subject, text.size(), offset, PCRE2_NO_UTF_CHECK,

@@ -1,4 +1,4 @@
-// Regular expressions of tokenizer.json, in Oniguruma's Ruby syntax, run by PCRE2.
+// Regular expressions of tokenizers, run by PCRE2.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 #include "base/function_ref.h"
 #include "tokamak/status.h"
+#include "tokenizer/pipeline_spec.h"
 
 namespace tokamak {
 
@@ -29,9 +30,10 @@ class RegexScratch {
 class Regex {
  public:
   // kUnimplemented if PCRE2 has no equivalent, kInvalidArgument if malformed.
-  static Result<Regex> Compile(std::string_view oniguruma);
-  // Matches `text` literally.
-  static Result<Regex> Literal(std::string_view text);
+  static Result<Regex> Compile(const TextPattern& pattern);
+  static Result<Regex> Compile(std::string_view oniguruma) {
+    return Compile({std::string(oniguruma), TextPattern::Syntax::kOniguruma});
+  }
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
@@ -45,7 +47,6 @@ class Regex {
  private:
   struct Code;
   Regex();
-  static Result<Regex> CompilePcre(const std::string& pattern, std::string_view shown);
   std::unique_ptr<const Code> code_;
 };
 

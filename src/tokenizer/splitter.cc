@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "tokenizer/bert_text.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/replace_all.h"
 #include "tokenizer/unicode.h"
 
 namespace tokamak {
@@ -19,143 +20,73 @@ constexpr std::string_view kGpt2 =
 // Rust's \w includes the two joiners.
 constexpr std::string_view kWords = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\s\\x{200c}\\x{200d}]+";
 
-// Finds each character that `matches`, and the text between.
-template <typename Spans, typename Matches>
-void FindCharacters(std::string_view text, const Matches& matches, Spans& spans) {
+// A match, or the text between two.
+struct Span {
+  size_t begin = 0, end = 0;
+  bool match = false;
+};
+
+// Calls `add` with each character that `matches`, and with the text between.
+template <typename Matches, typename Add>
+void FindCharacters(std::string_view text, const Matches& matches, const Add& add) {
   size_t from = 0;
   for (size_t offset = 0; offset < text.size();) {
     const size_t at = offset;
     if (!matches(NextCodePoint(text, offset))) continue;
-    if (from < at) spans.push_back({from, at, false});
-    spans.push_back({at, offset, true});
+    if (from < at) add(Span{from, at, false});
+    add(Span{at, offset, true});
     from = offset;
   }
-  if (from < text.size()) spans.push_back({from, text.size(), false});
+  if (from < text.size()) add(Span{from, text.size(), false});
 }
 
 // Spells a piece as Metaspace does.
 std::string EscapeSpaces(const PreTokenizerStep& spec, std::string_view piece, bool starts) {
-  std::string out;
+  std::string out = ReplaceAll(piece, " ", spec.replacement);
   const bool prepend =
       spec.prepend == PrependScheme::kAlways || (spec.prepend == PrependScheme::kFirst && starts);
   if (prepend && piece.front() != ' ' && !piece.starts_with(spec.replacement)) {
-    out = spec.replacement;
-  }
-  for (const char c : piece) {
-    if (c == ' ') {
-      out += spec.replacement;
-    } else {
-      out += c;
-    }
+    out.insert(0, spec.replacement);
   }
   return out;
 }
 
-// Arranges matches and the text between them as `behavior` says.
-template <typename Spans>
-Spans Arrange(const Spans& found, SplitBehavior behavior) {
-  Spans out;
-  bool previous = false;  // whether the last span was a match
-  switch (behavior) {
-    case SplitBehavior::kIsolated:
-      return found;
-    case SplitBehavior::kRemoved:
-      for (const auto& span : found) {
-        if (!span.match) out.push_back(span);
-      }
-      break;
-    case SplitBehavior::kContiguous:
-      for (const auto& span : found) {
-        if (span.match == previous && !out.empty()) {
-          out.back().end = span.end;
-        } else {
-          out.push_back(span);
-        }
-        previous = span.match;
-      }
-      break;
-    case SplitBehavior::kMergedWithPrevious:
-      for (const auto& span : found) {
-        if (span.match && !previous && !out.empty()) {
-          out.back().end = span.end;
-        } else {
-          out.push_back(span);
-        }
-        previous = span.match;
-      }
-      break;
-    case SplitBehavior::kMergedWithNext:
-      for (auto it = found.rbegin(); it != found.rend(); ++it) {
-        if (it->match && !previous && !out.empty()) {
-          out.back().begin = it->begin;
-        } else {
-          out.push_back(*it);
-        }
-        previous = it->match;
-      }
-      return Spans(out.rbegin(), out.rend());
-  }
-  return out;
-}
+// Joins spans as a behavior says. They come in order; `emit` gets the results.
+template <typename Emit>
+class Joiner {
+ public:
+  Joiner(SplitBehavior behavior, const Emit& emit) : behavior_(behavior), emit_(emit) {}
 
-}  // namespace
-
-Result<Splitter> Splitter::Create(const std::vector<PreTokenizerStep>& steps, bool leave_bytes) {
-  Splitter splitter;
-  splitter.leave_bytes_ = leave_bytes;
-  for (const PreTokenizerStep& spec : steps) {
-    Step step{spec, {}};
-    if (spec.kind == Kind::kSplit && !spec.pattern.text.empty()) {
-      ASSIGN_OR_RETURN(step.regex, spec.pattern.regex ? Regex::Compile(spec.pattern.text)
-                                                      : Regex::Literal(spec.pattern.text));
-    } else if (spec.kind == Kind::kByteLevel && spec.use_pattern) {
-      ASSIGN_OR_RETURN(step.regex, Regex::Compile(kGpt2));
-    } else if (spec.kind == Kind::kWhitespace) {
-      ASSIGN_OR_RETURN(step.regex, Regex::Compile(kWords));
+  void Add(const Span& span) {
+    if (behavior_ == SplitBehavior::kIsolated) return emit_(span.begin, span.end);
+    if (behavior_ == SplitBehavior::kRemoved) {
+      if (!span.match) emit_(span.begin, span.end);
+      return;
     }
-    splitter.steps_.push_back(std::move(step));
+    const bool joins = behavior_ == SplitBehavior::kContiguous ? span.match == last_.match
+                       : behavior_ == SplitBehavior::kMergedWithPrevious
+                           ? span.match && !last_.match
+                           : last_.match && !span.match;
+    const bool extends = joins && last_.end > begin_;
+    if (!extends) Finish();
+    last_ = span;
   }
-  return splitter;
-}
-
-Status Splitter::Split(std::string_view text, bool starts, RegexScratch& scratch,
-                       FunctionRef<Status(std::string_view)> emit) const {
-  return Run(0, text, starts, scratch, emit);
-}
-
-Status Splitter::FindSpans(const Regex& regex, std::string_view text, bool invert,
-                           RegexScratch& scratch, std::vector<Span>& spans) {
-  size_t from = 0;
-  RETURN_IF_ERROR(regex.FindAll(text, scratch, [&](size_t begin, size_t end) {
-    if (from != begin) spans.push_back({from, begin, invert});
-    spans.push_back({begin, end, !invert});
-    from = end;
-  }));
-  if (from != text.size()) spans.push_back({from, text.size(), invert});
-  return Status();
-}
-
-Status Splitter::Cut(size_t level, std::string_view piece, const std::vector<Span>& spans,
-                     bool starts, RegexScratch& scratch,
-                     FunctionRef<Status(std::string_view)> emit) const {
-  const Step& step = steps_[level];
-  const bool spell =
-      step.spec.kind == Kind::kByteLevel && !(leave_bytes_ && level + 1 == steps_.size());
-  for (const Span& span : spans) {
-    const std::string_view part = piece.substr(span.begin, span.end - span.begin);
-    const bool first = starts && span.begin == 0;
-    if (spell) {
-      const std::string spelled = EncodeByteAlphabet(part);
-      RETURN_IF_ERROR(Run(level + 1, spelled, first, scratch, emit));
-    } else {
-      RETURN_IF_ERROR(Run(level + 1, part, first, scratch, emit));
-    }
+  // Emits what waits for a span to join it.
+  void Finish() {
+    if (last_.end > begin_) emit_(begin_, last_.end);
+    begin_ = last_.end;
   }
-  return Status();
-}
 
-SplitBehavior Splitter::FindByCharacter(const PreTokenizerStep& spec, std::string_view piece,
-                                        std::vector<Span>& spans) {
+ private:
+  const SplitBehavior behavior_;
+  const Emit& emit_;
+  size_t begin_ = 0;  // of the text that was not emitted
+  Span last_;
+};
+
+// Calls `add` with the spans of steps that look at one character at a time.
+template <typename Add>
+void FindByCharacter(const PreTokenizerStep& spec, std::string_view piece, const Add& add) {
   size_t offset = 0;
   const uint32_t mark = spec.replacement.empty() ? 0 : NextCodePoint(spec.replacement, offset);
   const auto is_mark = [&](uint32_t c) { return c == mark; };
@@ -163,63 +94,135 @@ SplitBehavior Splitter::FindByCharacter(const PreTokenizerStep& spec, std::strin
   const auto ends_word = [](uint32_t c) { return IsWhiteSpace(c) || IsBertPunctuation(c); };
   switch (spec.kind) {
     case Kind::kDigits:
-      FindCharacters(piece, is_digit, spans);
-      return spec.behavior;
+      return FindCharacters(piece, is_digit, add);
     case Kind::kPunctuation:
-      FindCharacters(piece, IsBertPunctuation, spans);
-      return spec.behavior;
+      return FindCharacters(piece, IsBertPunctuation, add);
     case Kind::kWhitespaceSplit:
-      FindCharacters(piece, IsWhiteSpace, spans);
-      return SplitBehavior::kRemoved;
+      return FindCharacters(piece, IsWhiteSpace, add);
+    case Kind::kBert:
+      return FindCharacters(piece, ends_word, [&](const Span& span) {
+        size_t at = span.begin;
+        if (!span.match || !IsWhiteSpace(NextCodePoint(piece, at))) add(span);
+      });
+    case Kind::kMetaspace:
+      if (!spec.split) break;
+      [[fallthrough]];
     case Kind::kDelimiter:
-      FindCharacters(piece, is_mark, spans);
+      return FindCharacters(piece, is_mark, add);
+    default:
+      break;
+  }
+  add(Span{0, piece.size(), false});
+}
+
+// What a step does with its matches.
+SplitBehavior BehaviorOf(const PreTokenizerStep& spec) {
+  switch (spec.kind) {
+    case Kind::kMetaspace:
+      return SplitBehavior::kMergedWithNext;
+    case Kind::kWhitespace:
+    case Kind::kWhitespaceSplit:
+    case Kind::kDelimiter:
       return SplitBehavior::kRemoved;
     case Kind::kBert:
-      FindCharacters(piece, ends_word, spans);
-      std::erase_if(spans, [&](const Span& span) {
-        size_t at = span.begin;
-        return span.match && IsWhiteSpace(NextCodePoint(piece, at));
-      });
       return SplitBehavior::kIsolated;
-    case Kind::kMetaspace:
-      if (spec.split) {
-        FindCharacters(piece, is_mark, spans);
-      } else {
-        spans.push_back({0, piece.size(), false});
-      }
-      return SplitBehavior::kMergedWithNext;
     default:
       return spec.behavior;
   }
 }
 
-Status Splitter::Run(size_t level, std::string_view piece, bool starts, RegexScratch& scratch,
-                     FunctionRef<Status(std::string_view)> emit) const {
-  if (piece.empty()) return Status();
-  if (level == steps_.size()) return emit(piece);
-  const Step& step = steps_[level];
-  const PreTokenizerStep& spec = step.spec;
-  std::vector<Span> spans;
-  std::string changed;
-  if (spec.kind == Kind::kMetaspace) {
-    changed = EscapeSpaces(spec, piece, starts);
-    piece = changed;
-  } else if (spec.kind == Kind::kByteLevel && spec.add_prefix_space && piece.front() != ' ') {
-    changed = " ";
-    changed += piece;
-    piece = changed;
+}  // namespace
+
+Result<Splitter> Splitter::Create(const std::vector<PreTokenizerStep>& steps, bool leave_bytes) {
+  Splitter splitter;
+  for (const PreTokenizerStep& spec : steps) {
+    const bool bytes = spec.kind == Kind::kByteLevel;
+    const bool last = &spec == &steps.back();
+    Step step{spec, {}, BehaviorOf(spec), bytes && !(last && leave_bytes)};
+    // A step that would only spell bytes does nothing.
+    if (bytes && !step.spell && !spec.use_pattern && !spec.add_prefix_space) continue;
+    if (spec.kind == Kind::kSplit && !spec.pattern.text.empty()) {
+      ASSIGN_OR_RETURN(step.regex, Regex::Compile(spec.pattern));
+    } else if (bytes && spec.use_pattern) {
+      ASSIGN_OR_RETURN(step.regex, Regex::Compile(kGpt2));
+    } else if (spec.kind == Kind::kWhitespace) {
+      ASSIGN_OR_RETURN(step.regex, Regex::Compile(kWords));
+      step.spec.invert = true;
+    }
+    splitter.steps_.push_back(std::move(step));
   }
-  SplitBehavior behavior = spec.behavior;
-  if (step.regex) {
-    const bool words = spec.kind == Kind::kWhitespace;
-    RETURN_IF_ERROR(FindSpans(*step.regex, piece, spec.invert || words, scratch, spans));
-    if (words) behavior = SplitBehavior::kRemoved;
-  } else if (spec.kind == Kind::kSplit || spec.kind == Kind::kByteLevel) {
-    spans.push_back({0, piece.size(), false});
-  } else {
-    behavior = FindByCharacter(spec, piece, spans);
+  return splitter;
+}
+
+// One call of Split.
+class Splitter::Run {
+ public:
+  Run(const std::vector<Step>& steps, RegexScratch& scratch,
+      FunctionRef<void(std::string_view)> emit)
+      : steps_(steps), scratch_(scratch), emit_(emit) {}
+
+  // Splits `piece` by the steps from `level` on. `starts`: it begins the whole input.
+  void Split(size_t level, std::string_view piece, bool starts) {
+    if (piece.empty() || !status_.ok()) return;
+    if (level == steps_.size()) return emit_(piece);
+    const PreTokenizerStep& spec = steps_[level].spec;
+    if (spec.kind == Kind::kMetaspace) {
+      return Cut(level, EscapeSpaces(spec, piece, starts), starts);
+    }
+    if (spec.kind == Kind::kByteLevel && spec.add_prefix_space && piece.front() != ' ') {
+      return Cut(level, " " + std::string(piece), starts);
+    }
+    Cut(level, piece, starts);
   }
-  return Cut(level, piece, Arrange(spans, behavior), starts, scratch, emit);
+
+  const Status& status() const { return status_; }
+
+ private:
+  void Cut(size_t level, std::string_view piece, bool starts) {
+    const Step& step = steps_[level];
+    const auto next = [&](size_t begin, size_t end) {
+      const std::string_view part = piece.substr(begin, end - begin);
+      const bool first = starts && begin == 0;
+      if (step.spell) {
+        Split(level + 1, EncodeByteAlphabet(part), first);
+      } else {
+        Split(level + 1, part, first);
+      }
+    };
+    Joiner joiner(step.behavior, next);
+    const auto add = [&](const Span& span) { joiner.Add(span); };
+    if (step.regex) {
+      FindMatches(step, piece, add);
+    } else {
+      FindByCharacter(step.spec, piece, add);
+    }
+    joiner.Finish();
+  }
+
+  template <typename Add>
+  void FindMatches(const Step& step, std::string_view piece, const Add& add) {
+    const bool invert = step.spec.invert;
+    size_t from = 0;
+    const Status found = step.regex->FindAll(piece, scratch_, [&](size_t begin, size_t end) {
+      if (from != begin) add(Span{from, begin, invert});
+      add(Span{begin, end, !invert});
+      from = end;
+    });
+    if (!found.ok()) status_ = found;
+    if (from != piece.size()) add(Span{from, piece.size(), invert});
+  }
+
+  const std::vector<Step>& steps_;
+  RegexScratch& scratch_;
+  const FunctionRef<void(std::string_view)> emit_;
+  Status status_;
+};
+
+Status Splitter::Split(std::string_view text, bool starts, RegexScratch& scratch,
+                       FunctionRef<void(std::string_view)> emit) const {
+  Run run(steps_, scratch, emit);
+  run.Split(0, text, starts);
+  return run.status();
 }
 
 }  // namespace tokamak

@@ -16,7 +16,8 @@ constexpr size_t kMaxSteps = 256;
 TextPattern ReadPattern(const JsonReader& node) {
   node.Only({"String", "Regex"});
   const bool regex = node.Has("Regex");
-  return {node[regex ? "Regex" : "String"].String(), regex};
+  return {node[regex ? "Regex" : "String"].String(),
+          regex ? TextPattern::Syntax::kOniguruma : TextPattern::Syntax::kLiteral};
 }
 
 SplitBehavior ReadBehavior(const JsonReader& node) {
