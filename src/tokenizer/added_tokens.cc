@@ -32,7 +32,7 @@ Result<AddedTokenMatcher> AddedTokenMatcher::Create(const std::vector<Entry>& en
   for (const Entry& entry : entries) {
     if (entry.text.empty()) continue;
     if (entry.text.size() > kMaxTokenBytes) {
-      return InvalidArgument("added token {} has {} bytes; at most {} are supported",
+      return InvalidArgument("the added or special token {} has {} bytes; at most {} are supported",
                              entry.token.id, entry.text.size(), kMaxTokenBytes);
     }
     all.emplace_back(entry.text, entry.token.id);

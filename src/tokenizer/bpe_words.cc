@@ -1,9 +1,10 @@
-// Byte-pair encoding of pieces as in the `tokenizers` library.
+// Byte-pair encoding of pieces (Sennrich et al. 2016, arXiv:1508.07909) as in the `tokenizers`
+// library, or with the merges of strings that GGUF files have.
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
 #include <string>
-#include <tuple>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -21,25 +22,33 @@ class BpeWords final : public TextModel {
  public:
   BpeWords(const VocabSpec& spec, bool bytes);
   Status AddMerges(const PipelineSpec& spec);
-  Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const override;
+  void Encode(std::string_view piece, EncodeScratch& scratch,
+              std::vector<int32_t>& ids) const override;
 
  private:
-  void Split(std::string_view text, BpeWord& word) const;
+  bool IsToken(BpeSymbol symbol) const { return symbol >= 0 && symbol < num_tokens_; }
+  bool IsWhole(int32_t id, std::string_view piece) const;
+  // The symbol of a string that a merge names, or kNoBpeSymbol.
+  BpeSymbol SymbolOf(std::string_view text);
+  void Split(std::string_view piece, EncodeScratch& scratch) const;
   // Appends the byte tokens of a character. If one is missing, returns false and appends none.
   bool AppendBytes(std::string_view character, size_t begin, BpeWord& word) const;
 
   const bool bytes_;
-  const bool byte_fallback_, ignore_merges_, fuse_unk_, merge_by_id_;
+  const bool byte_fallback_, ignore_merges_, whole_newlines_, fuse_unk_, merge_by_id_,
+      merge_strings_;
   const int32_t unk_;
-  const std::string prefix_, suffix_;  // of tokens inside a word, and at its end
-  const bool affixes_;                 // either is set
-  std::vector<std::string> decoded_;   // if bytes_: the bytes of each token
-  StringIndex index_;
+  const int32_t num_tokens_;
+  const std::string prefix_, suffix_;     // of tokens inside a word, and at its end
+  const bool affixes_;                    // either is set
+  std::string decoded_;                   // if bytes_: the bytes of all tokens
+  std::deque<std::string> extra_;         // strings of symbols that are not tokens
+  StringIndex index_;                     // tokens and other symbols
   std::array<int32_t, 256> byte_tokens_;  // "<0x0A>", or -1
-  std::array<int32_t, 256> single_;       // tokens of one byte, or -1
+  std::array<BpeSymbol, 256> single_;     // symbols of one byte, or -1
   BpeMerges merges_;
-  // Remembers tokens whose own text was seen to merge to that token. Relaxed atomics, because all
-  // threads write the same value.
+  // Remembers tokens whose own text was seen to merge to that token, which saves merging most words
+  // again. Relaxed atomics, because all threads write the same value.
   mutable std::vector<std::atomic<bool>> whole_;
 };
 
@@ -47,47 +56,68 @@ BpeWords::BpeWords(const VocabSpec& spec, bool bytes)
     : bytes_(bytes),
       byte_fallback_(spec.pipeline->byte_fallback),
       ignore_merges_(spec.pipeline->ignore_merges),
+      whole_newlines_(spec.pipeline->whole_newlines),
       fuse_unk_(spec.pipeline->fuse_unk),
       merge_by_id_(spec.pipeline->merge_by_id),
+      merge_strings_(spec.pipeline->merge_strings),
       unk_(spec.pipeline->unk),
+      num_tokens_(static_cast<int32_t>(spec.tokens.size())),
       prefix_(spec.pipeline->continuing_prefix),
       suffix_(spec.pipeline->word_suffix),
       affixes_(!prefix_.empty() || !suffix_.empty()),
-      decoded_(bytes ? spec.tokens.size() : 0),
       index_(spec.tokens.size()),
       merges_(spec.pipeline->merges.size()),
       whole_(spec.tokens.size()) {
   byte_tokens_.fill(-1);
-  single_.fill(-1);
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (!spec.pipeline->in_model[id]) continue;
-    const std::string& token = spec.tokens[id];
-    if (const int byte = ParseByteToken(token); byte >= 0) {
-      byte_tokens_[static_cast<size_t>(byte)] = static_cast<int32_t>(id);
+  if (bytes_) {
+    size_t most = 0;  // the spelling of a token is at least as long as its bytes
+    for (const std::string& token : spec.tokens) most += token.size();
+    decoded_.reserve(most);
+  }
+  std::string decoded;
+  for (size_t i = 0; i < spec.tokens.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const bool in_model = spec.pipeline->in_model[i];
+    if (in_model || spec.types[i] == TokenType::kByte) {
+      if (const int byte = ParseByteToken(spec.tokens[i]); byte >= 0) {
+        byte_tokens_[static_cast<size_t>(byte)] = id;
+      }
     }
-    // Spelled outside the alphabet, so text cannot contain it.
-    if (bytes_ && !DecodeByteAlphabet(token, decoded_[id])) decoded_[id].clear();
-    const std::string& text = bytes_ ? decoded_[id] : token;
-    if (text.empty()) continue;
-    index_.Insert(text, static_cast<int32_t>(id));
-    if (text.size() == 1) single_[static_cast<uint8_t>(text[0])] = static_cast<int32_t>(id);
+    std::string_view text = spec.tokens[i];
+    if (!in_model || text.empty()) continue;
+    if (bytes_) {
+      // A token spelled outside the alphabet cannot come from text.
+      if (!DecodeByteAlphabet(text, decoded)) continue;
+      text = {decoded_.data() + decoded_.size(), decoded.size()};
+      decoded_ += decoded;
+    }
+    index_.Insert(text, id);
   }
 }
 
+BpeSymbol BpeWords::SymbolOf(std::string_view text) {
+  const BpeSymbol known = index_.Find(text);
+  if (known >= 0 || !merge_strings_) return known;
+  const auto symbol = num_tokens_ + static_cast<BpeSymbol>(extra_.size());
+  index_.Insert(extra_.emplace_back(text), symbol);
+  return symbol;
+}
+
 Status BpeWords::AddMerges(const PipelineSpec& spec) {
-  std::string left, right, bytes;
+  std::string left_bytes, right_bytes, merged;
   for (size_t i = 0; i < spec.merges.size(); ++i) {
-    std::tie(left, right) = spec.merges[i];
+    std::string_view left = spec.merges[i].first, right = spec.merges[i].second;
     if (bytes_) {
-      if (!DecodeByteAlphabet(left, bytes)) continue;
-      left.swap(bytes);
-      if (!DecodeByteAlphabet(right, bytes)) continue;
-      right.swap(bytes);
+      // A part outside the alphabet cannot occur in text, so the merge never applies.
+      if (!DecodeByteAlphabet(left, left_bytes) || !DecodeByteAlphabet(right, right_bytes))
+        continue;
+      left = left_bytes;
+      right = right_bytes;
     }
-    const int32_t l = index_.Find(left), r = index_.Find(right);
-    std::string merged = left;
-    merged += std::string_view(right).substr(std::min(prefix_.size(), right.size()));
-    const int32_t result = index_.Find(merged);
+    const BpeSymbol l = SymbolOf(left), r = SymbolOf(right);
+    merged = left;
+    merged += right.substr(std::min(prefix_.size(), right.size()));
+    const BpeSymbol result = SymbolOf(merged);
     if (l < 0 || r < 0 || result < 0) {
       return InvalidArgument("merge {} (\"{}\" and \"{}\"): {} is not in the vocabulary", i,
                              ToValidUtf8(spec.merges[i].first), ToValidUtf8(spec.merges[i].second),
@@ -96,6 +126,12 @@ Status BpeWords::AddMerges(const PipelineSpec& spec) {
                                      : "the result");
     }
     merges_.Insert(l, r, static_cast<uint32_t>(i), result);
+  }
+  for (int b = 0; b < 256; ++b) {
+    const char byte = static_cast<char>(b);
+    const BpeSymbol symbol = index_.Find({&byte, 1});
+    // Among bytes, those without a token are dropped, so that their neighbours may merge.
+    single_[static_cast<size_t>(b)] = bytes_ && !IsToken(symbol) ? kNoBpeSymbol : symbol;
   }
   return Status();
 }
@@ -110,29 +146,30 @@ bool BpeWords::AppendBytes(std::string_view character, size_t begin, BpeWord& wo
   return true;
 }
 
-void BpeWords::Split(std::string_view text, BpeWord& word) const {
+void BpeWords::Split(std::string_view piece, EncodeScratch& scratch) const {
+  BpeWord& word = scratch.word;
   word.Clear();
   size_t unknown = 0;  // bytes of characters waiting to become an unknown token
-  std::string spelled;
   const auto flush = [&](size_t at) {
     if (unknown > 0) word.Append(unk_, at - unknown, unknown);
     unknown = 0;
   };
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t size = bytes_ ? 1 : Utf8Length(text[begin]);
-    const std::string_view character = text.substr(begin, size);
-    int32_t id = -1;
+  for (size_t begin = 0; begin < piece.size();) {
+    const size_t size = bytes_ ? 1 : Utf8Length(piece[begin]);
+    const std::string_view character = piece.substr(begin, size);
+    BpeSymbol symbol = kNoBpeSymbol;
     if (affixes_) {
+      std::string& spelled = scratch.spelled;
       spelled = begin > 0 ? prefix_ : "";
       spelled += character;
-      if (begin + size == text.size()) spelled += suffix_;
-      id = index_.Find(spelled);
+      if (begin + size == piece.size()) spelled += suffix_;
+      symbol = index_.Find(spelled);
     } else {
-      id = size == 1 ? single_[static_cast<uint8_t>(text[begin])] : index_.Find(character);
+      symbol = size == 1 ? single_[static_cast<uint8_t>(piece[begin])] : index_.Find(character);
     }
-    if (id >= 0) {
+    if (symbol >= 0 || (merge_strings_ && !bytes_)) {
       flush(begin);
-      word.Append(id, begin, size);
+      word.Append(symbol, begin, size);
     } else if (byte_fallback_ && AppendBytes(character, begin, word)) {
       // A waiting unknown token comes after these, as in the reference.
     } else if (unk_ >= 0) {
@@ -141,34 +178,48 @@ void BpeWords::Split(std::string_view text, BpeWord& word) const {
     }  // else it is dropped
     begin += size;
   }
-  flush(text.size());
+  flush(piece.size());
   word.Close();
 }
 
-Status BpeWords::Encode(std::string_view text, bool /*starts*/, std::vector<int32_t>& ids) const {
-  const int32_t found = text.size() <= index_.longest() ? index_.Find(text) : -1;
-  if (found >= 0 && (ignore_merges_ || whole_[found].load(std::memory_order_relaxed))) {
+bool BpeWords::IsWhole(int32_t id, std::string_view piece) const {
+  return ignore_merges_ || whole_[static_cast<size_t>(id)].load(std::memory_order_relaxed) ||
+         (whole_newlines_ && piece.find_first_not_of('\n') == std::string_view::npos);
+}
+
+void BpeWords::Encode(std::string_view piece, EncodeScratch& scratch,
+                      std::vector<int32_t>& ids) const {
+  const BpeSymbol found = index_.Find(piece);
+  if (IsToken(found) && IsWhole(found, piece)) {
     ids.push_back(found);
-    return Status();
+    return;
   }
-  BpeWord word;
-  Split(text, word);
-  if (word.nodes.empty()) return Status();
+  Split(piece, scratch);
+  BpeWord& word = scratch.word;
+  if (word.nodes.empty()) return;
   if (merge_by_id_) {
     ApplyMerges(word, [&](const BpeWord::Node& left, const BpeWord::Node& right) -> BpeMerge {
-      const size_t size = size_t{left.size} + right.size;
-      if (size > index_.longest()) return {};
-      const int32_t id = index_.Find(text.substr(left.begin, size));
+      const int32_t id = index_.Find(piece.substr(left.begin, size_t{left.size} + right.size));
       return {static_cast<uint32_t>(id), id};
     });
   } else {
     merges_.Apply(word);
   }
-  if (found >= 0 && word.nodes[0].symbol == found && word.nodes[0].next < 0) {
-    whole_[found].store(true, std::memory_order_relaxed);
+  if (IsToken(found) && word.nodes[0].symbol == found && word.nodes[0].next < 0) {
+    whole_[static_cast<size_t>(found)].store(true, std::memory_order_relaxed);
   }
-  for (int32_t i = 0; i >= 0; i = word.nodes[i].next) ids.push_back(word.nodes[i].symbol);
-  return Status();
+  for (int32_t i = 0; i >= 0; i = word.nodes[i].next) {
+    const BpeWord::Node& node = word.nodes[i];
+    if (IsToken(node.symbol)) {
+      ids.push_back(node.symbol);
+      continue;
+    }
+    const auto& tokens = bytes_ ? single_ : byte_tokens_;
+    for (const char byte : piece.substr(node.begin, node.size)) {
+      const int32_t id = tokens[static_cast<uint8_t>(byte)];
+      if (id >= 0) ids.push_back(id);
+    }
+  }
 }
 
 }  // namespace
@@ -177,7 +228,9 @@ bool HasByteAlphabet(const VocabSpec& spec) {
   std::array<bool, 256> seen{};
   std::string bytes;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (!spec.pipeline->in_model[id] || !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
+    // A letter of the alphabet has one or two bytes.
+    if (!spec.pipeline->in_model[id] || spec.tokens[id].size() > 2) continue;
+    if (!DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
     if (bytes.size() == 1) seen[static_cast<uint8_t>(bytes[0])] = true;
   }
   return std::all_of(seen.begin(), seen.end(), [](bool b) { return b; });

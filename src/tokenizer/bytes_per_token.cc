@@ -8,7 +8,6 @@
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
 #include "tokenizer/pipeline_spec.h"
-#include "tokenizer/pretokenizer.h"
 
 namespace tokamak {
 namespace {
@@ -49,6 +48,9 @@ bool KeepsText(const PreTokenizerStep& step) {
   switch (step.kind) {
     case PreTokenizerStep::Kind::kByteLevel:
     case PreTokenizerStep::Kind::kMetaspace:
+    case PreTokenizerStep::Kind::kNumberGroups:
+    case PreTokenizerStep::Kind::kWordEndDigitGroups:
+    case PreTokenizerStep::Kind::kDigitGroups:
       return true;
     case PreTokenizerStep::Kind::kSplit:
     case PreTokenizerStep::Kind::kDigits:
@@ -77,9 +79,8 @@ bool HasByteTokens(const VocabSpec& spec) {
   Bytes seen{};
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     // SentencePiece models go by the token's type, those of a tokenizer.json by its spelling.
-    const bool counts = spec.kind == TokenizerKind::kBpe && spec.pipeline
-                            ? InModel(spec, id)
-                            : spec.types[id] == TokenType::kByte;
+    const bool counts = spec.types[id] == TokenType::kByte ||
+                        (spec.kind == TokenizerKind::kBpe && spec.pipeline && InModel(spec, id));
     const int byte = ParseByteToken(spec.tokens[id]);
     if (counts && byte >= 0) seen[static_cast<size_t>(byte)] = true;
   }
@@ -154,14 +155,7 @@ BytesPerToken BoundBytesPerToken(const VocabSpec& spec) {
   if (spec.kind == TokenizerKind::kSentencePieceBpe) {
     return HasByteTokens(spec) ? bound : BytesPerToken{};
   }
-  if (spec.kind != TokenizerKind::kBpe) return {};
-  const PreTokenizerRule* rule = FindPreTokenizer(spec.pre_tokenizer);
-  if (rule == nullptr || rule->drop_between) return {};
-  if (!rule->byte_level) return HasByteTokens(spec) && !rule->nfc ? bound : BytesPerToken{};
-  bound.counted = BytesWithLetters(spec);
-  if (!rule->nfc) return bound;
-  bound.most *= kNfcShrinks;
-  return bound.counted == AllBytes() ? bound : BytesPerToken{};
+  return {};
 }
 
 size_t BytesPerToken::LeastTokens(std::string_view text) const {

@@ -105,10 +105,10 @@ TEST(BytesPerToken, CountsNoCharactersThatNormalizationRemoves) {
   EXPECT_EQ(LeastOfBytes(testing::TinyWordPiece(), text), 0u);
   VocabSpec spec = testing::TinyBytePairs();
   EXPECT_GT(LeastOfBytes(spec, text), 0u);
-  spec.lstrip_tokens = {0};
+  spec.lstrip_tokens = {spec.special.eos};
   EXPECT_EQ(LeastOfBytes(spec, text), 0u);
   spec.lstrip_tokens = {};
-  spec.rstrip_tokens = {0};
+  spec.rstrip_tokens = {spec.special.eos};
   EXPECT_EQ(LeastOfBytes(spec, text), 0u);
   // A byte without a token is dropped from texts; the others still count.
   spec = testing::TinyBytePairs();

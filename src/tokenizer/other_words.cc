@@ -52,7 +52,8 @@ class UnigramWords final : public TextModel {
     search_ = UnigramSearch(tokens, lowest - UnigramSearch::kUnknownPenalty, own);
   }
 
-  Status Encode(std::string_view text, bool, std::vector<int32_t>& ids) const override {
+  void Encode(std::string_view text, EncodeScratch& /*scratch*/,
+              std::vector<int32_t>& ids) const override {
     std::string_view unknown;  // adjacent characters that no token covers
     search_.Segment(text, [&](std::string_view part, int32_t id) {
       if (id < 0) {
@@ -64,7 +65,6 @@ class UnigramWords final : public TextModel {
       ids.push_back(id);
     });
     AppendUnknown(unknown, ids);
-    return Status();
   }
 
  private:
@@ -102,12 +102,13 @@ class WordPieceWords final : public TextModel {
     inside_ = ByteTrie(std::move(inside));
   }
 
-  Status Encode(std::string_view word, bool, std::vector<int32_t>& ids) const override {
+  void Encode(std::string_view word, EncodeScratch& /*scratch*/,
+              std::vector<int32_t>& ids) const override {
     size_t characters = 0;
     for (size_t i = 0; i < word.size(); i += Utf8Length(word[i])) ++characters;
     if (characters > max_characters_) {
       ids.push_back(unk_);
-      return Status();
+      return;
     }
     const size_t before = ids.size();
     for (size_t at = 0; at < word.size();) {
@@ -122,7 +123,6 @@ class WordPieceWords final : public TextModel {
       ids.push_back(match.id);
       at += match.size;
     }
-    return Status();
   }
 
  private:

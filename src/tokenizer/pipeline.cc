@@ -47,7 +47,7 @@ Result<std::unique_ptr<const Pipeline>> Pipeline::Create(const VocabSpec& spec) 
   const bool bytes = spec.kind == TokenizerKind::kBpe && !pipeline.pre_tokenizers.empty() &&
                      pipeline.pre_tokenizers.back().kind == PreTokenizerStep::Kind::kByteLevel &&
                      pipeline.continuing_prefix.empty() && pipeline.word_suffix.empty() &&
-                     HasByteAlphabet(spec);
+                     (pipeline.merge_strings || HasByteAlphabet(spec));
   ASSIGN_OR_RETURN(impl->splitter, Splitter::Create(pipeline.pre_tokenizers, bytes));
   switch (spec.kind) {
     case TokenizerKind::kBpe: {
@@ -75,16 +75,13 @@ Status Pipeline::Encode(std::string_view text, bool parse_special,
   RegexScratch scratch;
   const Impl& impl = *impl_;
   const auto on_token = [&](int32_t id) { ids.push_back(id); };
-  Status encoded;
-  const auto on_piece = [&](std::string_view piece) {
-    if (encoded.ok()) encoded = impl.model->Encode(piece, false, ids);
-  };
+  EncodeScratch memory;
+  const auto on_piece = [&](std::string_view piece) { impl.model->Encode(piece, memory, ids); };
   return impl.in_text.Partition(
       text, parse_special,
       [&](std::string_view part, bool starts) -> Status {
-        const auto split = [&](std::string_view normalized, bool first) -> Status {
-          RETURN_IF_ERROR(impl.splitter.Split(normalized, starts && first, scratch, on_piece));
-          return encoded;
+        const auto split = [&](std::string_view normalized, bool first) {
+          return impl.splitter.Split(normalized, starts && first, scratch, on_piece);
         };
         if (impl.normalizer.empty()) {
           return impl.in_normalized.Partition(part, parse_special, split, on_token);

@@ -79,6 +79,11 @@ struct PreTokenizerStep {
     kWhitespaceSplit,  // at white space
     kBert,             // at white space; punctuation becomes pieces of its own
     kDelimiter,        // at `replacement`, a single character
+    // Groups of three digits, counted from the end of a number. The last kind cuts only before each
+    // group; the others also cut before and after the number.
+    kNumberGroups,        // of \p{N}
+    kWordEndDigitGroups,  // of \d, unless a word character follows the number
+    kDigitGroups,         // of \d
   };
   Kind kind = Kind::kSplit;
   TextPattern pattern = {};
@@ -135,7 +140,11 @@ struct PipelineSpec {
   bool byte_fallback = false;
   bool ignore_merges = false;
   bool merge_by_id = false;  // BPE: neighbours merge if together they are a token, lowest id first
-  bool sentencepiece = false;  // Unigram: sums and user-defined tokens as in SentencePiece
+  // BPE: merges are of strings, which need not be tokens. What is no token in the end becomes
+  // bytes.
+  bool merge_strings = false;
+  bool whole_newlines = false;  // BPE: a piece of newlines that is a token is that token
+  bool sentencepiece = false;   // Unigram: sums and user-defined tokens as in SentencePiece
   bool fuse_unk = false;
   std::string continuing_prefix;     // of tokens inside a word: BPE, WordPiece ("##")
   std::string word_suffix;           // of tokens that end a word: BPE ("</w>")

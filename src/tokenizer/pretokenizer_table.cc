@@ -1,9 +1,7 @@
-// The pre-tokenizers that checkpoints name in tokenizer.ggml.pre, as defined by the models' own
-// tokenizer.json. GGUF tools approximate some patterns (no case classes outside ASCII, no Unicode
-// case folding); the originals here are what the models were trained with.
-#include <iterator>
-
-#include "tokenizer/pretokenizer.h"
+// The rules are those of the models' own tokenizer.json. GGUF tools approximate some patterns (no
+// case classes outside ASCII, no Unicode case folding); the originals here are what the models were
+// trained with.
+#include "tokenizer/pretokenizer_table.h"
 
 // White space is spelled out because PCRE2's \s includes U+180E, unlike the Unicode property
 // White_Space and the engines that models use. SPACES goes inside a character class.
@@ -45,26 +43,27 @@
 namespace tokamak {
 namespace {
 
-using Kind = SplitStep::Kind;
+using Kind = PreTokenizerStep::Kind;
+using Step = PreTokenizerRule::Step;
 
-constexpr SplitStep Split(const char* pattern) { return {Kind::kRegex, pattern}; }
+constexpr Step Split(const char* pattern) { return {pattern}; }
+constexpr Step Digits(Kind kind) { return {nullptr, kind}; }
 
-constexpr SplitStep kDefault[] = {Split("[\\p{P}$+<=>^~|]+"), Split(GPT2), Split("\\p{N}+"),
-                                  Split("[0-9][0-9][0-9]")};
-constexpr SplitStep kGpt2[] = {Split(GPT2)};
-constexpr SplitStep kDigitsThenGpt2[] = {Split("\\p{N}"), Split(GPT2)};
-constexpr SplitStep kFalcon[] = {Split("[\\p{P}$+<=>^~|`]+"), Split(GPT2),
-                                 Split("[0-9][0-9][0-9]")};
-constexpr SplitStep kLlama3[] = {Split(CL100K("\\p{N}{1,3}"))};
-constexpr SplitStep kQwen2[] = {Split(CL100K("\\p{N}"))};
-constexpr SplitStep kQwen35[] = {Split(ANY_CASE_CONTRACTION
-                                       "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACES
-                                       "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE
-                                       "|" SPACE "+")};
+constexpr Step kDefault[] = {Split("[\\p{P}$+<=>^~|]+"), Split(GPT2), Split("\\p{N}+"),
+                             Split("[0-9][0-9][0-9]")};
+constexpr Step kGpt2[] = {Split(GPT2)};
+constexpr Step kDigitsThenGpt2[] = {Split("\\p{N}"), Split(GPT2)};
+constexpr Step kFalcon[] = {Split("[\\p{P}$+<=>^~|`]+"), Split(GPT2), Split("[0-9][0-9][0-9]")};
+constexpr Step kLlama3[] = {Split(CL100K("\\p{N}{1,3}"))};
+constexpr Step kQwen2[] = {Split(CL100K("\\p{N}"))};
+constexpr Step kQwen35[] = {Split(ANY_CASE_CONTRACTION
+                                  "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACES
+                                  "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE
+                                  "|" SPACE "+")};
 // Cuts long runs of spaces into powers of two. NEWLINES cannot match from the middle of a run of
 // spaces: if a newline came after the run, NEWLINES would have matched from its start. The
 // lookbehind spares the search for that newline after each cut, which keeps time linear.
-constexpr SplitStep kJais2[] = {Split(
+constexpr Step kJais2[] = {Split(
     ANY_CASE_CONTRACTION
     "|" WORD "|\\p{N}{1,3}| ?" OTHER "+[\\r\\n]*|(?<![" INLINE_SPACES "])" NEWLINES "|" SPACE
     "{512}(?!" NOT_SPACE ")|" SPACE "{256}(?!" NOT_SPACE ")|" SPACE "{128}(?!" NOT_SPACE ")|" SPACE
@@ -91,73 +90,72 @@ constexpr SplitStep kJais2[] = {Split(
   "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}"  \
   "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
 #define DEEPSEEK_CJK "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
-constexpr SplitStep kDeepSeekLlm[] = {
+constexpr Step kDeepSeekLlm[] = {
     Split("[\\r\\n]"), Split(SPACE "?[" DEEPSEEK_LETTERS "]+"),
     Split(SPACE
           "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"),
     // White space at the end of the piece. The lookbehind keeps the search linear in long runs.
     Split("(?<!" SPACE ")" SPACE "+\\z"), Split(DEEPSEEK_CJK), Split("\\p{N}+")};
-constexpr SplitStep kDeepSeekCoder[] = {Split("[\\r\\n]"), Split(SPACE "?\\p{L}+"),
-                                        Split(SPACE "?\\p{P}+"), Split(DEEPSEEK_CJK),
-                                        Split("\\p{N}")};
+constexpr Step kDeepSeekCoder[] = {Split("[\\r\\n]"), Split(SPACE "?\\p{L}+"),
+                                   Split(SPACE "?\\p{P}+"), Split(DEEPSEEK_CJK), Split("\\p{N}")};
 #define JAPANESE_OR_HAN "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
-constexpr SplitStep kDeepSeek3[] = {Split("\\p{N}{1,3}"), Split(JAPANESE_OR_HAN),
-                                    Split(DEEPSEEK3_WORDS "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINES
-                                                          "|" TRAILING_SPACE "|" SPACE "+")};
-constexpr SplitStep kSpark[] = {
+constexpr Step kDeepSeek3[] = {Split("\\p{N}{1,3}"), Split(JAPANESE_OR_HAN),
+                               Split(DEEPSEEK3_WORDS "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINES
+                                                     "|" TRAILING_SPACE "|" SPACE "+")};
+constexpr Step kSpark[] = {
     Split("\\p{N}{1,3}"), Split(JAPANESE_OR_HAN),
     Split(DEEPSEEK3_WORDS "| ?[\\p{P}\\p{S}]+|[\\r\\n]|" TRAILING_SPACE "|" SPACE "+"),
     Split("\\p{N}")};
-constexpr SplitStep kYoutu[] = {
+constexpr Step kYoutu[] = {
     Split("[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}"
           "\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|["
           "\\x{3105}-\\x{312f}]+|" JAPANESE_OR_HAN),
     Split(O200K(ANY_CASE_CONTRACTION "?", "\\p{N}"))};
 #define BLOOM_WORD \
   " ?[^(" SPACES "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
-constexpr SplitStep kBloom[] = {Split(BLOOM_WORD)};
-constexpr SplitStep kViking[] = {Split(BLOOM_WORD), Split("\\p{N}")};
-constexpr SplitStep kTekken[] = {Split(O200K("", "\\p{N}"))};
-constexpr SplitStep kGpt4o[] = {Split(O200K(ANY_CASE_CONTRACTION "?", "\\p{N}{1,3}"))};
-constexpr SplitStep kChameleon[] = {Split("<sentinel:[0-9]+>"),      Split("IMGIMG[A-I]{1,4}Z"),
-                                    Split("[\\t\\n]|    |  "),       Split("\\p{N}"),
-                                    Split("[\\p{P}!-/:-@\\[-`{-~]"), Split(GPT2)};
-constexpr SplitStep kTinyAya[] = {{Kind::kWordEndDigitGroups},
-                                  Split(O200K(ANY_CASE_CONTRACTION "?", "\\p{N}{1,3}"))};
-constexpr SplitStep kKimiK2[] = {Split("\\p{sc:Han}+|" CASED_WORDS(
+constexpr Step kBloom[] = {Split(BLOOM_WORD)};
+constexpr Step kViking[] = {Split(BLOOM_WORD), Split("\\p{N}")};
+constexpr Step kTekken[] = {Split(O200K("", "\\p{N}"))};
+constexpr Step kGpt4o[] = {Split(O200K(ANY_CASE_CONTRACTION "?", "\\p{N}{1,3}"))};
+constexpr Step kChameleon[] = {Split("<sentinel:[0-9]+>"),      Split("IMGIMG[A-I]{1,4}Z"),
+                               Split("[\\t\\n]|    |  "),       Split("\\p{N}"),
+                               Split("[\\p{P}!-/:-@\\[-`{-~]"), Split(GPT2)};
+constexpr Step kTinyAya[] = {Digits(Kind::kWordEndDigitGroups),
+                             Split(O200K(ANY_CASE_CONTRACTION "?", "\\p{N}{1,3}"))};
+constexpr Step kKimiK2[] = {Split("\\p{sc:Han}+|" CASED_WORDS(
     UPPER_NOT_HAN, LOWER_NOT_HAN, ANY_CASE_CONTRACTION "?") "|\\p{N}{1,3}|" CL100K_TAIL)};
-constexpr SplitStep kSuperBpe[] = {Split("\\p{N}+"), {Kind::kDigitGroups}};
-constexpr SplitStep kBailingMoe[] = {
+constexpr Step kSuperBpe[] = {Split("\\p{N}+"), Digits(Kind::kDigitGroups)};
+constexpr Step kBailingMoe[] = {
     Split("'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?" OTHER
           "++[\\r\\n]*|" SPACE "*[\\r\\n]|" TRAILING_SPACE "|" SPACE "+")};
-constexpr SplitStep kSeedCoder[] = {Split(ANY_CASE_CONTRACTION "|" WORD "|\\p{N}| ?[^" SPACES
-                                                               "\\p{L}\\p{N}\\r\\n]+|" NEWLINES
-                                                               "|" TRAILING_SPACE "|" SPACE "+")};
-constexpr SplitStep kUfakzeka[] = {Split(WORD "|\\p{N}|" CL100K_TAIL)};
-constexpr SplitStep kAfmoe[] = {
-    {Kind::kNumberGroups},
+constexpr Step kSeedCoder[] = {Split(ANY_CASE_CONTRACTION "|" WORD "|\\p{N}| ?[^" SPACES
+                                                          "\\p{L}\\p{N}\\r\\n]+|" NEWLINES
+                                                          "|" TRAILING_SPACE "|" SPACE "+")};
+constexpr Step kUfakzeka[] = {Split(WORD "|\\p{N}|" CL100K_TAIL)};
+constexpr Step kAfmoe[] = {
+    Digits(Kind::kNumberGroups),
     Split("[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{f900}-\\x{faff}\\x{3040}-\\x{309f}\\x{30a0}-"
           "\\x{30ff}\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{e7f}\\x{e80}-\\x{eff}\\x{"
           "1780}-\\x{17ff}\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{"
           "d7af}\\x{1100}-\\x{11ff}]+"),
     Split(DEEPSEEK3_WORDS "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE "|" SPACE
                           "+")};
-constexpr SplitStep kLines[] = {Split("[^\\n]+|\\n+")};
-constexpr SplitStep kLaguna[] = {Split("[^\\n]+|\\n+"), Split(CL100K("\\p{N}"))};
+constexpr Step kLines[] = {Split("[^\\n]+|\\n+")};
+constexpr Step kLaguna[] = {Split("[^\\n]+|\\n+"), Split(CL100K("\\p{N}"))};
 // The groups are possessive, which keeps time linear. They match the same as others would, because
 // nothing follows them in their alternative.
-constexpr SplitStep kExaoneMoe[] = {
+constexpr Step kExaoneMoe[] = {
     Split(ANY_CASE_CONTRACTION
           "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++|\\p{N}| ?" OTHER
           "+[\\r\\n/]?|" SPACE "*[\\r\\n]|" TRAILING_SPACE "|" SPACE "+")};
-constexpr SplitStep kMiniCpm5[] = {Split("\\p{N}{1,3}"), Split(CL100K("\\p{N}+"))};
-constexpr SplitStep kNonSpace[] = {Split(NOT_SPACE "+")};
+constexpr Step kMiniCpm5[] = {Split("\\p{N}{1,3}"), Split(CL100K("\\p{N}+"))};
+constexpr Step kNonSpace[] = {Split(NOT_SPACE "+")};
 
-constexpr PreTokenizerRule Rule(std::span<const SplitStep> steps) { return {.steps = steps}; }
-constexpr PreTokenizerRule Nfc(std::span<const SplitStep> steps) {
+constexpr PreTokenizerRule Rule(std::span<const Step> steps) { return {.steps = steps}; }
+constexpr PreTokenizerRule Nfc(std::span<const Step> steps) {
   return {.steps = steps, .nfc = true};
 }
-constexpr PreTokenizerRule IgnoreMerges(std::span<const SplitStep> steps, bool add_bos = false) {
+constexpr PreTokenizerRule IgnoreMerges(std::span<const Step> steps, bool add_bos = false) {
   return {.steps = steps, .ignore_merges = true, .add_bos = add_bos};
 }
 constexpr PreTokenizerRule PlainText(bool whole_newlines) {
@@ -275,6 +273,25 @@ constexpr Entry kTable[] = {
 };
 
 }  // namespace
+
+std::vector<PreTokenizerStep> PreTokenizerRule::PreTokenizers() const {
+  std::vector<PreTokenizerStep> result;
+  for (const Step& step : steps) {
+    PreTokenizerStep& next = result.emplace_back();
+    next.kind = step.kind;
+    if (step.pattern != nullptr) next.pattern = {step.pattern, TextPattern::Syntax::kPcre};
+    if (drop_between) {
+      next.invert = true;
+      next.behavior = SplitBehavior::kRemoved;
+    }
+  }
+  if (byte_level) {
+    PreTokenizerStep& bytes = result.emplace_back();
+    bytes.kind = Kind::kByteLevel;
+    bytes.use_pattern = false;
+  }
+  return result;
+}
 
 const PreTokenizerRule* FindPreTokenizer(std::string_view name) {
   for (const Entry& entry : kTable) {

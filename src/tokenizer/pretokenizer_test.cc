@@ -1,4 +1,4 @@
-#include "tokenizer/pretokenizer.h"
+#include "tokenizer/pretokenizer_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 
 #include "base/testing/sanitizers.h"
 #include "base/utf8.h"
+#include "tokenizer/splitter.h"
 #include "tokenizer/testing/test_strings.h"
 
 namespace tokamak {
@@ -14,18 +15,19 @@ namespace {
 
 using ::testing::ElementsAre;
 
-PreTokenizer Make(std::string_view name) {
+Splitter Make(std::string_view name) {
   const PreTokenizerRule* rule = FindPreTokenizer(name);
   EXPECT_NE(rule, nullptr) << name;
-  auto pretokenizer = PreTokenizer::Create(*rule);
-  EXPECT_TRUE(pretokenizer.ok()) << name << ": " << pretokenizer.status().ToString();
-  return *std::move(pretokenizer);
+  auto splitter = Splitter::Create(rule->PreTokenizers(), /*leave_bytes=*/true);
+  EXPECT_TRUE(splitter.ok()) << name << ": " << splitter.status().ToString();
+  return *std::move(splitter);
 }
 
-std::vector<std::string> Split(const PreTokenizer& pretokenizer, std::string_view text) {
+std::vector<std::string> Split(const Splitter& splitter, std::string_view text) {
   std::vector<std::string> pieces;
-  const Status status =
-      pretokenizer.Split(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  RegexScratch scratch;
+  const Status status = splitter.Split(text, /*starts=*/true, scratch,
+                                       [&](std::string_view piece) { pieces.emplace_back(piece); });
   EXPECT_TRUE(status.ok()) << status.ToString();
   return pieces;
 }
@@ -43,11 +45,11 @@ TEST(PreTokenizer, PiecesOfEveryRuleAddUpToTheText) {
   for (const std::string_view name : PreTokenizerNames()) {
     const PreTokenizerRule& rule = *FindPreTokenizer(name);
     if (rule.drop_between) continue;
-    const PreTokenizer pretokenizer = Make(name);
+    const Splitter splitter = Make(name);
     for (uint64_t i = 0; i < 200; ++i) {
       const std::string text = ToValidUtf8(testing::TestString(i));
       std::string joined;
-      for (const std::string& piece : Split(pretokenizer, text)) {
+      for (const std::string& piece : Split(splitter, text)) {
         EXPECT_FALSE(piece.empty());
         EXPECT_EQ(ValidUtf8Prefix(piece), piece.size());
         joined += piece;
@@ -60,7 +62,8 @@ TEST(PreTokenizer, PiecesOfEveryRuleAddUpToTheText) {
 // Also shows that no rule hits PCRE2's limits or takes quadratic time (the test would not end).
 TEST(PreTokenizer, LongRunsOfOneKindOfCharacterAreSplit) {
   for (const std::string_view name : PreTokenizerNames()) {
-    const PreTokenizer pretokenizer = Make(name);
+    const Splitter splitter = Make(name);
+    RegexScratch scratch;
     for (const std::string unit : {"a", "A", " ", "\n", " \n", "7", "!", "東", "\u0301", "aA", "a ",
                                    "\u3000", "'", "Aー", "\u0E01"}) {
       for (const char* end : {"", "x", "東"}) {
@@ -68,8 +71,8 @@ TEST(PreTokenizer, LongRunsOfOneKindOfCharacterAreSplit) {
         while (text.size() < testing::Fewer<size_t>(100000)) text += unit;
         text += end;
         size_t bytes = 0;
-        const Status status =
-            pretokenizer.Split(text, [&](std::string_view piece) { bytes += piece.size(); });
+        const Status status = splitter.Split(
+            text, /*starts=*/true, scratch, [&](std::string_view piece) { bytes += piece.size(); });
         ASSERT_TRUE(status.ok()) << name << " " << unit << ": " << status.ToString();
         if (!FindPreTokenizer(name)->drop_between) {
           ASSERT_EQ(bytes, text.size()) << name << " " << unit;

@@ -70,13 +70,14 @@ class SentencePieceBpe final : public TextModel {
     }
     frozen_ = ByteTrie(std::move(frozen));
   }
-  Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const override;
+  void Encode(std::string_view text, EncodeScratch& scratch,
+              std::vector<int32_t>& ids) const override;
   bool can_encode_anything() const { return bytes_.complete(); }
 
  private:
   struct Workspace {
     std::string_view text;  // being merged
-    BpeWord word;
+    BpeWord& word;
     // For each unused token, the size of the left part in the last merge proposed for it.
     std::unordered_map<int32_t, uint32_t> splits;
   };
@@ -108,15 +109,15 @@ class SentencePieceBpe final : public TextModel {
   mutable std::vector<std::atomic<bool>> whole_;
 };
 
-Status SentencePieceBpe::Encode(std::string_view text, bool starts,
-                                std::vector<int32_t>& ids) const {
+void SentencePieceBpe::Encode(std::string_view text, EncodeScratch& scratch,
+                              std::vector<int32_t>& ids) const {
   std::string escaped;
   if (!normalized_) {
-    if (starts && add_space_prefix_) escaped = kEscapedSpace;
+    if (add_space_prefix_) escaped = kEscapedSpace;
     AppendEscapedSpaces(text, escaped);
     text = escaped;
   }
-  Workspace work;
+  Workspace work{{}, scratch.word, {}};
   bool unknown = false;
   while (!text.empty()) {
     const size_t end = by_words_ ? WordStart(text, 0) : std::string_view::npos;
@@ -124,7 +125,6 @@ Status SentencePieceBpe::Encode(std::string_view text, bool starts,
     EncodeWord(work, unknown, ids);
     text.remove_prefix(work.text.size());
   }
-  return Status();
 }
 
 void SentencePieceBpe::EncodeWord(Workspace& work, bool& unknown, std::vector<int32_t>& ids) const {

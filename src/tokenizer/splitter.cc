@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "tokenizer/bert_text.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/digit_groups.h"
 #include "tokenizer/replace_all.h"
 #include "tokenizer/unicode.h"
 
@@ -109,6 +110,12 @@ void FindByCharacter(const PreTokenizerStep& spec, std::string_view piece, const
       [[fallthrough]];
     case Kind::kDelimiter:
       return FindCharacters(piece, is_mark, add);
+    case Kind::kNumberGroups:
+    case Kind::kWordEndDigitGroups:
+    case Kind::kDigitGroups:
+      return SplitDigitGroups(spec.kind, piece, [&](size_t begin, size_t end) {
+        add(Span{begin, end, false});
+      });
     default:
       break;
   }

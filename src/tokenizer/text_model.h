@@ -1,22 +1,29 @@
-// The interface of the four kinds of tokenizer.
+// The interface of the four kinds of model, a tokenizer's last step.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "tokamak/status.h"
+#include "tokenizer/bpe_merges.h"
 
 namespace tokamak {
 
-// Turns text without special tokens into ids. Immutable and thread-safe.
+// Memory that a model reuses from piece to piece of a text.
+struct EncodeScratch {
+  BpeWord word;
+  std::string spelled;
+};
+
+// Turns normalized and split text into ids. Immutable and thread-safe.
 class TextModel {
  public:
   virtual ~TextModel() = default;
 
-  // Appends the ids of `text` (valid UTF-8, not empty). `starts` is true if the text begins the
-  // input or follows a special token.
-  virtual Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const = 0;
+  // Appends the ids of `piece`, which is not empty.
+  virtual void Encode(std::string_view piece, EncodeScratch& scratch,
+                      std::vector<int32_t>& ids) const = 0;
 };
 
 }  // namespace tokamak

@@ -6,16 +6,14 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
 #include "tokenizer/bytes_per_token.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/escaped_space.h"
+#include "tokenizer/gguf_pipeline.h"
 #include "tokenizer/piece_decoder.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/pipeline_spec.h"
-#include "tokenizer/pretokenizer.h"
 #include "tokenizer/sentencepiece_bpe.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/string_index.h"
@@ -35,7 +33,7 @@ bool IsVerbatim(TokenType type) {
 }
 
 // The bytes of a token in text.
-std::string PieceOf(const VocabSpec& spec, const PreTokenizerRule* rule, size_t id) {
+std::string PieceOf(const VocabSpec& spec, size_t id) {
   const std::string& text = spec.tokens[id];
   switch (spec.types[id]) {
     case TokenType::kControl:
@@ -50,10 +48,7 @@ std::string PieceOf(const VocabSpec& spec, const PreTokenizerRule* rule, size_t 
     default:
       break;
   }
-  if (rule == nullptr || rule->escape_spaces) return UnescapeSpaces(text);
-  std::string bytes;
-  if (!rule->byte_level || !DecodeByteAlphabet(text, bytes)) return text;
-  return bytes;
+  return UnescapeSpaces(text);
 }
 
 Status CheckId(const char* what, int32_t id, size_t vocab_size) {
@@ -121,11 +116,10 @@ std::vector<int32_t> EndTokensOf(VocabSpec& spec) {
   return ends;
 }
 
-Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec,
-                                                     const std::vector<std::string>& token_bytes) {
+Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec) {
   switch (spec.kind) {
     case TokenizerKind::kBpe:
-      return CreateBpe(spec, token_bytes);
+      break;
     case TokenizerKind::kSentencePieceBpe:
       return CreateSentencePieceBpe(spec);
     case TokenizerKind::kUnigram:
@@ -162,6 +156,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
   impl->spec = std::move(vocab);
   VocabSpec& spec = impl->spec;
   RETURN_IF_ERROR(CheckAndComplete(spec));
+  if (!spec.pipeline && spec.kind == TokenizerKind::kBpe) RETURN_IF_ERROR(MakeGgufPipeline(spec));
   impl->end_of_generation = spec.pipeline ? EndTokensOf(spec) : ResolveSpecialTokens(spec);
   const size_t count = spec.tokens.size();
   impl->ends_generation.resize(count);
@@ -189,13 +184,11 @@ Status Tokenizer::MakeModel(Impl& impl) {
     if (impl.after[0] < 0) return InvalidArgument("add_eos is set, but there is no eos token");
   }
   ASSIGN_OR_RETURN(impl.matcher, SpecialTokenMatcher::Create(spec));
-  const PreTokenizerRule* rule =
-      spec.kind == TokenizerKind::kBpe ? FindPreTokenizer(spec.pre_tokenizer) : nullptr;
   impl.token_bytes.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    impl.token_bytes.push_back(PieceOf(spec, rule, id));
+    impl.token_bytes.push_back(PieceOf(spec, id));
   }
-  ASSIGN_OR_RETURN(impl.model, CreateModel(spec, impl.token_bytes));
+  ASSIGN_OR_RETURN(impl.model, CreateModel(spec));
   return Status();
 }
 
@@ -213,7 +206,10 @@ Status Tokenizer::MakePipeline(Impl& impl) {
     // A user-defined token of a SentencePiece model is spelled like its other tokens.
     const bool of_model = spec.pipeline->sentencepiece && spec.pipeline->in_model[id];
     const bool verbatim = IsVerbatim(spec.types[id]) && !of_model;
-    impl.token_bytes.push_back(verbatim ? token : impl.decoder->Decode(token, false));
+    const int byte = spec.types[id] == TokenType::kByte ? ParseByteToken(token) : -1;
+    impl.token_bytes.push_back(byte >= 0  ? std::string(1, static_cast<char>(byte))
+                               : verbatim ? token
+                                          : impl.decoder->Decode(token, /*first=*/false));
   }
   ASSIGN_OR_RETURN(impl.pipeline, Pipeline::Create(spec));
   impl.spec.pipeline.reset();  // large, and no longer needed
@@ -241,14 +237,12 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOpti
     RETURN_IF_ERROR(impl_->pipeline->Encode(text, options.parse_special, ids));
     return finish();
   }
-  bool starts = true;
+  EncodeScratch scratch;
   const auto on_text = [&](std::string_view part) {
-    return impl_->model->Encode(part, std::exchange(starts, false), ids);
+    impl_->model->Encode(part, scratch, ids);
+    return Status();
   };
-  const auto on_token = [&](int32_t id) {
-    ids.push_back(id);
-    starts = true;
-  };
+  const auto on_token = [&](int32_t id) { ids.push_back(id); };
   RETURN_IF_ERROR(impl_->matcher.Partition(text, options.parse_special, on_text, on_token));
   return finish();
 }
@@ -323,7 +317,8 @@ size_t Tokenizer::leading_spaces() const {
 }
 
 std::string Tokenizer::FirstPiece(int32_t id) const {
-  if (impl_->decoder && impl_->Valid(id) && !IsVerbatim(impl_->spec.types[id])) {
+  if (impl_->decoder && impl_->Valid(id) && !IsVerbatim(impl_->spec.types[id]) &&
+      impl_->spec.types[id] != TokenType::kByte) {
     return impl_->decoder->Decode(impl_->spec.tokens[id], /*first=*/true);
   }
   return std::string(TokenPiece(id));

@@ -20,7 +20,8 @@ constexpr size_t kMaxTokenBytes = 1024;
 class Unigram final : public TextModel {
  public:
   Unigram(const VocabSpec& spec, SentencePieceText normalizer);
-  Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const override;
+  void Encode(std::string_view text, EncodeScratch& scratch,
+              std::vector<int32_t>& ids) const override;
   bool can_encode_anything() const { return bytes_.complete(); }
 
  private:
@@ -44,7 +45,8 @@ Unigram::Unigram(const VocabSpec& spec, SentencePieceText normalizer)
   search_ = UnigramSearch(tokens, lowest - UnigramSearch::kUnknownPenalty);
 }
 
-Status Unigram::Encode(std::string_view text, bool /*starts*/, std::vector<int32_t>& ids) const {
+void Unigram::Encode(std::string_view text, EncodeScratch& /*scratch*/,
+                     std::vector<int32_t>& ids) const {
   const std::string normalized = normalizer_.Normalize(text, /*starts=*/true);
   bool unknown = false;
   search_.Segment(normalized, [&](std::string_view part, int32_t id) {
@@ -55,7 +57,6 @@ Status Unigram::Encode(std::string_view text, bool /*starts*/, std::vector<int32
       unknown = bytes_.Append(part, unknown, ids);
     }
   });
-  return Status();
 }
 
 }  // namespace

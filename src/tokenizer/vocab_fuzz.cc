@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
-#include "tokenizer/pretokenizer.h"
+#include "tokenizer/pretokenizer_table.h"
 #include "tokenizer/testing/tiny_vocabs.h"
 #include "tokenizer/tokenizer.h"
 

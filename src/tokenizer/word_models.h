@@ -1,4 +1,4 @@
-// The models of a tokenizer.json, which turn a normalized and split piece of text into ids.
+// The models, which turn a normalized and split piece of text into ids.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace tokamak {
 // All require `spec.pipeline` and keep views of `spec.tokens`, which must outlive them.
 // kInvalidArgument if a merge or the unknown token is not in the vocabulary.
 
-// `bytes`: pieces are plain bytes, not spelled in GPT-2's alphabet. The vocabulary must then have a
-// token for each byte.
+// `bytes`: pieces are plain bytes, not spelled in GPT-2's alphabet. Bytes without a token are then
+// dropped.
 Result<std::unique_ptr<const TextModel>> CreateBpeWords(const VocabSpec& spec, bool bytes);
 Result<std::unique_ptr<const TextModel>> CreateUnigramWords(const VocabSpec& spec);
 Result<std::unique_ptr<const TextModel>> CreateWordPieceWords(const VocabSpec& spec);

@@ -29,7 +29,8 @@ class WordPiece final : public TextModel {
     }
     trie_ = ByteTrie(std::move(tokens));
   }
-  Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const override;
+  void Encode(std::string_view text, EncodeScratch& scratch,
+              std::vector<int32_t>& ids) const override;
 
  private:
   void EncodeWord(std::string_view word, std::vector<int32_t>& ids) const;
@@ -39,7 +40,8 @@ class WordPiece final : public TextModel {
   ByteTrie trie_;
 };
 
-Status WordPiece::Encode(std::string_view text, bool /*starts*/, std::vector<int32_t>& ids) const {
+void WordPiece::Encode(std::string_view text, EncodeScratch& /*scratch*/,
+                       std::vector<int32_t>& ids) const {
   const std::string normalized = NormalizeBert(text, {.clean = true,
                                                       .isolate_ideographs = true,
                                                       .strip_accents = strip_accents_,
@@ -56,7 +58,6 @@ Status WordPiece::Encode(std::string_view text, bool /*starts*/, std::vector<int
     begin = offset;
   }
   EncodeWord(view.substr(begin), ids);
-  return Status();
 }
 
 void WordPiece::EncodeWord(std::string_view word, std::vector<int32_t>& ids) const {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "tokenizer/pretokenizer.h"
+#include "tokenizer/pretokenizer_table.h"
 
 namespace tokamak {
 namespace {
