@@ -23,9 +23,13 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 }
 
 spdlog::logger& Logger() {
-  // One logger per process, held by spdlog's registry.
+  // One logger per process, held by spdlog's registry. A library that the program opens may have a
+  // copy of this function.
   static const std::shared_ptr<spdlog::logger> logger = [] {
-    auto made = spdlog::stderr_color_mt("tokamak");
+    const char* const name = "tokamak";
+    std::shared_ptr<spdlog::logger> made = spdlog::get(name);
+    if (made != nullptr) return made;
+    made = spdlog::stderr_color_mt(name);
     made->set_pattern("%^%L%$ %H:%M:%S.%e %v");
     made->set_level(spdlog::level::warn);
     return made;
