@@ -179,7 +179,7 @@ FAULTS = [
     ('tokens are requested before the kernel ahead has ended', 'skinny_gemm.cu',
      'ptx::WaitForKernelAhead();\n    ptx::LaunchDependents();\n    place = BeginningOf(blockIdx.x);\n'
      '    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);',
-     'place = BeginningOf(blockIdx.x);\n'
+     'ptx::LaunchDependents();\n    place = BeginningOf(blockIdx.x);\n'
      '    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);\n'
      '    ptx::WaitForKernelAhead();', None, SKINNY),
     ('a stage is multiplied before its tokens are there', 'skinny_gemm.cu',
@@ -367,7 +367,7 @@ class Builder:
         for entry in json.loads((build / 'compile_commands.json').read_text()):
             holders = ('tokamak_cuda_emulated', 'conformance_emulated', 'cuda_kernels_test')
             if any(holder in entry['command'] for holder in holders):
-                self.commands[entry['file']] = entry['command']
+                self.commands.setdefault(entry['file'], []).append(entry['command'])
 
     def make(self, folder, source, old, new, unit, target):
         """Builds `target` with `old` replaced by `new` in `source` and returns its path."""
@@ -377,9 +377,13 @@ class Builder:
         changed.write_text(text.replace(old, new))
         unit = unit or source
         original = str(ROOT / CUDA / unit)
-        words = shlex.split(next(c for f, c in self.commands.items()
-                                 if os.path.normpath(f) == original))
-        output = words[words.index('-o') + 1]
+        link = subprocess.run(['ninja', '-t', 'commands', '-s', target], cwd=self.build, check=True,
+                              capture_output=True, text=True).stdout.strip().splitlines()[-1]
+        # Several targets may compile the source, each into an object of its own.
+        words, output = next(
+            (words, output) for f, commands in self.commands.items()
+            if os.path.normpath(f) == original for words in map(shlex.split, commands)
+            if (output := words[words.index('-o') + 1]) in link.split())
         result = str(folder / 'changed.o')
         compiled = str(changed) if unit == source else original
         words = [compiled if os.path.normpath(w) == original else result if w == output else w
@@ -387,8 +391,6 @@ class Builder:
         first_include = next(i for i, w in enumerate(words) if w.startswith('-I'))
         words.insert(first_include, f'-I{folder}/src')
         run(shlex.join(words), self.build)
-        link = subprocess.run(['ninja', '-t', 'commands', '-s', target], cwd=self.build, check=True,
-                              capture_output=True, text=True).stdout.strip().splitlines()[-1]
         made = folder / pathlib.Path(target).name
         run(link.replace(output, result).replace(f'-o {target}', f'-o {made}'), self.build)
         return made
