@@ -101,7 +101,8 @@ TEST_P(GateUpOps, MatchesTheFormula) {
   std::mt19937_64 random(31);
   const auto ops = Make(2);
   WorstError worst(fmt::format("{} gate_up", ops->name()));
-  for (const auto& [inner, cols] : {std::pair<int64_t, int64_t>{40, 136}, {37, 64}, {8, 456}}) {
+  for (const auto& sizes : {std::pair<int64_t, int64_t>{40, 136}, {37, 64}, {8, 456}}) {
+    const int64_t inner = sizes.first, cols = sizes.second;
     for (const bool bias : {false, true}) {
       if (bias && inner != 37) continue;
       const GatedMlp mlp = RandomMlp(random, inner, cols, bias);
@@ -170,7 +171,8 @@ TEST_P(GateUpOps, HasTheBitsOfItsParts) {
   check(RandomMlp(random, 72, 64, false), counts);
   counts = {1, 6, 9, 14, 27, 65, 98, 130};
   check(RandomMlp(random, 40, 136, false), counts);
-  for (const auto& [inner, cols] : {std::pair<int64_t, int64_t>{37, 64}, {36, 72}, {16, 31}}) {
+  for (const auto& sizes : {std::pair<int64_t, int64_t>{37, 64}, {36, 72}, {16, 31}}) {
+    const int64_t inner = sizes.first, cols = sizes.second;
     check(RandomMlp(random, inner, cols, false), counts);
   }
   check(RandomMlp(random, 40, 64, true), counts);
@@ -179,7 +181,8 @@ TEST_P(GateUpOps, HasTheBitsOfItsParts) {
 TEST_P(GateUpOps, ARowsBitsDependOnNothingButTheRow) {
   std::mt19937_64 random(33);
   const auto ops = Make(2);
-  for (const auto& [inner, cols] : {std::pair<int64_t, int64_t>{64, 128}, {24, 64}}) {
+  for (const auto& sizes : {std::pair<int64_t, int64_t>{64, 128}, {24, 64}}) {
+    const int64_t inner = sizes.first, cols = sizes.second;
     const GatedMlp mlp = RandomMlp(random, inner, cols, false);
     const auto weight = mlp.Pack(*ops);
     const std::vector<float> x = RandomFloats(random, 150 * cols);
