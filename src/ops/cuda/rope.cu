@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kPart = 8;  // elements
+constexpr int64_t kFewTokens = 64;
 
 // Eight elements of a head, and where they are in it.
 struct Part {
@@ -76,14 +77,14 @@ __device__ void RotatePart(bool half_split, const Factors& factors, Part& part) 
   }
 }
 
-// A head of q, k or v of one token, by kLanes lanes.
-template <typename In, int kLanes, bool kVectors>
+// A head of q, k or v of one token, by kLanes lanes. kEarly: the first parts' factors are read by
+// the constructor, and take registers until they are used.
+template <typename In, int kLanes, bool kVectors, bool kEarly>
 class Head {
  public:
   using Storage = typename In::Storage;
 
-  // `from`, `norm` and `cosines` may be null: nothing is read, normalized or rotated then. Reads
-  // only what the head is multiplied by.
+  // `from`, `norm` and `cosines` may be null: nothing is read, normalized or rotated then.
   __device__ Head(const RopeArgs& args, int head_dim, const Storage* from, const float* norm,
                   const float* cosines)
       : a_(args),
@@ -98,7 +99,7 @@ class Head {
         lane_(static_cast<int>(threadIdx.x) % kLanes) {
     if (lane_ >= num_parts_) return;
     first_ = PartOf(a_, head_dim_, rotary_dim_, lane_);
-    first_factors_ = LoadFactors(lane_, first_);
+    if constexpr (kEarly) first_factors_ = LoadFactors(lane_, first_);
   }
 
   // Comes before the functions below.
@@ -118,7 +119,7 @@ class Head {
   __device__ void Write(float scale, typename Out::Storage* to) const {
     for (int i = lane_; i < num_parts_; i += kLanes) {
       Part part = i == lane_ ? first_ : Load(i);
-      const Factors factors = i == lane_ ? first_factors_ : LoadFactors(i, part);
+      const Factors factors = kEarly && i == lane_ ? first_factors_ : LoadFactors(i, part);
       if (norm_ != nullptr) Normalize(scale, factors, part);
       if (i * kPart < rotary_dim_) RotatePart(a_.half_split, factors, part);
 #pragma unroll
@@ -192,11 +193,13 @@ constexpr int ChangedDims(const RopeArgs& a) {
   return a.cos_sin != nullptr ? a.rotary_dim : 0;
 }
 
-// Heads of a token: those of q, then of k, then of v. What they are multiplied by, and where they are
-// stored, is read while the kernel ahead still runs.
-template <typename In, typename Cache, int kLanes, bool kVectors>
+// Heads of a token: those of q, then of k, then of v. kEarly, for few tokens: what they are
+// multiplied by, and where they are stored, is read while the kernel ahead still runs. With many,
+// the registers are better used by more CTAs.
+template <typename In, typename Cache, int kLanes, bool kVectors, bool kEarly>
 __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ RopeArgs a) {
   ptx::LaunchDependents();
+  if constexpr (!kEarly) ptx::WaitForKernelAhead();
   const KvLayerView& cache = a.cache;
   const int64_t t = blockIdx.x;
   const int h = static_cast<int>((blockIdx.y * kThreads + threadIdx.x) / kLanes);
@@ -217,9 +220,9 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
   }
   const float* norm = is_query ? a.q_norm : is_value ? nullptr : a.k_norm;
   const bool rotates = a.cos_sin != nullptr && !is_value;
-  Head<In, kLanes, kVectors> head(
+  Head<In, kLanes, kVectors, kEarly> head(
       a, head_dim, from, norm, rotates ? a.cos_sin + a.positions[t] * a.cos_sin_stride : nullptr);
-  ptx::WaitForKernelAhead();
+  if constexpr (kEarly) ptx::WaitForKernelAhead();
   head.Read();
   const float scale = a.q_norm != nullptr || a.k_norm != nullptr ? head.InverseRms() : 1.0f;
   if (from == nullptr) return;
@@ -262,8 +265,10 @@ cudaError_t LaunchLanes(const RopeArgs& args, cudaStream_t stream) {
   const dim3 grid(Grid(args.num_tokens, 1), Grid(heads * kLanes, kThreads));
   const bool vectors = FitsVectors(args);
   const auto launch = [&]<typename In>() {
-    const auto kernel =
-        vectors ? &RopeKernel<In, Cache, kLanes, true> : &RopeKernel<In, Cache, kLanes, false>;
+    const auto kernel = !vectors ? &RopeKernel<In, Cache, kLanes, false, false>
+                        : args.num_tokens <= kFewTokens
+                            ? &RopeKernel<In, Cache, kLanes, true, true>
+                            : &RopeKernel<In, Cache, kLanes, true, false>;
     return LaunchDependent(kernel, grid, kThreads, stream, args);
   };
   return args.bf16 ? launch.template operator()<BF16>() : launch.template operator()<F32>();
