@@ -403,12 +403,13 @@ TEST_P(ElementwiseOps, OpsOfAStreamFollowOneAnother) {
       ops->PackWeight({.parts = {MemorySource::Random("table", DType::kF32, {9, 64}, 1)},
                        .use = WeightUse::kEmbedding});
   ASSERT_TRUE(table.ok());
-  const auto chain = [&](bool waits) {
+  const auto chain = [&](bool waits, int64_t beside) {
     constexpr int64_t kTokens = 2, kBlockBytes = 4 * 16 * 4;
     OpRunner run(*ops);
     const std::vector<float> zeros(kTokens * 64, 0.0f);
     const Tensor x = run.Output({kTokens, 64}), residual = run.Floats(zeros, {kTokens, 64});
-    const Tensor normed = run.Output({kTokens, 64}), gated = run.Output({kTokens, 32});
+    const Tensor normed = run.Output({kTokens, 64});
+    const Tensor gated = run.Output({kTokens, 32 + 2 * beside}).Cols(beside, 32 + beside);
     const Tensor pool =
         run.Floats(std::vector<float>(2 * kBlockBytes / 4, 0.0f), {2 * kBlockBytes / 4});
     const RopeTable rope = {.cos_sin = run.Floats(std::vector<float>(4 * 8, 0.7f), {4, 8}),
@@ -452,7 +453,8 @@ TEST_P(ElementwiseOps, OpsOfAStreamFollowOneAnother) {
     }
     return all;
   };
-  EXPECT_TRUE(SameBits(chain(false), chain(true)));
+  for (const int64_t beside : {0, 1})
+    EXPECT_TRUE(SameBits(chain(false, beside), chain(true, beside)));
 }
 
 // Includes ties, denormals, overflows and non-finite values of the cache's type.

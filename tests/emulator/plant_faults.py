@@ -97,7 +97,12 @@ FAULTS = [
      'if (threadIdx.x == 0) ptx::WaitForKernelAhead();\n  const int64_t t = blockIdx.x;\n'
      '  const auto* gate', 'elementwise.cu', ELEMENTS),
     ('one thread of a rotation waits for the kernel ahead', 'rope.cu',
-     'ptx::WaitForKernelAhead();', 'if (threadIdx.x == 0) ptx::WaitForKernelAhead();', 'rope.cu',
+     'if constexpr (kEarly) ptx::WaitForKernelAhead();',
+     'if constexpr (kEarly) {\n    if (threadIdx.x == 0) ptx::WaitForKernelAhead();\n  }', 'rope.cu',
+     ELEMENTS),
+    ('one thread of an unaligned rotation waits for the kernel ahead', 'rope.cu',
+     'if constexpr (!kEarly) ptx::WaitForKernelAhead();',
+     'if constexpr (!kEarly) {\n    if (threadIdx.x == 0) ptx::WaitForKernelAhead();\n  }', 'rope.cu',
      ELEMENTS),
     ('a tile is used before it is loaded', 'plain_tile.cuh',
      'cols, k, w);\n    __syncthreads();', 'cols, k, w);', 'linear.cu', LINEAR),
