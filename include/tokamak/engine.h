@@ -107,7 +107,7 @@ struct ModelInfo {
   int64_t logits_macs = 0;     // for the logits of one position
   int64_t device_bytes = 0;    // GPU memory that loading took in all; 0 on CPUs
   double load_seconds = 0;
-  // What structured output needs of the vocabulary is made while the model is loaded.
+  // The tables of the vocabulary that structured output needs are made while the model is loaded.
   double mask_table_seconds = 0;
   int64_t mask_table_bytes = 0;
   std::string chat_template;  // the checkpoint's Jinja source; empty: none

@@ -164,7 +164,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
   return ops;
 }
 
-// What is made of a checkpoint's vocabulary; null if it has none.
+// The tokenizer, and its tokens as constraints need them; null if the checkpoint has no vocabulary.
 struct LoadedTokens {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ConstraintTokens> constraints;

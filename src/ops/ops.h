@@ -109,8 +109,8 @@ struct Convert {
   Tensor out;  // [T, cols]: f32, or the activation type of a Linear
 };
 
-// A norm and a copy of its result in another type, with the bits of these two operations: an MLP's
-// experts round what its router reads in f32.
+// A norm and a copy of its result in another type, with the bits of these two operations: a router
+// reads f32, and the experts behind it read what they multiply.
 struct NormAndConvert {
   AddRmsNorm norm;
   Convert convert;  // convert.x is norm.out

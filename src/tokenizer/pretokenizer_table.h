@@ -9,8 +9,8 @@
 
 namespace tokamak {
 
-// What a name means. A text goes through the steps in order; the matches of a step, and the text
-// between them, become pieces.
+// The pre-tokenizer that a name stands for. A text goes through the steps in order; the matches of
+// a step, and the text between them, become pieces.
 struct PreTokenizerRule {
   struct Step {
     const char* pattern = nullptr;  // kSplit: PCRE2, with its own classes of white space

@@ -122,7 +122,7 @@ void FindByCharacter(const PreTokenizerStep& spec, std::string_view piece, const
   add(Span{0, piece.size(), false});
 }
 
-// What a step does with its matches.
+// How a step joins its matches with the text around them.
 SplitBehavior BehaviorOf(const PreTokenizerStep& spec) {
   switch (spec.kind) {
     case Kind::kMetaspace:

@@ -14,7 +14,7 @@ inline __device__ float SiluOrGeluTanh(bool gelu_tanh, float x) {
   return x / (1.0f + expf(-u));
 }
 
-// What GatedActivation makes of two outputs of a product that rounds them to bf16.
+// GatedActivation of two outputs of a product, which it rounds to bf16 first.
 inline __device__ uint16_t GateSums(bool gelu_tanh, float gate, float up) {
   gate = BF16::Load(BF16::Store(gate));
   up = BF16::Load(BF16::Store(up));

@@ -140,7 +140,8 @@ void CheckProduct(const Linear& op, const CudaWeight& weight) {
   CHECK(op.bias.empty() || op.out.dtype == DType::kF32);
 }
 
-// What multiplies: skinny_gemm.h, if there is a tile; else cuBLASLt, if `fast`.
+// How a product is computed: by skinny_gemm.h if there is a tile, else by cuBLASLt if `fast`, else
+// by the plain kernel.
 struct Choice {
   size_t step = 0;  // of the ladder
   bool fast = false;

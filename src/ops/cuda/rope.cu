@@ -59,7 +59,7 @@ __device__ void Turn(float& x, float& y, float cosine, float sine) {
   x = turned;
 }
 
-// What a part is multiplied by: the norm's weights, and the angles of its pairs.
+// A part is multiplied by these: the norm's weights, and cosine and sine of each pair's angle.
 struct Factors {
   float norm[2][4];
   float cosine[4], sine[4];

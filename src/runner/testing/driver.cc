@@ -203,8 +203,8 @@ void Driver::MaybePreempt(StepInput* step) {
   const bool swap = Chance(options_.swap);
   if ((!recompute && !swap) || running_.empty()) return;
   const size_t i = random_() % running_.size();
-  // Its tokens must be known before it is admitted again. The step that admitted it may have copied
-  // into its blocks without a row of its own.
+  // The sequence's tokens must be known before it is admitted again. The step that admitted it may
+  // have copied into its blocks without a row of its own.
   while (running_[i].in_flight > 0 || running_[i].admitted >= waited_) Wait();
   if (Scheduled(running_[i])) return;
   Sequence s = std::move(running_[i]);

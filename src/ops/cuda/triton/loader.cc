@@ -73,8 +73,8 @@ cudaError_t TritonNorm::Launch(const NormArgs& args, cudaStream_t stream) const 
   const Loaded* const loaded = Find(args);
   CHECK(loaded != nullptr);
   const TritonKernel& kernel = *loaded->kernel;
-  // What add_rms_norm.py declares, then scratch memory, of which it needs none (compile.py checks
-  // both). It reads the only input as x.
+  // The kernel's parameters: those that add_rms_norm.py declares, then scratch memory, of which it
+  // needs none (compile.py checks both). It reads the only input as x.
   const void* x = args.x != nullptr ? args.x : args.residual;
   int64_t x_stride = args.x != nullptr ? args.x_stride : args.residual_stride;
   float* residual = args.residual;

@@ -28,7 +28,7 @@ struct TritonKernel {
   std::string_view code;  // a cubin
 };
 
-// Those of this build, in ascending order of cols. None unless it was configured with
+// All kernels of this build, in ascending order of cols. None unless it was configured with
 // TOKAMAK_TRITON.
 std::span<const TritonKernel> TritonKernels();
 

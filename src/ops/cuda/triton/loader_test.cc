@@ -59,7 +59,7 @@ struct Case {
   bool x_bf16, out_bf16, adds;
 };
 
-// What a launch leaves, as bits.
+// The output and the residual after a launch, as bits.
 struct Output {
   std::vector<uint16_t> out, residual;
 
