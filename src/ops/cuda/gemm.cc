@@ -115,10 +115,19 @@ size_t StepFor(int64_t num_tokens) {
   return step;
 }
 
-// Whether a tile may be the best for so many tokens. A tile of fewer tokens reads the weight again,
-// which may still pay if there would be fewer tiles than SMs.
-bool Suits(SkinnyTile tile, int64_t num_tokens) {
-  return tile.tokens <= num_tokens && num_tokens <= 2 * tile.tokens;
+// The tile for a step of the ladder up to kFewTokens: the narrowest with which all CTAs run at
+// once. More of them would run in waves, of which the last leaves most SMs idle; then few large
+// tiles are faster. Chosen by timing whole models with every tile
+// (bench/results/2026-11-26-h200-tiles.md): a chain of equal products favours other tiles than a
+// layer does.
+SkinnyTile TileFor(int64_t rows, int64_t num_tokens, int64_t ctas) {
+  const int tokens = static_cast<int>(std::min(num_tokens, kFewTokens));
+  const std::array<SkinnyTile, 2> narrow = {
+      {{16, std::min(tokens, 32)}, {tokens == kFewTokens ? 32 : 64, tokens}}};
+  for (const SkinnyTile tile : narrow) {
+    if (CeilDiv(rows, int64_t{tile.rows}) * (tokens / tile.tokens) <= ctas) return tile;
+  }
+  return {64, tokens};
 }
 
 SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
@@ -403,9 +412,7 @@ Result<float> Gemm::ChainMilliseconds(Probe& probe, const Method& method, int64_
                    }));
   RETURN_IF_ERROR(status);
   if (!runs) return std::numeric_limits<float>::infinity();
-  // Tiles for few tokens differ by a few percent, and those steps are the most frequent.
-  return Shortest(num_tokens <= kLadder[1] ? 6 : 2,
-                  [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
+  return Shortest(2, [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
 }
 
 // Times chains of products, because launches of skinny_gemm.h overlap with the kernel ahead, which
@@ -420,19 +427,16 @@ Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* 
   }
   const int64_t end = recipe->fast ? kFewTokens : kLadder.back();
   for (size_t step = 0; step < kLadder.size() && kLadder[step] <= end; ++step) {
-    recipe->skinny[step] = {64, static_cast<int>(std::min<int64_t>(kLadder[step], 64))};
+    recipe->skinny[step] = TileFor(weight.rows(), kLadder[step], skinny_ctas_);
   }
   if (!recipe->fast || !IsMeasured(weight)) return Status();
   RETURN_IF_ERROR(MakeChain(weight, &probe));
-  for (size_t step = 0; kLadder[step] <= kMaxSkinnyTokens; ++step) {
-    // One token is the most frequent of the small numbers.
-    const int64_t num_tokens = std::min(step == 0 ? 1 : kLadder[step], probe.max_tokens);
-    recipe->skinny[step].reset();
+  for (size_t step = StepFor(kFewTokens) + 1; kLadder[step] <= kMaxSkinnyTokens; ++step) {
+    const int64_t num_tokens = std::min(kLadder[step], probe.max_tokens);
     ASSIGN_OR_RETURN(const float library,
                      ChainMilliseconds(probe, {&recipe->algorithms[step]}, num_tokens));
     float fastest = kLibraryHandicap * library;
-    for (const SkinnyTile tile : kSkinnyTiles) {
-      if (!Suits(tile, kLadder[step])) continue;
+    for (const SkinnyTile tile : {SkinnyTile{32, 64}, SkinnyTile{64, 64}}) {
       ASSIGN_OR_RETURN(const float skinny, ChainMilliseconds(probe, {nullptr, tile}, num_tokens));
       if (skinny >= fastest) continue;
       fastest = skinny;

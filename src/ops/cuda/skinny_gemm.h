@@ -25,17 +25,8 @@ struct SkinnyTile {
 
 // All tiles that exist. Tiles of fewer than 64 rows are for weights with too few rows to give every
 // SM a tile of 64.
-inline constexpr std::array<SkinnyTile, 11> kSkinnyTiles = {{{64, 8},
-                                                             {64, 16},
-                                                             {64, 32},
-                                                             {64, 64},
-                                                             {32, 8},
-                                                             {32, 16},
-                                                             {32, 32},
-                                                             {32, 64},
-                                                             {16, 8},
-                                                             {16, 16},
-                                                             {16, 32}}};
+inline constexpr std::array<SkinnyTile, 8> kSkinnyTiles = {
+    {{64, 8}, {64, 16}, {64, 32}, {64, 64}, {32, 64}, {16, 8}, {16, 16}, {16, 32}}};
 
 struct SkinnyGemmArgs {
   const void* x;       // bf16 [num_tokens, cols]
