@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "tokenizer/bpe_merges.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/byte_token.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/string_index.h"
 #include "tokenizer/word_models.h"
@@ -35,17 +35,16 @@ class BpeWords final : public TextModel {
   bool AppendBytes(std::string_view character, size_t begin, BpeWord& word) const;
 
   const bool bytes_;
-  const bool byte_fallback_, ignore_merges_, whole_newlines_, fuse_unk_, merge_by_id_,
-      merge_strings_;
+  const bool ignore_merges_, whole_newlines_, fuse_unk_, merge_by_id_, merge_strings_;
   const int32_t unk_;
   const int32_t num_tokens_;
-  const std::string prefix_, suffix_;     // of tokens inside a word, and at its end
-  const bool affixes_;                    // either is set
-  std::string decoded_;                   // if bytes_: the bytes of all tokens
-  std::deque<std::string> extra_;         // strings of symbols that are not tokens
-  StringIndex index_;                     // tokens and other symbols
-  std::array<int32_t, 256> byte_tokens_;  // "<0x0A>", or -1
-  std::array<BpeSymbol, 256> single_;     // symbols of one byte, or -1
+  const std::string prefix_, suffix_;  // of tokens inside a word, and at its end
+  const bool affixes_;                 // either is set
+  std::string decoded_;                // if bytes_: the bytes of all tokens
+  std::deque<std::string> extra_;      // strings of symbols that are not tokens
+  StringIndex index_;                  // tokens and other symbols
+  const ByteTokens byte_tokens_;
+  std::array<BpeSymbol, 256> single_;  // symbols of one byte, or -1
   BpeMerges merges_;
   // Remembers tokens whose own text was seen to merge to that token, which saves merging most words
   // again. Relaxed atomics, because all threads write the same value.
@@ -54,7 +53,6 @@ class BpeWords final : public TextModel {
 
 BpeWords::BpeWords(const VocabSpec& spec, bool bytes)
     : bytes_(bytes),
-      byte_fallback_(spec.pipeline->byte_fallback),
       ignore_merges_(spec.pipeline->ignore_merges),
       whole_newlines_(spec.pipeline->whole_newlines),
       fuse_unk_(spec.pipeline->fuse_unk),
@@ -66,9 +64,9 @@ BpeWords::BpeWords(const VocabSpec& spec, bool bytes)
       suffix_(spec.pipeline->word_suffix),
       affixes_(!prefix_.empty() || !suffix_.empty()),
       index_(spec.tokens.size()),
+      byte_tokens_(spec),
       merges_(spec.pipeline->merges.size()),
       whole_(spec.tokens.size()) {
-  byte_tokens_.fill(-1);
   if (bytes_) {
     size_t most = 0;  // the spelling of a token is at least as long as its bytes
     for (const std::string& token : spec.tokens) most += token.size();
@@ -77,14 +75,8 @@ BpeWords::BpeWords(const VocabSpec& spec, bool bytes)
   std::string decoded;
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
-    const bool in_model = spec.pipeline->in_model[i];
-    if (in_model || spec.types[i] == TokenType::kByte) {
-      if (const int byte = ParseByteToken(spec.tokens[i]); byte >= 0) {
-        byte_tokens_[static_cast<size_t>(byte)] = id;
-      }
-    }
     std::string_view text = spec.tokens[i];
-    if (!in_model || text.empty()) continue;
+    if (!spec.pipeline->in_model[i] || text.empty()) continue;
     if (bytes_) {
       // A token spelled outside the alphabet cannot come from text.
       if (!DecodeByteAlphabet(text, decoded)) continue;
@@ -130,18 +122,15 @@ Status BpeWords::AddMerges(const PipelineSpec& spec) {
   for (int b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
     const BpeSymbol symbol = index_.Find({&byte, 1});
-    // Among bytes, those without a token are dropped, so that their neighbours may merge.
     single_[static_cast<size_t>(b)] = bytes_ && !IsToken(symbol) ? kNoBpeSymbol : symbol;
   }
   return Status();
 }
 
 bool BpeWords::AppendBytes(std::string_view character, size_t begin, BpeWord& word) const {
-  for (const char byte : character) {
-    if (byte_tokens_[static_cast<uint8_t>(byte)] < 0) return false;
-  }
+  if (!byte_tokens_.Cover(character)) return false;
   for (size_t i = 0; i < character.size(); ++i) {
-    word.Append(byte_tokens_[static_cast<uint8_t>(character[i])], begin + i, 1);
+    word.Append(byte_tokens_[character[i]], begin + i, 1);
   }
   return true;
 }
@@ -149,13 +138,21 @@ bool BpeWords::AppendBytes(std::string_view character, size_t begin, BpeWord& wo
 void BpeWords::Split(std::string_view piece, EncodeScratch& scratch) const {
   BpeWord& word = scratch.word;
   word.Clear();
+  if (bytes_) {
+    // Bytes without a token are dropped, so that their neighbours may merge.
+    for (size_t i = 0; i < piece.size(); ++i) {
+      const BpeSymbol symbol = single_[static_cast<uint8_t>(piece[i])];
+      if (symbol >= 0) word.Append(symbol, i, 1);
+    }
+    return word.Close();
+  }
   size_t unknown = 0;  // bytes of characters waiting to become an unknown token
   const auto flush = [&](size_t at) {
     if (unknown > 0) word.Append(unk_, at - unknown, unknown);
     unknown = 0;
   };
   for (size_t begin = 0; begin < piece.size();) {
-    const size_t size = bytes_ ? 1 : Utf8Length(piece[begin]);
+    const size_t size = Utf8Length(piece[begin]);
     const std::string_view character = piece.substr(begin, size);
     BpeSymbol symbol = kNoBpeSymbol;
     if (affixes_) {
@@ -167,10 +164,10 @@ void BpeWords::Split(std::string_view piece, EncodeScratch& scratch) const {
     } else {
       symbol = size == 1 ? single_[static_cast<uint8_t>(piece[begin])] : index_.Find(character);
     }
-    if (symbol >= 0 || (merge_strings_ && !bytes_)) {
+    if (symbol >= 0 || merge_strings_) {
       flush(begin);
       word.Append(symbol, begin, size);
-    } else if (byte_fallback_ && AppendBytes(character, begin, word)) {
+    } else if (AppendBytes(character, begin, word)) {
       // A waiting unknown token comes after these, as in the reference.
     } else if (unk_ >= 0) {
       if (!fuse_unk_) flush(begin);
@@ -214,9 +211,8 @@ void BpeWords::Encode(std::string_view piece, EncodeScratch& scratch,
       ids.push_back(node.symbol);
       continue;
     }
-    const auto& tokens = bytes_ ? single_ : byte_tokens_;
     for (const char byte : piece.substr(node.begin, node.size)) {
-      const int32_t id = tokens[static_cast<uint8_t>(byte)];
+      const int32_t id = bytes_ ? single_[static_cast<uint8_t>(byte)] : byte_tokens_[byte];
       if (id >= 0) ids.push_back(id);
     }
   }

@@ -42,6 +42,7 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings) {
 }
 
 ByteTrie::Node ByteTrie::Next(Node node, char byte) const {
+  if (node < 0) return node == kRoot ? First(byte) : kNone;
   const Entry& entry = nodes_[node];
   const auto label = static_cast<uint8_t>(byte);
   int32_t low = entry.children;
@@ -57,10 +58,10 @@ ByteTrie::Node ByteTrie::Next(Node node, char byte) const {
   return low < entry.children + entry.count && nodes_[low].label == label ? low : kNone;
 }
 
-ByteTrie::Match ByteTrie::Longest(std::string_view text) const {
+ByteTrie::Match ByteTrie::Longest(std::string_view text, Node from) const {
   Match best;
   if (text.empty()) return best;
-  Node node = First(text[0]);
+  Node node = from == kRoot ? First(text[0]) : Next(from, text[0]);
   for (size_t size = 1; node != kNone; ++size) {
     if (const int32_t id = Id(node); id >= 0) best = {id, size};
     if (size == text.size()) break;

@@ -13,6 +13,7 @@ class ByteTrie {
  public:
   using Node = int32_t;
   static constexpr Node kNone = -1;
+  static constexpr Node kRoot = -2;
 
   ByteTrie() { first_.fill(kNone); }
   // Strings must not be empty and are copied. Among equal strings the first wins.
@@ -20,7 +21,7 @@ class ByteTrie {
 
   // The node of a single byte, or kNone.
   Node First(char byte) const { return first_[static_cast<uint8_t>(byte)]; }
-  // The child of `node` for `byte`, or kNone.
+  // The child of `node` (which may also be kRoot or kNone) for `byte`, or kNone.
   Node Next(Node node, char byte) const;
   // The id of the string ending at `node`, or -1.
   int32_t Id(Node node) const { return nodes_[node].id; }
@@ -30,8 +31,8 @@ class ByteTrie {
     int32_t id = -1;
     size_t size = 0;  // bytes; 0: no match
   };
-  // The longest string that is a prefix of `text`.
-  Match Longest(std::string_view text) const;
+  // The longest string that is a prefix of `text`, which continues the strings at `from`.
+  Match Longest(std::string_view text, Node from = kRoot) const;
 
  private:
   struct Entry {

@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/byte_token.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/pipeline_spec.h"
 
 namespace tokamak {
@@ -69,31 +69,13 @@ Bytes AllBytes() {
   return bytes;
 }
 
-// Whether the model can produce the token from ordinary text.
-bool InModel(const VocabSpec& spec, size_t id) {
-  return spec.pipeline ? spec.pipeline->in_model[id] : spec.types[id] == TokenType::kNormal;
-}
-
-// Whether every byte has a token "<0x0A>", so that nothing is unknown.
-bool HasByteTokens(const VocabSpec& spec) {
-  Bytes seen{};
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    // SentencePiece models go by the token's type, those of a tokenizer.json by its spelling.
-    const bool counts = spec.types[id] == TokenType::kByte ||
-                        (spec.kind == TokenizerKind::kBpe && spec.pipeline && InModel(spec, id));
-    const int byte = ParseByteToken(spec.tokens[id]);
-    if (counts && byte >= 0) seen[static_cast<size_t>(byte)] = true;
-  }
-  return seen == AllBytes();
-}
-
 // The bytes that have a token in GPT-2's alphabet. Many vocabularies lack tokens for bytes that no
 // text contains, and for a few others.
 Bytes BytesWithLetters(const VocabSpec& spec) {
   Bytes seen{};
   std::string bytes;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (!InModel(spec, id) || !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
+    if (!spec.pipeline->in_model[id] || !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
     if (bytes.size() == 1) seen[static_cast<uint8_t>(bytes[0])] = true;
   }
   return seen;
@@ -111,17 +93,19 @@ size_t LongestSpelling(const VocabSpec& spec) {
 Bytes BytesOfModel(const VocabSpec& spec) {
   const PipelineSpec& pipeline = *spec.pipeline;
   if (spec.kind == TokenizerKind::kSentencePieceBpe) {
-    return HasByteTokens(spec) ? AllBytes() : Bytes{};
+    return ByteTokens(spec).complete() ? AllBytes() : Bytes{};
   }
   if (spec.kind != TokenizerKind::kBpe) return {};
   const bool letters = !pipeline.pre_tokenizers.empty() &&
                        pipeline.pre_tokenizers.back().kind == PreTokenizerStep::Kind::kByteLevel;
   const bool affixes = !pipeline.continuing_prefix.empty() || !pipeline.word_suffix.empty();
   if (letters && !affixes) return BytesWithLetters(spec);
-  return !letters && pipeline.byte_fallback && HasByteTokens(spec) ? AllBytes() : Bytes{};
+  return !letters && ByteTokens(spec).complete() ? AllBytes() : Bytes{};
 }
 
-BytesPerToken BoundOfPipeline(const VocabSpec& spec) {
+}  // namespace
+
+BytesPerToken BoundBytesPerToken(const VocabSpec& spec) {
   const PipelineSpec& pipeline = *spec.pipeline;
   BytesPerToken bound = {LongestSpelling(spec), BytesOfModel(spec)};
   const bool everything = bound.counted == AllBytes();
@@ -144,18 +128,6 @@ BytesPerToken BoundOfPipeline(const VocabSpec& spec) {
     bound.most *= change.shrinks * (normalized ? change.grows : 1);
   }
   return bound;
-}
-
-}  // namespace
-
-BytesPerToken BoundBytesPerToken(const VocabSpec& spec) {
-  if (spec.pipeline) return BoundOfPipeline(spec);
-  if (!spec.lstrip_tokens.empty() || !spec.rstrip_tokens.empty()) return {};
-  BytesPerToken bound = {LongestSpelling(spec), AllBytes()};
-  if (spec.kind == TokenizerKind::kSentencePieceBpe) {
-    return HasByteTokens(spec) ? bound : BytesPerToken{};
-  }
-  return {};
 }
 
 size_t BytesPerToken::LeastTokens(std::string_view text) const {

@@ -29,11 +29,18 @@ void EscapeSpaces(PipelineSpec& pipeline) {
   step.content = kEscapedSpace;
 }
 
-void UnescapeSpaces(PipelineSpec& pipeline) {
-  DecoderStep& step = pipeline.decoders.emplace_back();
-  step.kind = DecoderStep::Kind::kReplace;
-  step.pattern.text = kEscapedSpace;
-  step.content = " ";
+// Decodes ▁ as a space. `drop_first`: a text loses one space at its start, which encoding added.
+void UnescapeSpaces(PipelineSpec& pipeline, bool drop_first) {
+  DecoderStep spaces, fuse, first;
+  spaces.kind = DecoderStep::Kind::kReplace;
+  spaces.pattern.text = kEscapedSpace;
+  spaces.content = " ";
+  fuse.kind = DecoderStep::Kind::kFuse;
+  first.kind = DecoderStep::Kind::kStrip;
+  first.content = " ";
+  first.start = 1;
+  pipeline.decoders = {spaces};
+  if (drop_first) pipeline.decoders.insert(pipeline.decoders.end(), {fuse, first});
 }
 
 // Control and user-defined tokens are found in the text before anything else.
@@ -55,13 +62,15 @@ void AddFoundTokens(const VocabSpec& spec, PipelineSpec& pipeline) {
 }
 
 Status AddTemplate(const VocabSpec& spec, PipelineSpec& pipeline) {
+  const SpecialTokenIds& special = spec.special;
+  const bool words = spec.kind == TokenizerKind::kWordPiece;
   if (spec.add_bos) {
-    if (spec.special.bos < 0) return InvalidArgument("add_bos is set, but there is no bos token");
-    pipeline.before = {spec.special.bos};
+    pipeline.before = {words && special.cls >= 0 ? special.cls : special.bos};
+    if (pipeline.before[0] < 0) return InvalidArgument("add_bos is set, but there is no bos token");
   }
   if (spec.add_eos) {
-    if (spec.special.eos < 0) return InvalidArgument("add_eos is set, but there is no eos token");
-    pipeline.after = {spec.special.eos};
+    pipeline.after = {words ? special.sep : special.eos};
+    if (pipeline.after[0] < 0) return InvalidArgument("add_eos is set, but there is no eos token");
   }
   return Status();
 }
@@ -97,7 +106,7 @@ Status MakeBytePairs(const VocabSpec& spec, PipelineSpec& pipeline) {
   if (rule->nfc) AddNormalizer(pipeline, NormalizerStep::Kind::kNfc);
   if (rule->escape_spaces) {
     EscapeSpaces(pipeline);
-    UnescapeSpaces(pipeline);
+    UnescapeSpaces(pipeline, /*drop_first=*/false);
   }
   if (rule->drop_between && spec.lowercase) {
     AddNormalizer(pipeline, NormalizerStep::Kind::kLowercase);
@@ -120,6 +129,57 @@ Status MakeBytePairs(const VocabSpec& spec, PipelineSpec& pipeline) {
   return AddMerges(spec.merges, pipeline);
 }
 
+void MakeSentencePieceBpe(const VocabSpec& spec, PipelineSpec& pipeline) {
+  if (spec.add_space_prefix) {
+    NormalizerStep& step = pipeline.normalizers.emplace_back();
+    step.kind = NormalizerStep::Kind::kPrepend;
+    step.content = kEscapedSpace;
+  }
+  EscapeSpaces(pipeline);
+  UnescapeSpaces(pipeline, /*drop_first=*/spec.add_space_prefix);
+}
+
+void MakeUnigram(const VocabSpec& spec, PipelineSpec& pipeline) {
+  NormalizerStep& step = pipeline.normalizers.emplace_back();
+  step.kind = NormalizerStep::Kind::kSentencePiece;
+  step.content = spec.precompiled_charsmap;
+  step.prepend = spec.add_space_prefix ? PrependScheme::kAlways : PrependScheme::kNever;
+  step.merge_spaces = spec.remove_extra_whitespaces;
+  UnescapeSpaces(pipeline, /*drop_first=*/spec.add_space_prefix);
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (spec.types[id] == TokenType::kUserDefined) pipeline.in_model[id] = false;
+  }
+}
+
+// Tokens that begin a word are spelled with ▁, others without.
+void MakeWordPieces(const VocabSpec& spec, PipelineSpec& pipeline) {
+  NormalizerStep& step = pipeline.normalizers.emplace_back();
+  step.kind = NormalizerStep::Kind::kBert;
+  step.clean_text = step.chinese = true;
+  step.strip_accents = spec.strip_accents;
+  step.lowercase = spec.lowercase;
+  pipeline.pre_tokenizers.emplace_back().kind = PreTokenizerStep::Kind::kBert;
+  pipeline.word_prefix = kEscapedSpace;
+  UnescapeSpaces(pipeline, /*drop_first=*/true);
+}
+
+Status MakeModel(const VocabSpec& spec, PipelineSpec& pipeline) {
+  switch (spec.kind) {
+    case TokenizerKind::kBpe:
+      return MakeBytePairs(spec, pipeline);
+    case TokenizerKind::kSentencePieceBpe:
+      MakeSentencePieceBpe(spec, pipeline);
+      break;
+    case TokenizerKind::kUnigram:
+      MakeUnigram(spec, pipeline);
+      break;
+    case TokenizerKind::kWordPiece:
+      MakeWordPieces(spec, pipeline);
+      break;
+  }
+  return Status();
+}
+
 }  // namespace
 
 Status MakeGgufPipeline(VocabSpec& spec) {
@@ -128,6 +188,7 @@ Status MakeGgufPipeline(VocabSpec& spec) {
   AddFoundTokens(spec, *pipeline);
   RETURN_IF_ERROR(AddTemplate(spec, *pipeline));
   pipeline->unk = spec.special.unk;
+  pipeline->scores.assign(spec.scores.begin(), spec.scores.end());
   pipeline->in_model.resize(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const TokenType type = spec.types[id];
@@ -135,7 +196,7 @@ Status MakeGgufPipeline(VocabSpec& spec) {
         type == TokenType::kNormal || type == TokenType::kUserDefined || type == TokenType::kUnused;
     if (type == TokenType::kByte) pipeline->byte_fallback = true;
   }
-  RETURN_IF_ERROR(MakeBytePairs(spec, *pipeline));
+  RETURN_IF_ERROR(MakeModel(spec, *pipeline));
   spec.pipeline = std::move(pipeline);
   return Status();
 }

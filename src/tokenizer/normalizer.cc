@@ -148,7 +148,7 @@ Status Normalizer::Apply(std::string& text, RegexScratch& scratch, bool* starts)
         break;
       case NormalizerStep::Kind::kReplace: {
         if (!step.regex) {
-          text = ReplaceAll(text, spec.pattern.text, spec.content, limit);
+          ReplaceAll(text, spec.pattern.text, spec.content, limit);
           break;
         }
         std::string out;

@@ -1,6 +1,5 @@
 // Unigram and WordPiece over pieces as in the `tokenizers` library.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -8,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/byte_token.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/unigram_search.h"
@@ -22,25 +21,20 @@ constexpr size_t kMaxTokenBytes = 4096;
 
 class UnigramWords final : public TextModel {
  public:
-  explicit UnigramWords(const VocabSpec& spec)
-      : unk_(spec.pipeline->unk), byte_fallback_(spec.pipeline->byte_fallback) {
-    byte_tokens_.fill(-1);
+  explicit UnigramWords(const VocabSpec& spec) : unk_(spec.pipeline->unk), byte_tokens_(spec) {
     const bool own = spec.pipeline->sentencepiece;
     std::vector<UnigramSearch::Token> tokens;
     double lowest = std::numeric_limits<double>::infinity();
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
       const TokenType type = spec.types[i];
-      if (!spec.pipeline->in_model[i] && type != TokenType::kByte) continue;
+      if (!spec.pipeline->in_model[i]) continue;
       const auto id = static_cast<int32_t>(i);
       const double score = spec.pipeline->scores[i];
-      if (!own || type == TokenType::kNormal) lowest = std::min(lowest, score);
-      if (const int byte = ParseByteToken(spec.tokens[i]); byte >= 0) {
-        byte_tokens_[static_cast<size_t>(byte)] = id;
+      if (own ? type == TokenType::kNormal : type != TokenType::kUnused) {
+        lowest = std::min(lowest, score);
       }
       // Ordinary text must not produce control tokens.
-      if (type == TokenType::kControl || type == TokenType::kByte || spec.tokens[i].empty()) {
-        continue;
-      }
+      if (type == TokenType::kControl || spec.tokens[i].empty()) continue;
       tokens.push_back({spec.tokens[i], id, score});
     }
     for (UnigramSearch::Token& token : tokens) {
@@ -66,40 +60,45 @@ class UnigramWords final : public TextModel {
     });
     AppendUnknown(unknown, ids);
   }
+  bool can_encode_anything() const { return unk_ >= 0 || byte_tokens_.complete(); }
 
  private:
   void AppendUnknown(std::string_view text, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
-    const auto has_token = [&](char byte) { return byte_tokens_[static_cast<uint8_t>(byte)] >= 0; };
-    if (!byte_fallback_ || !std::all_of(text.begin(), text.end(), has_token)) {
+    if (!byte_tokens_.Cover(text)) {
       ids.push_back(unk_);
       return;
     }
-    for (const char byte : text) ids.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
+    for (const char byte : text) ids.push_back(byte_tokens_[byte]);
   }
 
   const int32_t unk_;
-  const bool byte_fallback_;
-  std::array<int32_t, 256> byte_tokens_;
+  const ByteTokens byte_tokens_;
   UnigramSearch search_;
 };
 
 class WordPieceWords final : public TextModel {
  public:
   explicit WordPieceWords(const VocabSpec& spec)
-      : unk_(spec.pipeline->unk), max_characters_(spec.pipeline->max_word_characters) {
+      : unk_(spec.pipeline->unk),
+        max_characters_(spec.pipeline->max_word_characters),
+        two_spellings_(!spec.pipeline->continuing_prefix.empty()) {
     const std::string& prefix = spec.pipeline->continuing_prefix;
     std::vector<std::pair<std::string_view, int32_t>> first, inside;
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
       const std::string_view token = spec.tokens[i];
       if (!spec.pipeline->in_model[i] || token.empty()) continue;
       first.emplace_back(token, static_cast<int32_t>(i));
-      if (token.starts_with(prefix) && token.size() > prefix.size()) {
+      if (two_spellings_ && token.starts_with(prefix) && token.size() > prefix.size()) {
         inside.emplace_back(token.substr(prefix.size()), static_cast<int32_t>(i));
       }
     }
     first_ = ByteTrie(std::move(first));
     inside_ = ByteTrie(std::move(inside));
+    for (const char byte : spec.pipeline->word_prefix) {
+      word_start_ = first_.Next(word_start_, byte);
+    }
+    if (word_start_ >= 0) bare_prefix_ = first_.Id(word_start_);
   }
 
   void Encode(std::string_view word, EncodeScratch& /*scratch*/,
@@ -111,11 +110,14 @@ class WordPieceWords final : public TextModel {
       return;
     }
     const size_t before = ids.size();
-    for (size_t at = 0; at < word.size();) {
-      const ByteTrie& trie = at == 0 ? first_ : inside_;
-      const ByteTrie::Match match =
-          trie.empty() ? ByteTrie::Match() : trie.Longest(word.substr(at));
-      if (match.size == 0) {  // one unknown part makes the whole word unknown
+    bool inside = false;
+    for (size_t at = 0; at < word.size(); inside = true) {
+      const std::string_view rest = word.substr(at);
+      ByteTrie::Match match = !inside          ? first_.Longest(rest, word_start_)
+                              : two_spellings_ ? inside_.Longest(rest)
+                                               : first_.Longest(rest);
+      if (!inside && match.size == 0) match.id = bare_prefix_;
+      if (match.id < 0) {  // one unknown part makes the whole word unknown
         ids.resize(before);
         ids.push_back(unk_);
         break;
@@ -128,7 +130,10 @@ class WordPieceWords final : public TextModel {
  private:
   const int32_t unk_;
   const size_t max_characters_;
+  const bool two_spellings_;  // of tokens: at the start of a word, and inside one
   ByteTrie first_, inside_;
+  ByteTrie::Node word_start_ = ByteTrie::kRoot;  // where the prefix of each word ends
+  int32_t bare_prefix_ = -1;                     // the token that is only this prefix
 };
 
 Status CheckTokens(const VocabSpec& spec) {
@@ -144,15 +149,15 @@ Status CheckTokens(const VocabSpec& spec) {
 
 Result<std::unique_ptr<const TextModel>> CreateUnigramWords(const VocabSpec& spec) {
   RETURN_IF_ERROR(CheckTokens(spec));
-  if (spec.pipeline->scores.size() != spec.tokens.size()) {
-    return InvalidArgument("there are {} scores for {} tokens", spec.pipeline->scores.size(),
-                           spec.tokens.size());
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (std::isfinite(spec.pipeline->scores[id])) continue;
+    return InvalidArgument("the score of token {} is not finite", id);
   }
-  for (const double score : spec.pipeline->scores) {
-    if (!std::isfinite(score)) return InvalidArgument("a token's score is not finite");
+  auto model = std::make_unique<UnigramWords>(spec);
+  if (!model->can_encode_anything()) {
+    return InvalidArgument("the vocabulary has neither an unknown token nor tokens for all bytes");
   }
-  if (spec.pipeline->unk < 0) return InvalidArgument("the vocabulary has no unknown token");
-  return std::unique_ptr<const TextModel>(std::make_unique<UnigramWords>(spec));
+  return std::unique_ptr<const TextModel>(std::move(model));
 }
 
 Result<std::unique_ptr<const TextModel>> CreateWordPieceWords(const VocabSpec& spec) {

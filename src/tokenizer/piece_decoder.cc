@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/byte_token.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/replace_all.h"
 
 namespace tokamak {
@@ -20,7 +20,7 @@ void CleanUp(std::string& text) {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
       {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& [from, to] : kRules) text = ReplaceAll(text, from, to);
+  for (const auto& [from, to] : kRules) ReplaceAll(text, from, to);
 }
 
 void Strip(std::string& text, std::string_view content, size_t start, size_t stop) {
@@ -66,7 +66,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         break;
       }
       case Kind::kMetaspace:
-        text = ReplaceAll(text, spec.content, first && spec.drop_first ? "" : " ");
+        ReplaceAll(text, spec.content, first && spec.drop_first ? "" : " ");
         break;
       case Kind::kByteFallback:
         if (const int byte = ParseByteToken(text); byte >= 0) {
@@ -81,7 +81,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         break;
       case Kind::kReplace: {
         if (!step.regex) {
-          text = ReplaceAll(text, spec.pattern.text, spec.content);
+          ReplaceAll(text, spec.pattern.text, spec.content);
           break;
         }
         RegexScratch scratch;
@@ -106,7 +106,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         if (spec.cleanup) CleanUp(text);
         break;
       case Kind::kBpe:
-        text = ReplaceAll(text, spec.content, " ");
+        ReplaceAll(text, spec.content, " ");
         break;
       case Kind::kSpaces:
         if (!first) text.insert(0, 1, ' ');

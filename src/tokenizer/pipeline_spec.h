@@ -148,6 +148,7 @@ struct PipelineSpec {
   bool fuse_unk = false;
   std::string continuing_prefix;     // of tokens inside a word: BPE, WordPiece ("##")
   std::string word_suffix;           // of tokens that end a word: BPE ("</w>")
+  std::string word_prefix;           // put before each word: WordPiece of GGUF files ("▁")
   size_t max_word_characters = 100;  // WordPiece: longer words are unknown
 };
 

@@ -5,24 +5,30 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tokamak {
 
-// Returns `text` with each `from` replaced by `to`; an empty `from` replaces nothing. Once the
-// result has more than `limit` bytes, it gets no more `to`.
-inline std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to,
-                              size_t limit = SIZE_MAX) {
-  size_t at = from.empty() ? std::string_view::npos : text.find(from);
-  std::string out;
-  if (at != std::string_view::npos) out.reserve(text.size() + text.size() / 2);
-  while (at != std::string_view::npos) {
-    out += text.substr(0, at);
-    if (out.size() <= limit) out += to;
-    text.remove_prefix(at + from.size());
-    at = text.find(from);
+// Replaces each `from` in `text` by `to`; an empty `from` replaces nothing. Once the result has
+// more than `limit` bytes, it gets no more `to`.
+inline void ReplaceAll(std::string& text, std::string_view from, std::string_view to,
+                       size_t limit = SIZE_MAX) {
+  size_t at = text.find(from);
+  if (at == std::string::npos || from.empty()) return;
+  if (text.find(from, at + from.size()) == std::string::npos && text.size() <= limit) {
+    text.replace(at, from.size(), to);
+    return;
   }
-  out += text;
-  return out;
+  std::string out;
+  out.reserve(to.size() > from.size() ? text.size() + text.size() / 2 : text.size());
+  size_t begin = 0;
+  for (; at != std::string::npos; at = text.find(from, begin)) {
+    out.append(text, begin, at - begin);
+    if (out.size() <= limit) out += to;
+    begin = at + from.size();
+  }
+  out.append(text, begin);
+  text = std::move(out);
 }
 
 }  // namespace tokamak

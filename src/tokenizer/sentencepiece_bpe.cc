@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -12,7 +13,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe_merges.h"
-#include "tokenizer/byte_fallback.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/escaped_space.h"
 #include "tokenizer/pipeline_spec.h"
@@ -26,7 +27,7 @@ BpeSymbol Frozen(int32_t id) { return -2 - id; }
 bool IsFrozen(BpeSymbol symbol) { return symbol <= Frozen(0); }
 
 // Ranks of token ids by descending score; equal scores have equal ranks.
-std::vector<uint32_t> RanksOf(const std::vector<float>& scores) {
+std::vector<uint32_t> RanksOf(const std::vector<double>& scores) {
   std::vector<int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
@@ -43,24 +44,21 @@ std::vector<uint32_t> RanksOf(const std::vector<float>& scores) {
 class SentencePieceBpe final : public TextModel {
  public:
   explicit SentencePieceBpe(const VocabSpec& spec)
-      : normalized_(spec.pipeline != nullptr),
-        add_space_prefix_(spec.add_space_prefix),
-        ranks_(RanksOf(spec.scores)),
-        bytes_(spec, spec.special.unk),
+      : ranks_(RanksOf(spec.pipeline->scores)),
+        unk_(spec.pipeline->unk),
+        byte_tokens_(spec),
         index_(spec.tokens.size()),
         whole_(spec.tokens.size()) {
     std::vector<std::pair<std::string_view, int32_t>> frozen;
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
       const TokenType type = spec.types[i];
       const auto id = static_cast<int32_t>(i);
+      if (spec.tokens[i].empty() || !spec.pipeline->in_model[i]) continue;
       // Ordinary text must not produce control tokens.
-      if (type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kByte) {
-        continue;
-      }
-      if (spec.tokens[i].empty() || (normalized_ && !spec.pipeline->in_model[i])) continue;
+      if (type == TokenType::kControl || type == TokenType::kUnknown) continue;
       index_.Insert(spec.tokens[i], id);
       by_words_ = by_words_ && WordStart(spec.tokens[i], 0) == std::string_view::npos;
-      if (!normalized_) continue;
+      if (!spec.pipeline->sentencepiece) continue;
       if (type == TokenType::kUserDefined) frozen.emplace_back(spec.tokens[i], id);
       if (type == TokenType::kUnused) {
         unused_.resize(spec.tokens.size());
@@ -72,7 +70,7 @@ class SentencePieceBpe final : public TextModel {
   }
   void Encode(std::string_view text, EncodeScratch& scratch,
               std::vector<int32_t>& ids) const override;
-  bool can_encode_anything() const { return bytes_.complete(); }
+  bool can_encode_anything() const { return unk_ >= 0 || byte_tokens_.complete(); }
 
  private:
   struct Workspace {
@@ -96,9 +94,9 @@ class SentencePieceBpe final : public TextModel {
             std::vector<int32_t>& ids) const;
   bool IsUnused(int32_t id) const { return id >= 0 && !unused_.empty() && unused_[id]; }
 
-  const bool normalized_, add_space_prefix_;
   const std::vector<uint32_t> ranks_;  // by id
-  const ByteFallback bytes_;
+  const int32_t unk_;
+  const ByteTokens byte_tokens_;
   StringIndex index_;
   ByteTrie frozen_;
   std::vector<bool> unused_;  // by id; empty: none is
@@ -111,12 +109,6 @@ class SentencePieceBpe final : public TextModel {
 
 void SentencePieceBpe::Encode(std::string_view text, EncodeScratch& scratch,
                               std::vector<int32_t>& ids) const {
-  std::string escaped;
-  if (!normalized_) {
-    if (add_space_prefix_) escaped = kEscapedSpace;
-    AppendEscapedSpaces(text, escaped);
-    text = escaped;
-  }
   Workspace work{{}, scratch.word, {}};
   bool unknown = false;
   while (!text.empty()) {
@@ -188,16 +180,21 @@ void SentencePieceBpe::Emit(const Workspace& work, std::string_view part, int32_
   if (id >= 0) {
     ids.push_back(id);
     unknown = false;
-  } else {
-    unknown = bytes_.Append(part, unknown, ids);
+    return;
+  }
+  const bool was_unknown = std::exchange(unknown, !byte_tokens_.Cover(part));
+  if (!unknown) {
+    for (const char byte : part) ids.push_back(byte_tokens_[byte]);
+  } else if (!was_unknown) {
+    ids.push_back(unk_);  // one for adjacent unknown characters
   }
 }
 
 }  // namespace
 
 Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(const VocabSpec& spec) {
-  for (size_t id = 0; id < spec.scores.size(); ++id) {
-    if (spec.scores[id] != spec.scores[id]) return InvalidArgument("token {} scores NaN", id);
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (std::isnan(spec.pipeline->scores[id])) return InvalidArgument("token {} scores NaN", id);
   }
   auto model = std::make_unique<SentencePieceBpe>(spec);
   if (!model->can_encode_anything()) {

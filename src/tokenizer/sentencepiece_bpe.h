@@ -10,9 +10,9 @@
 
 namespace tokamak {
 
-// Keeps views of `spec.tokens`, which must outlive the model. With a pipeline, the model expects
-// normalized text, never merges user-defined tokens found in it, and splits unused tokens again, as
-// SentencePiece does. Fails if there is neither an unknown token nor byte tokens.
+// Keeps views of `spec.tokens`, which must outlive the model. If the pipeline's `sentencepiece` is
+// set, it never merges user-defined tokens found in the text, and splits unused tokens again. Fails
+// if there is neither an unknown token nor byte tokens.
 Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(const VocabSpec& spec);
 
 }  // namespace tokamak

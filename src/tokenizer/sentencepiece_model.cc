@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/byte_token.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/escaped_space.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/proto_reader.h"

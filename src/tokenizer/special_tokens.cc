@@ -6,9 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/error.h"
-#include "tokenizer/unicode.h"
-
 namespace tokamak {
 namespace {
 
@@ -48,21 +45,23 @@ constexpr EndName kEndNames[] = {{"<|eot_id|>", EndName::kEndsTurn},
 constexpr std::string_view kShownNames[] = {"<|channel|>", "<|message|>", "<|start|>",
                                             "<|constrain|>"};
 
-bool Contains(const std::vector<int32_t>& ids, int32_t id) {
-  return std::binary_search(ids.begin(), ids.end(), id);
-}
-
 // The names above that occur in a vocabulary, with their ids.
 class NamedTokens {
  public:
   explicit NamedTokens(const VocabSpec& spec) {
     std::unordered_map<std::string_view, int32_t> wanted;
-    const auto want = [&](std::string_view name) { wanted.emplace(name, -1); };
+    std::array<bool, 256> first_bytes{};  // of the names: spares the search for most tokens
+    const auto want = [&](std::string_view name) {
+      wanted.emplace(name, -1);
+      first_bytes[static_cast<uint8_t>(name[0])] = true;
+    };
     for (const auto& end : kEndNames) want(end.name);
     for (const auto name : kShownNames) want(name);
     want("<|plamo:eos|>");
     for (size_t id = 0; id < spec.tokens.size(); ++id) {
-      const auto it = wanted.find(spec.tokens[id]);
+      const std::string& token = spec.tokens[id];
+      if (token.empty() || !first_bytes[static_cast<uint8_t>(token[0])]) continue;
+      const auto it = wanted.find(token);
       if (it != wanted.end() && it->second < 0) it->second = static_cast<int32_t>(id);
     }
     ids_ = std::move(wanted);
@@ -117,56 +116,6 @@ std::vector<int32_t> ResolveSpecialTokens(VocabSpec& spec) {
   std::sort(end.begin(), end.end());
   end.erase(std::unique(end.begin(), end.end()), end.end());
   return end;
-}
-
-Result<SpecialTokenMatcher> SpecialTokenMatcher::Create(const VocabSpec& spec) {
-  std::vector<std::pair<std::string_view, int32_t>> user_defined, all;
-  for (size_t i = 0; i < spec.tokens.size(); ++i) {
-    const TokenType type = spec.types[i];
-    const bool user = type == TokenType::kUserDefined;
-    if (!user && type != TokenType::kControl && type != TokenType::kUnknown) continue;
-    const std::string& text = spec.tokens[i];
-    if (text.empty()) continue;
-    if (text.size() > kMaxTokenBytes) {
-      return InvalidArgument("special token {} has {} bytes; at most {} are supported", i,
-                             text.size(), kMaxTokenBytes);
-    }
-    all.emplace_back(text, static_cast<int32_t>(i));
-    if (user) user_defined.emplace_back(text, static_cast<int32_t>(i));
-  }
-  SpecialTokenMatcher matcher;
-  matcher.user_defined_ = ByteTrie(std::move(user_defined));
-  matcher.all_ = ByteTrie(std::move(all));
-  matcher.lstrip_ = spec.lstrip_tokens;
-  matcher.rstrip_ = spec.rstrip_tokens;
-  std::sort(matcher.lstrip_.begin(), matcher.lstrip_.end());
-  std::sort(matcher.rstrip_.begin(), matcher.rstrip_.end());
-  return matcher;
-}
-
-Status SpecialTokenMatcher::Partition(std::string_view text, bool parse_special,
-                                      FunctionRef<Status(std::string_view)> on_text,
-                                      FunctionRef<void(int32_t)> on_token) const {
-  const ByteTrie& trie = parse_special ? all_ : user_defined_;
-  size_t begin = 0;  // start of the text after the last token
-  if (!trie.empty()) {
-    for (size_t i = 0; i < text.size();) {
-      const ByteTrie::Match match = trie.Longest(text.substr(i));
-      if (match.size == 0) {
-        ++i;
-        continue;
-      }
-      std::string_view before = text.substr(begin, i - begin);
-      if (Contains(lstrip_, match.id)) before = TrimRight(before);
-      if (!before.empty()) RETURN_IF_ERROR(on_text(before));
-      on_token(match.id);
-      i += match.size;
-      if (Contains(rstrip_, match.id)) i = text.size() - TrimLeft(text.substr(i)).size();
-      begin = i;
-    }
-  }
-  if (begin < text.size()) return on_text(text.substr(begin));
-  return Status();
 }
 
 }  // namespace tokamak

@@ -43,7 +43,8 @@ void FindCharacters(std::string_view text, const Matches& matches, const Add& ad
 
 // Spells a piece as Metaspace does.
 std::string EscapeSpaces(const PreTokenizerStep& spec, std::string_view piece, bool starts) {
-  std::string out = ReplaceAll(piece, " ", spec.replacement);
+  std::string out(piece);
+  ReplaceAll(out, " ", spec.replacement);
   const bool prepend =
       spec.prepend == PrependScheme::kAlways || (spec.prepend == PrependScheme::kFirst && starts);
   if (prepend && piece.front() != ' ' && !piece.starts_with(spec.replacement)) {
@@ -92,7 +93,11 @@ void FindByCharacter(const PreTokenizerStep& spec, std::string_view piece, const
   const uint32_t mark = spec.replacement.empty() ? 0 : NextCodePoint(spec.replacement, offset);
   const auto is_mark = [&](uint32_t c) { return c == mark; };
   const auto is_digit = [](uint32_t c) { return ClassOf(c) == CharClass::kNumber; };
-  const auto ends_word = [](uint32_t c) { return IsWhiteSpace(c) || IsBertPunctuation(c); };
+  bool space = false;  // kBert: whether the last character is one
+  const auto ends_word = [&](uint32_t c) {
+    space = IsWhiteSpace(c);
+    return space || IsBertPunctuation(c);
+  };
   switch (spec.kind) {
     case Kind::kDigits:
       return FindCharacters(piece, is_digit, add);
@@ -102,8 +107,7 @@ void FindByCharacter(const PreTokenizerStep& spec, std::string_view piece, const
       return FindCharacters(piece, IsWhiteSpace, add);
     case Kind::kBert:
       return FindCharacters(piece, ends_word, [&](const Span& span) {
-        size_t at = span.begin;
-        if (!span.match || !IsWhiteSpace(NextCodePoint(piece, at))) add(span);
+        if (!span.match || !space) add(span);
       });
     case Kind::kMetaspace:
       if (!spec.split) break;

@@ -1,25 +1,19 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/byte_token.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/bytes_per_token.h"
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/escaped_space.h"
 #include "tokenizer/gguf_pipeline.h"
 #include "tokenizer/piece_decoder.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/pipeline_spec.h"
-#include "tokenizer/sentencepiece_bpe.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/string_index.h"
-#include "tokenizer/text_model.h"
-#include "tokenizer/unigram.h"
-#include "tokenizer/wordpiece.h"
 
 namespace tokamak {
 namespace {
@@ -30,25 +24,6 @@ constexpr size_t kMaxTokens = size_t{1} << 24;
 bool IsVerbatim(TokenType type) {
   return type == TokenType::kControl || type == TokenType::kUnknown ||
          type == TokenType::kUserDefined;
-}
-
-// The bytes of a token in text.
-std::string PieceOf(const VocabSpec& spec, size_t id) {
-  const std::string& text = spec.tokens[id];
-  switch (spec.types[id]) {
-    case TokenType::kControl:
-    case TokenType::kUnknown:
-    case TokenType::kUserDefined:
-      return text;
-    case TokenType::kByte:
-      if (const int byte = ParseByteToken(text); byte >= 0) {
-        return std::string(1, static_cast<char>(byte));
-      }
-      break;
-    default:
-      break;
-  }
-  return UnescapeSpaces(text);
 }
 
 Status CheckId(const char* what, int32_t id, size_t vocab_size) {
@@ -116,20 +91,6 @@ std::vector<int32_t> EndTokensOf(VocabSpec& spec) {
   return ends;
 }
 
-Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec) {
-  switch (spec.kind) {
-    case TokenizerKind::kBpe:
-      break;
-    case TokenizerKind::kSentencePieceBpe:
-      return CreateSentencePieceBpe(spec);
-    case TokenizerKind::kUnigram:
-      return CreateUnigram(spec);
-    case TokenizerKind::kWordPiece:
-      return CreateWordPiece(spec);
-  }
-  return Internal("the kind of tokenizer is unknown");
-}
-
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -138,13 +99,17 @@ struct Tokenizer::Impl {
   std::vector<int32_t> end_of_generation;
   std::vector<bool> ends_generation;  // by id
   StringIndex spelling;               // of spec.tokens
-  SpecialTokenMatcher matcher;
-  std::unique_ptr<const TextModel> model;
-  std::unique_ptr<const Pipeline> pipeline;  // replaces matcher and model
-  std::optional<PieceDecoder> decoder;       // set with pipeline
-  std::vector<int32_t> before, after;        // added around the text
+  std::unique_ptr<const Pipeline> pipeline;
+  PieceDecoder decoder;
+  std::vector<int32_t> before, after;  // added around the text
   BytesPerToken bytes_per_token;
 
+  // The bytes of a token that is not verbatim.
+  std::string Decode(size_t id, bool first) const {
+    const int byte = spec.types[id] == TokenType::kByte ? ParseByteToken(spec.tokens[id]) : -1;
+    return byte >= 0 ? std::string(1, static_cast<char>(byte))
+                     : decoder.Decode(spec.tokens[id], first);
+  }
   bool Valid(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < token_bytes.size(); }
 };
 
@@ -156,8 +121,8 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
   impl->spec = std::move(vocab);
   VocabSpec& spec = impl->spec;
   RETURN_IF_ERROR(CheckAndComplete(spec));
-  if (!spec.pipeline && spec.kind == TokenizerKind::kBpe) RETURN_IF_ERROR(MakeGgufPipeline(spec));
-  impl->end_of_generation = spec.pipeline ? EndTokensOf(spec) : ResolveSpecialTokens(spec);
+  if (!spec.pipeline) RETURN_IF_ERROR(MakeGgufPipeline(spec));
+  impl->end_of_generation = EndTokensOf(spec);
   const size_t count = spec.tokens.size();
   impl->ends_generation.resize(count);
   for (const int32_t id : impl->end_of_generation) impl->ends_generation[id] = true;
@@ -167,29 +132,9 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
     if (!spec.tokens[id].empty()) impl->spelling.Insert(spec.tokens[id], static_cast<int32_t>(id));
   }
   impl->bytes_per_token = BoundBytesPerToken(spec);
-  RETURN_IF_ERROR(spec.pipeline ? MakePipeline(*impl) : MakeModel(*impl));
+  RETURN_IF_ERROR(MakePipeline(*impl));
   spec.merges = {};
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
-}
-
-Status Tokenizer::MakeModel(Impl& impl) {
-  const VocabSpec& spec = impl.spec;
-  const bool word_piece = spec.kind == TokenizerKind::kWordPiece;
-  if (spec.add_bos) {
-    impl.before = {word_piece && spec.special.cls >= 0 ? spec.special.cls : spec.special.bos};
-    if (impl.before[0] < 0) return InvalidArgument("add_bos is set, but there is no bos token");
-  }
-  if (spec.add_eos) {
-    impl.after = {word_piece ? spec.special.sep : spec.special.eos};
-    if (impl.after[0] < 0) return InvalidArgument("add_eos is set, but there is no eos token");
-  }
-  ASSIGN_OR_RETURN(impl.matcher, SpecialTokenMatcher::Create(spec));
-  impl.token_bytes.reserve(spec.tokens.size());
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    impl.token_bytes.push_back(PieceOf(spec, id));
-  }
-  ASSIGN_OR_RETURN(impl.model, CreateModel(spec));
-  return Status();
 }
 
 Status Tokenizer::MakePipeline(Impl& impl) {
@@ -202,14 +147,10 @@ Status Tokenizer::MakePipeline(Impl& impl) {
   ASSIGN_OR_RETURN(impl.decoder, PieceDecoder::Create(spec.pipeline->decoders));
   impl.token_bytes.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    const std::string& token = spec.tokens[id];
     // A user-defined token of a SentencePiece model is spelled like its other tokens.
     const bool of_model = spec.pipeline->sentencepiece && spec.pipeline->in_model[id];
     const bool verbatim = IsVerbatim(spec.types[id]) && !of_model;
-    const int byte = spec.types[id] == TokenType::kByte ? ParseByteToken(token) : -1;
-    impl.token_bytes.push_back(byte >= 0  ? std::string(1, static_cast<char>(byte))
-                               : verbatim ? token
-                                          : impl.decoder->Decode(token, /*first=*/false));
+    impl.token_bytes.push_back(verbatim ? spec.tokens[id] : impl.Decode(id, /*first=*/false));
   }
   ASSIGN_OR_RETURN(impl.pipeline, Pipeline::Create(spec));
   impl.spec.pipeline.reset();  // large, and no longer needed
@@ -229,22 +170,9 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOpti
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 2);
   if (options.add_special) ids = impl_->before;
-  const auto finish = [&] {
-    if (options.add_special) ids.insert(ids.end(), impl_->after.begin(), impl_->after.end());
-    return std::move(ids);
-  };
-  if (impl_->pipeline) {
-    RETURN_IF_ERROR(impl_->pipeline->Encode(text, options.parse_special, ids));
-    return finish();
-  }
-  EncodeScratch scratch;
-  const auto on_text = [&](std::string_view part) {
-    impl_->model->Encode(part, scratch, ids);
-    return Status();
-  };
-  const auto on_token = [&](int32_t id) { ids.push_back(id); };
-  RETURN_IF_ERROR(impl_->matcher.Partition(text, options.parse_special, on_text, on_token));
-  return finish();
+  RETURN_IF_ERROR(impl_->pipeline->Encode(text, options.parse_special, ids));
+  if (options.add_special) ids.insert(ids.end(), impl_->after.begin(), impl_->after.end());
+  return ids;
 }
 
 Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, DecodeOptions options) const {
@@ -309,19 +237,11 @@ const std::vector<int32_t>& Tokenizer::added_before() const { return impl_->befo
 const std::vector<int32_t>& Tokenizer::added_after() const { return impl_->after; }
 bool Tokenizer::adds_bos() const { return !impl_->before.empty(); }
 
-size_t Tokenizer::leading_spaces() const {
-  if (impl_->decoder) return impl_->decoder->leading_spaces();
-  const bool drops = impl_->spec.kind == TokenizerKind::kWordPiece ||
-                     (impl_->spec.kind != TokenizerKind::kBpe && impl_->spec.add_space_prefix);
-  return drops ? 1 : 0;
-}
+size_t Tokenizer::leading_spaces() const { return impl_->decoder.leading_spaces(); }
 
 std::string Tokenizer::FirstPiece(int32_t id) const {
-  if (impl_->decoder && impl_->Valid(id) && !IsVerbatim(impl_->spec.types[id]) &&
-      impl_->spec.types[id] != TokenType::kByte) {
-    return impl_->decoder->Decode(impl_->spec.tokens[id], /*first=*/true);
-  }
-  return std::string(TokenPiece(id));
+  if (!impl_->Valid(id) || IsVerbatim(impl_->spec.types[id])) return std::string(TokenPiece(id));
+  return impl_->Decode(id, /*first=*/true);
 }
 
 }  // namespace tokamak

@@ -88,8 +88,7 @@ class Tokenizer {
  private:
   struct Impl;
   explicit Tokenizer(std::unique_ptr<const Impl> impl);
-  // Complete `impl` from its spec, by the kind of vocabulary or by its pipeline.
-  static Status MakeModel(Impl& impl);
+  // Completes `impl` from its spec.
   static Status MakePipeline(Impl& impl);
   std::unique_ptr<const Impl> impl_;
 };
