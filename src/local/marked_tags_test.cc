@@ -61,7 +61,7 @@ class MarkedTagsTest : public ::testing::Test {
   }
 
   const std::shared_ptr<const Tokenizer> tokenizer_ =
-      Tokenizer::Create(testing::TinyBytePairs()).value();
+      testing::MakeTokenizer(testing::TinyBytePairs()).value();
   ConstraintMaker maker_{MakeConstraintTokens(*tokenizer_)};
   std::unique_ptr<TokenConstraint> constraint_;
 };
@@ -112,7 +112,7 @@ TEST_F(MarkedTagsTest, AnErrorNamesTheTag) {
 }
 
 std::shared_ptr<const Tokenizer> HarmonyTokenizer() {
-  VocabSpec spec = testing::TinyBytePairs();
+  GgufVocab spec = testing::TinyBytePairs();
   for (const std::string_view token : kHarmonyTokens) {
     if (token == "<|return|>" || token == "<|call|>") {
       spec.end_tokens.push_back(static_cast<int32_t>(spec.tokens.size()));
@@ -121,7 +121,7 @@ std::shared_ptr<const Tokenizer> HarmonyTokenizer() {
     spec.types.push_back(TokenType::kControl);
     spec.scores.push_back(0);
   }
-  return Tokenizer::Create(std::move(spec)).value();
+  return testing::MakeTokenizer(std::move(spec)).value();
 }
 
 // An answer drawn from the masks, without end tokens, as the engine core draws them before an

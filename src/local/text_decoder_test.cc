@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 // the number after Flush.
 std::vector<int32_t> Held(const std::vector<std::string>& stop,
                           const std::vector<std::string>& pieces) {
-  const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
+  const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();
   SamplingParams sampling;
   sampling.stop = stop;
   const auto decoder = MakeTextDecoder(tokenizer, sampling).value();
@@ -57,7 +57,7 @@ TEST(TextDecoder, HoldsTokensUntilPartOfTheirTextIsShown) {
 
 // Structured answers may stop after some tokens and not after others.
 TEST(TextDecoder, TokensThatMayNotStopBelongToNoStopString) {
-  const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
+  const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();
   const auto decode = [&](const std::string& stop,
                           const std::vector<std::pair<std::string, bool>>& pieces) {
     SamplingParams sampling;

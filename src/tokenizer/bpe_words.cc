@@ -53,19 +53,19 @@ class BpeWords final : public TextModel {
 
 BpeWords::BpeWords(const VocabSpec& spec, bool bytes)
     : bytes_(bytes),
-      ignore_merges_(spec.pipeline->ignore_merges),
-      whole_newlines_(spec.pipeline->whole_newlines),
-      fuse_unk_(spec.pipeline->fuse_unk),
-      merge_by_id_(spec.pipeline->merge_by_id),
-      merge_strings_(spec.pipeline->merge_strings),
-      unk_(spec.pipeline->unk),
+      ignore_merges_(spec.pipeline.ignore_merges),
+      whole_newlines_(spec.pipeline.whole_newlines),
+      fuse_unk_(spec.pipeline.fuse_unk),
+      merge_by_id_(spec.pipeline.merge_by_id),
+      merge_strings_(spec.pipeline.merge_strings),
+      unk_(spec.pipeline.unk),
       num_tokens_(static_cast<int32_t>(spec.tokens.size())),
-      prefix_(spec.pipeline->continuing_prefix),
-      suffix_(spec.pipeline->word_suffix),
+      prefix_(spec.pipeline.continuing_prefix),
+      suffix_(spec.pipeline.word_suffix),
       affixes_(!prefix_.empty() || !suffix_.empty()),
       index_(spec.tokens.size()),
       byte_tokens_(spec),
-      merges_(spec.pipeline->merges.size()),
+      merges_(spec.pipeline.merges.size()),
       whole_(spec.tokens.size()) {
   if (bytes_) {
     size_t most = 0;  // the spelling of a token is at least as long as its bytes
@@ -76,7 +76,7 @@ BpeWords::BpeWords(const VocabSpec& spec, bool bytes)
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
     std::string_view text = spec.tokens[i];
-    if (!spec.pipeline->in_model[i] || text.empty()) continue;
+    if (!spec.pipeline.in_model[i] || text.empty()) continue;
     if (bytes_) {
       // A token spelled outside the alphabet cannot come from text.
       if (!DecodeByteAlphabet(text, decoded)) continue;
@@ -225,7 +225,7 @@ bool HasByteAlphabet(const VocabSpec& spec) {
   std::string bytes;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     // A letter of the alphabet has one or two bytes.
-    if (!spec.pipeline->in_model[id] || spec.tokens[id].size() > 2) continue;
+    if (!spec.pipeline.in_model[id] || spec.tokens[id].size() > 2) continue;
     if (!DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
     if (bytes.size() == 1) seen[static_cast<uint8_t>(bytes[0])] = true;
   }
@@ -234,7 +234,7 @@ bool HasByteAlphabet(const VocabSpec& spec) {
 
 Result<std::unique_ptr<const TextModel>> CreateBpeWords(const VocabSpec& spec, bool bytes) {
   auto model = std::make_unique<BpeWords>(spec, bytes);
-  RETURN_IF_ERROR(model->AddMerges(*spec.pipeline));
+  RETURN_IF_ERROR(model->AddMerges(spec.pipeline));
   return std::unique_ptr<const TextModel>(std::move(model));
 }
 

@@ -20,11 +20,11 @@ int ParseByteToken(std::string_view text) {
 
 ByteTokens::ByteTokens(const VocabSpec& spec) {
   ids_.fill(-1);
-  if (!spec.pipeline->byte_fallback) return;
+  if (!spec.pipeline.byte_fallback) return;
   const bool typed =
       std::find(spec.types.begin(), spec.types.end(), TokenType::kByte) != spec.types.end();
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (typed ? spec.types[id] != TokenType::kByte : !spec.pipeline->in_model[id]) continue;
+    if (typed ? spec.types[id] != TokenType::kByte : !spec.pipeline.in_model[id]) continue;
     const int byte = ParseByteToken(spec.tokens[id]);
     if (byte < 0 || ids_[static_cast<size_t>(byte)] >= 0) continue;
     ids_[static_cast<size_t>(byte)] = static_cast<int32_t>(id);

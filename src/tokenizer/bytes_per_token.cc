@@ -75,7 +75,7 @@ Bytes BytesWithLetters(const VocabSpec& spec) {
   Bytes seen{};
   std::string bytes;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (!spec.pipeline->in_model[id] || !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
+    if (!spec.pipeline.in_model[id] || !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
     if (bytes.size() == 1) seen[static_cast<uint8_t>(bytes[0])] = true;
   }
   return seen;
@@ -91,7 +91,7 @@ size_t LongestSpelling(const VocabSpec& spec) {
 
 // The bytes that the pipeline's model always turns into tokens, whatever is next to them.
 Bytes BytesOfModel(const VocabSpec& spec) {
-  const PipelineSpec& pipeline = *spec.pipeline;
+  const PipelineSpec& pipeline = spec.pipeline;
   if (spec.kind == TokenizerKind::kSentencePieceBpe) {
     return ByteTokens(spec).complete() ? AllBytes() : Bytes{};
   }
@@ -106,7 +106,7 @@ Bytes BytesOfModel(const VocabSpec& spec) {
 }  // namespace
 
 BytesPerToken BoundBytesPerToken(const VocabSpec& spec) {
-  const PipelineSpec& pipeline = *spec.pipeline;
+  const PipelineSpec& pipeline = spec.pipeline;
   BytesPerToken bound = {LongestSpelling(spec), BytesOfModel(spec)};
   const bool everything = bound.counted == AllBytes();
   bool normalized = false;

@@ -65,7 +65,9 @@ bool CheckBound(const std::string& name, const VocabSpec& spec) {
 
 TEST(BytesPerToken, NoTextHasFewerTokensThanItsLengthSays) {
   int bounded = 0;
-  for (const VocabSpec& spec : testing::AllTinyVocabs()) bounded += CheckBound("tiny", spec);
+  for (const GgufVocab& vocab : testing::AllTinyVocabs()) {
+    bounded += CheckBound("tiny", *MakeGgufVocab(vocab));
+  }
   EXPECT_GE(bounded, 2);
   for (const char* folder : {"tokenizer_json", "sentencepiece"}) {
     bounded = 0;
@@ -82,14 +84,14 @@ TEST(BytesPerToken, NoTextHasFewerTokensThanItsLengthSays) {
   }
 }
 
-size_t LeastOfBytes(const VocabSpec& spec, const std::string& text) {
-  const auto tokenizer = Tokenizer::Create(spec);
+size_t LeastOfBytes(const GgufVocab& vocab, const std::string& text) {
+  const auto tokenizer = testing::MakeTokenizer(vocab);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
   return tokenizer.ok() ? (*tokenizer)->LeastTokens(text) : SIZE_MAX;
 }
 
 TEST(BytesPerToken, DividesByTheLongestSpelling) {
-  VocabSpec spec = testing::TinyBytePairs();
+  GgufVocab spec = testing::TinyBytePairs();
   spec.tokens.push_back(std::string(99, 'x'));
   if (!spec.types.empty()) spec.types.push_back(TokenType::kNormal);
   if (!spec.scores.empty()) spec.scores.push_back(0);
@@ -103,7 +105,7 @@ TEST(BytesPerToken, CountsNoCharactersThatNormalizationRemoves) {
   const std::string text(100'000, 'a');
   EXPECT_EQ(LeastOfBytes(testing::TinyUnigram(), text), 0u);
   EXPECT_EQ(LeastOfBytes(testing::TinyWordPiece(), text), 0u);
-  VocabSpec spec = testing::TinyBytePairs();
+  GgufVocab spec = testing::TinyBytePairs();
   EXPECT_GT(LeastOfBytes(spec, text), 0u);
   spec.lstrip_tokens = {spec.special.eos};
   EXPECT_EQ(LeastOfBytes(spec, text), 0u);
@@ -117,7 +119,7 @@ TEST(BytesPerToken, CountsNoCharactersThatNormalizationRemoves) {
   }
   EXPECT_EQ(LeastOfBytes(spec, std::string(100'000, '~')), 0u);
   EXPECT_EQ(LeastOfBytes(spec, text + std::string(100'000, '~')), LeastOfBytes(spec, text));
-  EXPECT_TRUE(CheckBound("without ~", spec));
+  EXPECT_TRUE(CheckBound("without ~", *MakeGgufVocab(spec)));
 }
 
 // Normalization form C makes no text four times shorter. Tries the decomposition of every

@@ -21,15 +21,15 @@ constexpr size_t kMaxTokenBytes = 4096;
 
 class UnigramWords final : public TextModel {
  public:
-  explicit UnigramWords(const VocabSpec& spec) : unk_(spec.pipeline->unk), byte_tokens_(spec) {
-    const bool own = spec.pipeline->sentencepiece;
+  explicit UnigramWords(const VocabSpec& spec) : unk_(spec.pipeline.unk), byte_tokens_(spec) {
+    const bool own = spec.pipeline.sentencepiece;
     std::vector<UnigramSearch::Token> tokens;
     double lowest = std::numeric_limits<double>::infinity();
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
       const TokenType type = spec.types[i];
-      if (!spec.pipeline->in_model[i]) continue;
+      if (!spec.pipeline.in_model[i]) continue;
       const auto id = static_cast<int32_t>(i);
-      const double score = spec.pipeline->scores[i];
+      const double score = spec.pipeline.scores[i];
       if (own ? type == TokenType::kNormal : type != TokenType::kUnused) {
         lowest = std::min(lowest, score);
       }
@@ -80,14 +80,14 @@ class UnigramWords final : public TextModel {
 class WordPieceWords final : public TextModel {
  public:
   explicit WordPieceWords(const VocabSpec& spec)
-      : unk_(spec.pipeline->unk),
-        max_characters_(spec.pipeline->max_word_characters),
-        two_spellings_(!spec.pipeline->continuing_prefix.empty()) {
-    const std::string& prefix = spec.pipeline->continuing_prefix;
+      : unk_(spec.pipeline.unk),
+        max_characters_(spec.pipeline.max_word_characters),
+        two_spellings_(!spec.pipeline.continuing_prefix.empty()) {
+    const std::string& prefix = spec.pipeline.continuing_prefix;
     std::vector<std::pair<std::string_view, int32_t>> first, inside;
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
       const std::string_view token = spec.tokens[i];
-      if (!spec.pipeline->in_model[i] || token.empty()) continue;
+      if (!spec.pipeline.in_model[i] || token.empty()) continue;
       first.emplace_back(token, static_cast<int32_t>(i));
       if (two_spellings_ && token.starts_with(prefix) && token.size() > prefix.size()) {
         inside.emplace_back(token.substr(prefix.size()), static_cast<int32_t>(i));
@@ -95,7 +95,7 @@ class WordPieceWords final : public TextModel {
     }
     first_ = ByteTrie(std::move(first));
     inside_ = ByteTrie(std::move(inside));
-    for (const char byte : spec.pipeline->word_prefix) {
+    for (const char byte : spec.pipeline.word_prefix) {
       word_start_ = first_.Next(word_start_, byte);
     }
     if (word_start_ >= 0) bare_prefix_ = first_.Id(word_start_);
@@ -150,7 +150,7 @@ Status CheckTokens(const VocabSpec& spec) {
 Result<std::unique_ptr<const TextModel>> CreateUnigramWords(const VocabSpec& spec) {
   RETURN_IF_ERROR(CheckTokens(spec));
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (std::isfinite(spec.pipeline->scores[id])) continue;
+    if (std::isfinite(spec.pipeline.scores[id])) continue;
     return InvalidArgument("the score of token {} is not finite", id);
   }
   auto model = std::make_unique<UnigramWords>(spec);
@@ -162,7 +162,7 @@ Result<std::unique_ptr<const TextModel>> CreateUnigramWords(const VocabSpec& spe
 
 Result<std::unique_ptr<const TextModel>> CreateWordPieceWords(const VocabSpec& spec) {
   RETURN_IF_ERROR(CheckTokens(spec));
-  if (spec.pipeline->unk < 0) return InvalidArgument("the vocabulary has no unknown token");
+  if (spec.pipeline.unk < 0) return InvalidArgument("the vocabulary has no unknown token");
   return std::unique_ptr<const TextModel>(std::make_unique<WordPieceWords>(spec));
 }
 

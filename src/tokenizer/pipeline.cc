@@ -25,7 +25,7 @@ Pipeline::Pipeline(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Pipeline::~Pipeline() = default;
 
 Result<std::unique_ptr<const Pipeline>> Pipeline::Create(const VocabSpec& spec) {
-  const PipelineSpec& pipeline = *spec.pipeline;
+  const PipelineSpec& pipeline = spec.pipeline;
   auto impl = std::make_unique<Impl>();
   ASSIGN_OR_RETURN(impl->normalizer, Normalizer::Create(pipeline.normalizers));
 

@@ -1,4 +1,4 @@
-// The compiled form of a tokenizer.json's encoding (pipeline_spec.h).
+// The compiled form of a PipelineSpec's encoding.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace tokamak {
 // Immutable and thread-safe.
 class Pipeline {
  public:
-  // Requires `spec.pipeline` and one type per token. Keeps views of `spec.tokens`, which must
-  // outlive it.
+  // Requires one type and one entry of `in_model` per token. Keeps views of `spec.tokens`, which
+  // must outlive it.
   static Result<std::unique_ptr<const Pipeline>> Create(const VocabSpec& spec);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;

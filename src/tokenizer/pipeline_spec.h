@@ -1,8 +1,8 @@
-// A tokenizer as its file describes it (Hugging Face's tokenizer.json, SentencePiece's models,
-// tiktoken's ranks, Mistral's tekken.json), as plain values. Text goes through these steps: cut out
-// added tokens; normalize; cut out added tokens of the normalized text; pre-tokenize; encode each
-// piece with the model; put the template's tokens around the ids. Reference: the `tokenizers`
-// library, even where its results are surprising.
+// How a tokenizer encodes and decodes, as plain values. Readers of all formats make it (Hugging
+// Face's tokenizer.json, GGUF, SentencePiece's models, tiktoken's ranks, Mistral's tekken.json).
+// Text goes through these steps: cut out added tokens; normalize; cut out added tokens of the
+// normalized text; pre-tokenize; encode each piece with the model; put the template's tokens around
+// the ids. Reference: the `tokenizers` library, even where its results are surprising.
 #pragma once
 
 #include <cstddef>
@@ -135,16 +135,16 @@ struct PipelineSpec {
   // The model.
   std::vector<bool> in_model;                               // by id: the model can produce it
   std::vector<std::pair<std::string, std::string>> merges;  // BPE, best first
-  std::vector<double> scores;                               // Unigram, by id
+  std::vector<double> scores;                               // Unigram, SentencePiece BPE: by id
   int32_t unk = -1;
   bool byte_fallback = false;
   bool ignore_merges = false;
   bool merge_by_id = false;  // BPE: neighbours merge if together they are a token, lowest id first
-  // BPE: merges are of strings, which need not be tokens. What is no token in the end becomes
+  // BPE: merges are of strings, which need not be tokens. What is no token in the end is spelled in
   // bytes.
   bool merge_strings = false;
   bool whole_newlines = false;  // BPE: a piece of newlines that is a token is that token
-  bool sentencepiece = false;   // Unigram: sums and user-defined tokens as in SentencePiece
+  bool sentencepiece = false;   // rounds sums and treats user-defined tokens as its library does
   bool fuse_unk = false;
   std::string continuing_prefix;     // of tokens inside a word: BPE, WordPiece ("##")
   std::string word_suffix;           // of tokens that end a word: BPE ("</w>")

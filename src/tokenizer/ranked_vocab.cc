@@ -1,7 +1,6 @@
 #include "tokenizer/ranked_vocab.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -46,15 +45,15 @@ Result<VocabSpec> MakeRankedVocab(const RankedVocab& ranked, const std::string& 
   for (const auto& [id, text] : ranked.special) {
     count = std::max(count, static_cast<size_t>(id) + 1);
   }
-  auto pipeline = std::make_shared<PipelineSpec>();
+  PipelineSpec& pipeline = vocab.pipeline;
   vocab.tokens.resize(count);
   vocab.types.resize(count, TokenType::kUnused);
-  pipeline->in_model.resize(count);
+  pipeline.in_model.resize(count);
   for (size_t rank = 0; rank < ranked.tokens.size(); ++rank) {
     const size_t id = static_cast<size_t>(ranked.first_id) + rank;
     vocab.tokens[id] = EncodeByteAlphabet(ranked.tokens[rank]);
     vocab.types[id] = TokenType::kNormal;
-    pipeline->in_model[id] = true;
+    pipeline.in_model[id] = true;
   }
   StringIndex names(ranked.special.size());
   for (const auto& [id, text] : ranked.special) {
@@ -73,19 +72,18 @@ Result<VocabSpec> MakeRankedVocab(const RankedVocab& ranked, const std::string& 
     token.id = id;
     token.special = true;
     token.normalized = ranked.nfc;  // searched in the text that is encoded
-    pipeline->added.push_back(token);
+    pipeline.added.push_back(token);
   }
-  pipeline->merge_by_id = true;
-  pipeline->ignore_merges = true;
-  if (ranked.nfc) pipeline->normalizers.emplace_back().kind = NormalizerStep::Kind::kNfc;
+  pipeline.merge_by_id = true;
+  pipeline.ignore_merges = true;
+  if (ranked.nfc) pipeline.normalizers.emplace_back().kind = NormalizerStep::Kind::kNfc;
   PreTokenizerStep split, bytes;
   split.kind = PreTokenizerStep::Kind::kSplit;
   split.pattern = {ranked.pattern, TextPattern::Syntax::kOniguruma};
   bytes.kind = PreTokenizerStep::Kind::kByteLevel;
   bytes.use_pattern = false;
-  pipeline->pre_tokenizers = {std::move(split), std::move(bytes)};
-  pipeline->decoders.emplace_back().kind = DecoderStep::Kind::kByteLevel;
-  vocab.pipeline = std::move(pipeline);
+  pipeline.pre_tokenizers = {std::move(split), std::move(bytes)};
+  pipeline.decoders.emplace_back().kind = DecoderStep::Kind::kByteLevel;
   return vocab;
 }
 

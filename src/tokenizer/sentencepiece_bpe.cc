@@ -44,8 +44,8 @@ std::vector<uint32_t> RanksOf(const std::vector<double>& scores) {
 class SentencePieceBpe final : public TextModel {
  public:
   explicit SentencePieceBpe(const VocabSpec& spec)
-      : ranks_(RanksOf(spec.pipeline->scores)),
-        unk_(spec.pipeline->unk),
+      : ranks_(RanksOf(spec.pipeline.scores)),
+        unk_(spec.pipeline.unk),
         byte_tokens_(spec),
         index_(spec.tokens.size()),
         whole_(spec.tokens.size()) {
@@ -53,12 +53,12 @@ class SentencePieceBpe final : public TextModel {
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
       const TokenType type = spec.types[i];
       const auto id = static_cast<int32_t>(i);
-      if (spec.tokens[i].empty() || !spec.pipeline->in_model[i]) continue;
+      if (spec.tokens[i].empty() || !spec.pipeline.in_model[i]) continue;
       // Ordinary text must not produce control tokens.
       if (type == TokenType::kControl || type == TokenType::kUnknown) continue;
       index_.Insert(spec.tokens[i], id);
       by_words_ = by_words_ && WordStart(spec.tokens[i], 0) == std::string_view::npos;
-      if (!spec.pipeline->sentencepiece) continue;
+      if (!spec.pipeline.sentencepiece) continue;
       if (type == TokenType::kUserDefined) frozen.emplace_back(spec.tokens[i], id);
       if (type == TokenType::kUnused) {
         unused_.resize(spec.tokens.size());
@@ -194,7 +194,7 @@ void SentencePieceBpe::Emit(const Workspace& work, std::string_view part, int32_
 
 Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(const VocabSpec& spec) {
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (std::isnan(spec.pipeline->scores[id])) return InvalidArgument("token {} scores NaN", id);
+    if (std::isnan(spec.pipeline.scores[id])) return InvalidArgument("token {} scores NaN", id);
   }
   auto model = std::make_unique<SentencePieceBpe>(spec);
   if (!model->can_encode_anything()) {

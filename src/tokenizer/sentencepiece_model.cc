@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <initializer_list>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -45,8 +44,8 @@ constexpr uint64_t kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4;
 
 class Reader {
  public:
-  Reader(const std::string& source, VocabSpec& vocab, PipelineSpec& pipeline)
-      : source_(source), vocab_(vocab), pipeline_(pipeline) {
+  Reader(const std::string& source, VocabSpec& vocab)
+      : source_(source), vocab_(vocab), pipeline_(vocab.pipeline) {
     text_.kind = NormalizerStep::Kind::kSentencePiece;
     text_.merge_spaces = true;
   }
@@ -145,7 +144,7 @@ class Reader {
       return Bad(name() + ".type", fmt::format("is {}, expected 1 to 6", type));
     }
     vocab_.tokens.emplace_back(text);
-    vocab_.scores.push_back(score);
+    pipeline_.scores.push_back(score);
     vocab_.types.push_back(static_cast<TokenType>(type));
     return Status();
   }
@@ -243,7 +242,6 @@ class Reader {
     vocab_.add_bos = vocab_.special.bos >= 0;
     pipeline_.unk = vocab_.special.unk;
     pipeline_.sentencepiece = true;
-    pipeline_.scores.assign(vocab_.scores.begin(), vocab_.scores.end());
     for (size_t id = 0; id < vocab_.tokens.size(); ++id) {
       const TokenType type = vocab_.types[id];
       const bool unused = type == TokenType::kUnused && model_type_ == kBpe;
@@ -256,27 +254,9 @@ class Reader {
       token.special = true;
       pipeline_.added.push_back(token);
     }
-    AddDecoders();
+    const bool adds_space = text_.prepend != PrependScheme::kNever || text_.merge_spaces;
+    pipeline_.decoders = UnescapeSpaces(/*drop_first=*/adds_space && text_.escape_spaces);
     pipeline_.normalizers.push_back(std::move(text_));
-  }
-
-  // Turns ▁ into a space and drops the one that encoding adds.
-  void AddDecoders() {
-    DecoderStep spaces, bytes, fuse, first;
-    spaces.kind = DecoderStep::Kind::kReplace;
-    spaces.pattern.text = kEscapedSpace;
-    spaces.content = " ";
-    bytes.kind = DecoderStep::Kind::kByteFallback;
-    fuse.kind = DecoderStep::Kind::kFuse;
-    first.kind = DecoderStep::Kind::kStrip;
-    first.content = " ";
-    first.start = 1;
-    if (pipeline_.byte_fallback) pipeline_.decoders.push_back(bytes);
-    pipeline_.decoders.insert(pipeline_.decoders.end(), {spaces, fuse});
-    const bool added = text_.prepend != PrependScheme::kNever || text_.merge_spaces;
-    if (added && text_.escape_spaces) {
-      pipeline_.decoders.push_back(first);
-    }
   }
 
   const std::string& source_;
@@ -292,9 +272,7 @@ class Reader {
 
 Result<VocabSpec> ParseSentencePieceModel(std::string_view bytes, const std::string& source) {
   VocabSpec vocab;
-  auto pipeline = std::make_shared<PipelineSpec>();
-  RETURN_IF_ERROR(Reader(source, vocab, *pipeline).Read(bytes));
-  vocab.pipeline = std::move(pipeline);
+  RETURN_IF_ERROR(Reader(source, vocab).Read(bytes));
   return vocab;
 }
 

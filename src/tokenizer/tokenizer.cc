@@ -8,7 +8,6 @@
 #include "tokenizer/byte_tokens.h"
 #include "tokenizer/bytes_per_token.h"
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/gguf_pipeline.h"
 #include "tokenizer/piece_decoder.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/pipeline_spec.h"
@@ -40,27 +39,30 @@ Status CheckSpecialIds(const VocabSpec& spec) {
                                                  {"eom", s.eom}, {"unk", s.unk}, {"sep", s.sep},
                                                  {"pad", s.pad}, {"cls", s.cls}, {"mask", s.mask}};
   for (const auto& [what, id] : ids) RETURN_IF_ERROR(CheckId(what, id, spec.tokens.size()));
-  for (const auto* list : {&spec.lstrip_tokens, &spec.rstrip_tokens, &spec.end_tokens}) {
-    for (const int32_t id : *list) RETURN_IF_ERROR(CheckId("listed", id, spec.tokens.size()));
+  for (const int32_t id : spec.end_tokens) RETURN_IF_ERROR(CheckId("end", id, spec.tokens.size()));
+  for (const auto* list : {&spec.pipeline.before, &spec.pipeline.after}) {
+    for (const int32_t id : *list) RETURN_IF_ERROR(CheckId("template's", id, spec.tokens.size()));
   }
   return Status();
 }
 
-// Checks sizes, ids and spellings, and fills in default types and scores.
-Status CheckAndComplete(VocabSpec& spec) {
+// Checks sizes, ids and spellings.
+Status Check(const VocabSpec& spec) {
   const size_t count = spec.tokens.size();
   if (count == 0) return InvalidArgument("the vocabulary is empty");
   if (count > kMaxTokens) {
     return InvalidArgument("the vocabulary has {} tokens; at most {} are supported", count,
                            kMaxTokens);
   }
-  if (spec.types.empty()) spec.types.assign(count, TokenType::kNormal);
-  if (spec.types.size() != count) {
-    return InvalidArgument("there are {} token types for {} tokens", spec.types.size(), count);
+  if (spec.types.size() != count || spec.pipeline.in_model.size() != count) {
+    return InvalidArgument("there are {} token types for {} tokens, {} of them in the model",
+                           spec.types.size(), count, spec.pipeline.in_model.size());
   }
-  if (spec.scores.empty()) spec.scores.assign(count, 0.0f);
-  if (spec.scores.size() != count) {
-    return InvalidArgument("there are {} token scores for {} tokens", spec.scores.size(), count);
+  const bool scored =
+      spec.kind == TokenizerKind::kUnigram || spec.kind == TokenizerKind::kSentencePieceBpe;
+  if (scored && spec.pipeline.scores.size() != count) {
+    return InvalidArgument("there are {} token scores for {} tokens", spec.pipeline.scores.size(),
+                           count);
   }
   for (size_t id = 0; id < count; ++id) {
     const std::string& text = spec.tokens[id];
@@ -71,8 +73,7 @@ Status CheckAndComplete(VocabSpec& spec) {
   return CheckSpecialIds(spec);
 }
 
-// A tokenizer.json defines its tokens itself. Names are used only among its special tokens, and
-// only to find the end tokens.
+// Types are final here. Names are used only among special tokens, and only to find the end tokens.
 std::vector<int32_t> EndTokensOf(VocabSpec& spec) {
   const std::vector<TokenType> types = spec.types;
   const SpecialTokenIds stated = spec.special;
@@ -120,8 +121,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
   auto impl = std::make_unique<Impl>();
   impl->spec = std::move(vocab);
   VocabSpec& spec = impl->spec;
-  RETURN_IF_ERROR(CheckAndComplete(spec));
-  if (!spec.pipeline) RETURN_IF_ERROR(MakeGgufPipeline(spec));
+  RETURN_IF_ERROR(Check(spec));
   impl->end_of_generation = EndTokensOf(spec);
   const size_t count = spec.tokens.size();
   impl->ends_generation.resize(count);
@@ -132,29 +132,19 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
     if (!spec.tokens[id].empty()) impl->spelling.Insert(spec.tokens[id], static_cast<int32_t>(id));
   }
   impl->bytes_per_token = BoundBytesPerToken(spec);
-  RETURN_IF_ERROR(MakePipeline(*impl));
-  spec.merges = {};
-  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
-}
-
-Status Tokenizer::MakePipeline(Impl& impl) {
-  const VocabSpec& spec = impl.spec;
-  impl.before = spec.pipeline->before;
-  impl.after = spec.pipeline->after;
-  for (const auto* ids : {&impl.before, &impl.after}) {
-    for (const int32_t id : *ids) RETURN_IF_ERROR(CheckId("template's", id, spec.tokens.size()));
-  }
-  ASSIGN_OR_RETURN(impl.decoder, PieceDecoder::Create(spec.pipeline->decoders));
-  impl.token_bytes.reserve(spec.tokens.size());
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+  impl->before = spec.pipeline.before;
+  impl->after = spec.pipeline.after;
+  ASSIGN_OR_RETURN(impl->decoder, PieceDecoder::Create(spec.pipeline.decoders));
+  impl->token_bytes.reserve(count);
+  for (size_t id = 0; id < count; ++id) {
     // A user-defined token of a SentencePiece model is spelled like its other tokens.
-    const bool of_model = spec.pipeline->sentencepiece && spec.pipeline->in_model[id];
+    const bool of_model = spec.pipeline.sentencepiece && spec.pipeline.in_model[id];
     const bool verbatim = IsVerbatim(spec.types[id]) && !of_model;
-    impl.token_bytes.push_back(verbatim ? spec.tokens[id] : impl.Decode(id, /*first=*/false));
+    impl->token_bytes.push_back(verbatim ? spec.tokens[id] : impl->Decode(id, /*first=*/false));
   }
-  ASSIGN_OR_RETURN(impl.pipeline, Pipeline::Create(spec));
-  impl.spec.pipeline.reset();  // large, and no longer needed
-  return Status();
+  ASSIGN_OR_RETURN(impl->pipeline, Pipeline::Create(spec));
+  spec.pipeline = {};  // large, and no longer needed
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {

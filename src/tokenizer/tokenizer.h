@@ -40,8 +40,8 @@ class Tokenizer {
   // Longest text that Encode accepts, in bytes.
   static constexpr size_t kMaxTextBytes = size_t{64} << 20;
 
-  // Errors name the defect: kUnimplemented for an unknown pre-tokenizer, kInvalidArgument for ids
-  // out of range, missing merges or a malformed charsmap.
+  // Errors name the defect: kUnimplemented for a pattern or decoder that has no equivalent,
+  // kInvalidArgument for ids out of range, impossible merges or a malformed charsmap.
   static Result<std::shared_ptr<const Tokenizer>> Create(VocabSpec spec);
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
@@ -88,8 +88,6 @@ class Tokenizer {
  private:
   struct Impl;
   explicit Tokenizer(std::unique_ptr<const Impl> impl);
-  // Completes `impl` from its spec.
-  static Status MakePipeline(Impl& impl);
   std::unique_ptr<const Impl> impl_;
 };
 

@@ -26,18 +26,18 @@ struct Subject {
 
 std::vector<Subject> MakeSubjects() {
   std::vector<Subject> subjects;
-  std::vector<VocabSpec> specs = testing::AllTinyVocabs();
+  std::vector<GgufVocab> specs = testing::AllTinyVocabs();
   for (const char* name : {"deepseek-v3", "tiny_aya", "kimi-k2", "superbpe", "exaone-moe", "falcon",
                            "jais-2", "bloom", "chameleon", "default"}) {
     specs.push_back(testing::TinyBytePairs(name));
   }
-  for (VocabSpec& spec : specs) {
+  for (GgufVocab& spec : specs) {
     const bool normalizes = spec.pre_tokenizer == "qwen2";
     const bool bpe = spec.kind == TokenizerKind::kBpe;
     const bool escapes =
         spec.pre_tokenizer == "gemma4" || spec.kind == TokenizerKind::kSentencePieceBpe;
     const bool gives_back = (bpe && !normalizes) || escapes;
-    subjects.push_back({*Tokenizer::Create(std::move(spec)), gives_back, escapes});
+    subjects.push_back({*testing::MakeTokenizer(std::move(spec)), gives_back, escapes});
   }
   return subjects;
 }

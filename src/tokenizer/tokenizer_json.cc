@@ -1,7 +1,6 @@
 #include "tokenizer/tokenizer_json.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,8 +18,8 @@ constexpr int32_t kMaxId = (1 << 24) - 1;
 
 class Reader {
  public:
-  Reader(const JsonReader& root, VocabSpec& vocab, PipelineSpec& pipeline)
-      : root_(root), vocab_(vocab), pipeline_(pipeline) {}
+  Reader(const JsonReader& root, VocabSpec& vocab)
+      : root_(root), vocab_(vocab), pipeline_(vocab.pipeline) {}
 
   void Read() {
     root_.Only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
@@ -207,17 +206,15 @@ Result<VocabSpec> ParseTokenizerJson(std::string_view json, const std::string& s
   ASSIGN_OR_RETURN(const JsonValue file, ParseTokenizerObject(json, source));
   const JsonReader root = ReadTokenizerObject(file, source);
   VocabSpec vocab;
-  auto pipeline = std::make_shared<PipelineSpec>();
-  Reader(root, vocab, *pipeline).Read();
+  Reader(root, vocab).Read();
   RETURN_IF_ERROR(root.status());
   const size_t count = vocab.tokens.size();
   vocab.types.resize(count, TokenType::kNormal);
-  pipeline->in_model.resize(count);
-  if (!pipeline->scores.empty()) pipeline->scores.resize(count);
+  vocab.pipeline.in_model.resize(count);
+  if (!vocab.pipeline.scores.empty()) vocab.pipeline.scores.resize(count);
   for (size_t id = 0; id < count; ++id) {
     if (vocab.tokens[id].empty()) vocab.types[id] = TokenType::kUnused;  // a gap
   }
-  vocab.pipeline = std::move(pipeline);
   return vocab;
 }
 

@@ -27,8 +27,8 @@ using testing::TinyUnigram;
 using testing::TinyWordPiece;
 using Ids = std::vector<int32_t>;
 
-std::shared_ptr<const Tokenizer> Make(VocabSpec spec) {
-  auto result = Tokenizer::Create(std::move(spec));
+std::shared_ptr<const Tokenizer> Make(GgufVocab spec) {
+  auto result = testing::MakeTokenizer(std::move(spec));
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   return *result;
 }
@@ -56,7 +56,7 @@ std::string RandomWord(std::mt19937_64& random, std::string_view alphabet, size_
 }
 
 TEST(Tokenizer, BytePairsEqualTheDefinition) {
-  const VocabSpec spec = TinyBytePairs();
+  const GgufVocab spec = TinyBytePairs();
   const auto tokenizer = Make(spec);
   std::mt19937_64 random(1);
   for (int round = 0; round < 5000; ++round) {
@@ -68,7 +68,7 @@ TEST(Tokenizer, BytePairsEqualTheDefinition) {
 TEST(Tokenizer, MergesOfManyRanksEqualTheDefinition) {
   std::mt19937_64 random(2);
   for (int vocabulary = 0; vocabulary < 50; ++vocabulary) {
-    VocabSpec spec = TinyBytePairs();
+    GgufVocab spec = TinyBytePairs();
     // Random merges over existing parts, so that they nest and compete.
     std::vector<std::string> parts = {"a", "b", "c"};
     spec.merges.clear();
@@ -95,8 +95,19 @@ TEST(Tokenizer, MergesOfManyRanksEqualTheDefinition) {
   }
 }
 
+TEST(Tokenizer, MergesMayNameStringsThatAreNotTokens) {
+  GgufVocab spec = TinyBytePairs();
+  spec.merges.insert(spec.merges.end(), {"x y", "xy z"});
+  spec.tokens.push_back("xyz");
+  spec.types.push_back(TokenType::kNormal);
+  spec.scores.push_back(0);
+  const auto tokenizer = Make(spec);
+  EXPECT_THAT(Pieces(*tokenizer, "axyza"), ElementsAre("a", "xyz", "a"));
+  EXPECT_THAT(Pieces(*tokenizer, "axya"), ElementsAre("a", "x", "y", "a"));
+}
+
 TEST(Tokenizer, SentencePieceEqualsTheDefinition) {
-  VocabSpec spec = TinySentencePiece();
+  GgufVocab spec = TinySentencePiece();
   spec.add_space_prefix = false;
   const auto tokenizer = Make(spec);
   std::mt19937_64 random(3);
@@ -109,7 +120,7 @@ TEST(Tokenizer, SentencePieceEqualsTheDefinition) {
 }
 
 TEST(Tokenizer, UnigramFindsTheBestSegmentation) {
-  const VocabSpec spec = TinyUnigram();
+  const GgufVocab spec = TinyUnigram();
   const auto tokenizer = Make(spec);
   float lowest = 0;
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
@@ -165,7 +176,7 @@ TEST(Tokenizer, SpecialTokensAreFoundOnRequestAndUserDefinedOnesAlways) {
 }
 
 TEST(Tokenizer, StrippingTokensIncludeTheWhiteSpaceNextToThem) {
-  VocabSpec spec = TinyBytePairs();
+  GgufVocab spec = TinyBytePairs();
   spec.lstrip_tokens = {spec.special.eos};
   spec.rstrip_tokens = {spec.special.bos};
   const auto tokenizer = Make(spec);
@@ -179,7 +190,7 @@ TEST(Tokenizer, StrippingTokensIncludeTheWhiteSpaceNextToThem) {
 }
 
 TEST(Tokenizer, RolesComeFromIdsAndNames) {
-  VocabSpec spec = TinyBytePairs();
+  GgufVocab spec = TinyBytePairs();
   const int32_t end = static_cast<int32_t>(spec.tokens.size());
   for (const char* name : {"</s>", "<|eom_id|>", "<eos>"}) {
     spec.tokens.push_back(name);
@@ -205,7 +216,7 @@ TEST(Tokenizer, RolesComeFromIdsAndNames) {
 // In gpt-oss's checkpoint all of Harmony's marks are control tokens. The ones that structure an
 // answer are shown; the ones that end it stop generation and are shown only on request.
 TEST(Tokenizer, HarmonyTokensAreShownAndTwoOfThemEndAnAnswer) {
-  VocabSpec spec = TinyBytePairs("gpt-4o");
+  GgufVocab spec = TinyBytePairs("gpt-4o");
   const auto first = static_cast<int32_t>(spec.tokens.size());
   const std::vector<std::string> marks = {"<|start|>",   "<|end|>",       "<|message|>",
                                           "<|channel|>", "<|constrain|>", "<|return|>",
@@ -259,7 +270,7 @@ TEST(Tokenizer, SentencePieceDropsTheSpaceThatItAdded) {
 }
 
 TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
-  for (const VocabSpec& spec : AllTinyVocabs()) {
+  for (const GgufVocab& spec : AllTinyVocabs()) {
     const auto tokenizer = Make(spec);
     for (const char* bytes : {"\xFF", "the\xE2\x82", "\xED\xA0\x80 cat", "\xF0\x9F\x98x"}) {
       EXPECT_EQ(Encode(*tokenizer, bytes), Encode(*tokenizer, ToValidUtf8(bytes)));
@@ -272,7 +283,7 @@ TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
 
 TEST(Tokenizer, IncrementalTextIsWholeCharactersAndAddsUpToTheWhole) {
   std::mt19937_64 random(5);
-  for (const VocabSpec& spec : AllTinyVocabs()) {
+  for (const GgufVocab& spec : AllTinyVocabs()) {
     const auto tokenizer = Make(spec);
     for (int round = 0; round < 400; ++round) {
       Ids ids;
@@ -308,7 +319,7 @@ TEST(Tokenizer, IncrementalTextIsWholeCharactersAndAddsUpToTheWhole) {
 }
 
 TEST(Tokenizer, LongRunsOfOneCharacterAreBoundedForEveryKind) {
-  for (const VocabSpec& spec : AllTinyVocabs()) {
+  for (const GgufVocab& spec : AllTinyVocabs()) {
     const auto tokenizer = Make(spec);
     for (const std::string unit : {"a", " ", "\n", "東", "the", "\xFF"}) {
       std::string text;
@@ -352,18 +363,18 @@ TEST(Tokenizer, DescribeGivesTextBytesAndKind) {
   EXPECT_FALSE(tokenizer->Decode(Ids{1 << 20}).ok());
 }
 
-void ExpectRefused(VocabSpec spec, std::string_view what) {
-  const auto result = Tokenizer::Create(std::move(spec));
+void ExpectRefused(GgufVocab spec, std::string_view what) {
+  const auto result = testing::MakeTokenizer(std::move(spec));
   ASSERT_FALSE(result.ok()) << what;
   EXPECT_THAT(std::string(result.status().message()), HasSubstr(std::string(what)));
 }
 
 TEST(Tokenizer, RefusesMalformedVocabularies) {
-  const auto changed = [](VocabSpec spec, auto change) {
+  const auto changed = [](GgufVocab spec, auto change) {
     change(spec);
     return spec;
   };
-  ExpectRefused(VocabSpec(), "empty");
+  ExpectRefused(GgufVocab(), "empty");
   ExpectRefused(TinyBytePairs("no-such"), "unknown pre-tokenizer \"no-such\"");
   ExpectRefused(changed(TinyBytePairs(), [](auto& s) { s.merges.clear(); }), "no merges");
   ExpectRefused(changed(TinyBytePairs(), [](auto& s) { s.merges[3] = "nospace"; }), "merge 3");

@@ -1,16 +1,14 @@
 // VocabSpec is a plain value with everything that defines a tokenizer. It comes from a weight
-// format (GGUF: load/vocab_from_gguf.h) or a tokenizer's own file (tokenizer_file.h).
-// Tokenizer::Create checks it.
+// format (gguf_vocab.h) or a tokenizer's own file (tokenizer_file.h). Tokenizer::Create checks it.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-namespace tokamak {
+#include "tokenizer/pipeline_spec.h"
 
-struct PipelineSpec;  // tokenizer/pipeline_spec.h
+namespace tokamak {
 
 enum class TokenizerKind {
   kBpe,  // rank-ordered merges over bytes or characters (GPT-2, Llama 3, Qwen, Gemma 4)
@@ -44,25 +42,13 @@ struct SpecialTokenIds {
 
 struct VocabSpec {
   TokenizerKind kind = TokenizerKind::kBpe;
-  std::string pre_tokenizer;           // kBpe: a name in pretokenizer_table.cc, e.g. "smollm"
-  std::vector<std::string> tokens;     // by id, in the kind's spelling (GPT-2's alphabet, ▁)
-  std::vector<float> scores;           // by id; empty: all 0
-  std::vector<TokenType> types;        // by id; empty: all kNormal
-  std::vector<std::string> merges;     // kBpe: "left right", best first
-  std::vector<int32_t> lstrip_tokens;  // also take the white space before them
-  std::vector<int32_t> rstrip_tokens;  // also take the white space after them
+  std::vector<std::string> tokens;  // by id, in the kind's spelling (GPT-2's alphabet, ▁)
+  std::vector<TokenType> types;     // by id
   SpecialTokenIds special;
   std::vector<int32_t> end_tokens;  // additional tokens that end generation
+  // If no other file says what surrounds a text, it begins with bos.
   bool add_bos = false;
-  bool add_eos = false;
-  bool add_space_prefix = false;          // SentencePiece kinds: put a space before the text
-  bool remove_extra_whitespaces = false;  // kUnigram: merge runs of spaces
-  bool lowercase = true;                  // kWordPiece
-  bool strip_accents = true;              // kWordPiece
-  std::string precompiled_charsmap;       // kUnigram: SentencePiece's normalizer
-  // How to encode and decode, from a tokenizer's own file. If set, it replaces the fields above for
-  // merges, scores, stripping, spaces, case and the tokens around a text.
-  std::shared_ptr<PipelineSpec> pipeline;
+  PipelineSpec pipeline;  // how to encode and decode
 };
 
 }  // namespace tokamak

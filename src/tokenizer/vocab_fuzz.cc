@@ -1,4 +1,4 @@
-// Builds a tokenizer from any VocabSpec and uses it if it is accepted. The input is read as the
+// Builds a tokenizer from any GgufVocab and uses it if it is accepted. The input is read as the
 // spec's fields; strings have up to 15 bytes.
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +36,7 @@ class Input {
   std::string_view bytes_;
 };
 
-VocabSpec Start(uint8_t choice) {
+GgufVocab Start(uint8_t choice) {
   switch (choice % 6) {
     case 0:
       return testing::TinyBytePairs();
@@ -49,12 +49,12 @@ VocabSpec Start(uint8_t choice) {
     case 4:
       return testing::TinyWordPiece();
     default:
-      return VocabSpec();
+      return GgufVocab();
   }
 }
 
 // Changes the spec once, as the input says.
-void Change(VocabSpec& spec, Input& input, const std::vector<std::string_view>& names) {
+void Change(GgufVocab& spec, Input& input, const std::vector<std::string_view>& names) {
   const auto index = [&](size_t size) { return size == 0 ? 0 : input.Byte() % size; };
   const auto text = [&] { return std::string(input.Bytes(input.Byte() % 16)); };
   const auto id = [&] { return static_cast<int32_t>(static_cast<int8_t>(input.Byte())); };
@@ -131,12 +131,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* names = new std::vector<std::string_view>(tokamak::PreTokenizerNames());
   if (size == 0 || size > 512) return 0;
   tokamak::Input input(std::string_view(reinterpret_cast<const char*>(data), size));
-  tokamak::VocabSpec spec = tokamak::Start(input.Byte());
+  tokamak::GgufVocab spec = tokamak::Start(input.Byte());
   for (int changes = input.Byte() % 32; changes > 0 && !input.empty(); --changes) {
     tokamak::Change(spec, input, *names);
   }
   const std::string_view text = input.Bytes(size);
-  const auto tokenizer = tokamak::Tokenizer::Create(std::move(spec));
+  const auto tokenizer = tokamak::testing::MakeTokenizer(std::move(spec));
   if (tokenizer.ok()) tokamak::Use(**tokenizer, text);
   return 0;
 }

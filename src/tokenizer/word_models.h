@@ -9,7 +9,7 @@
 
 namespace tokamak {
 
-// All require `spec.pipeline` and keep views of `spec.tokens`, which must outlive them.
+// All keep views of `spec.tokens`, which must outlive them.
 // kInvalidArgument if a merge or the unknown token is not in the vocabulary.
 
 // `bytes`: pieces are plain bytes, not spelled in GPT-2's alphabet. Bytes without a token are then

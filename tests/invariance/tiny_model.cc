@@ -70,7 +70,7 @@ class ModelWriter {
     writer_.Set("llama.rope.freq_base", 1000.0f);
   }
 
-  void AddVocabulary(const VocabSpec& vocab) {
+  void AddVocabulary(const GgufVocab& vocab) {
     writer_.Set("tokenizer.ggml.model", "gpt2");
     writer_.Set("tokenizer.ggml.pre", vocab.pre_tokenizer);
     writer_.SetArray("tokenizer.ggml.tokens", vocab.tokens);

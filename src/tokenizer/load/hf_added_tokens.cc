@@ -26,7 +26,7 @@ class Adder {
 
   Status Add(AddedToken token, const std::string& spelling) {
     const auto at = static_cast<size_t>(token.id);
-    PipelineSpec& pipeline = *vocab_.pipeline;
+    PipelineSpec& pipeline = vocab_.pipeline;
     if (spelling.empty()) return Bad(token.id, "the token is empty");
     if (token.id < 0 || at >= vocab_.tokens.size() + kMaxGap) {
       return Bad(token.id, fmt::format("the vocabulary has {} tokens", vocab_.tokens.size()));
@@ -35,7 +35,6 @@ class Adder {
       vocab_.tokens.resize(at + 1);
       vocab_.types.resize(at + 1, TokenType::kUnused);
       pipeline.in_model.resize(at + 1);
-      if (!vocab_.scores.empty()) vocab_.scores.resize(at + 1);
       if (!pipeline.scores.empty()) pipeline.scores.resize(at + 1);
     }
     TokenType& type = vocab_.types[at];

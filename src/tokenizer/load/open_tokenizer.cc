@@ -15,8 +15,10 @@ Result<std::shared_ptr<const Tokenizer>> MakeTokenizer(const GgufFile& file) {
   if (!file.metadata().Has("tokenizer.ggml.model")) {
     return Unimplemented("{}: the file contains no tokenizer", file.name());
   }
-  ASSIGN_OR_RETURN(VocabSpec vocab, VocabFromGguf(file));
-  Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::Create(std::move(vocab));
+  ASSIGN_OR_RETURN(GgufVocab stored, VocabFromGguf(file));
+  Result<VocabSpec> vocab = MakeGgufVocab(std::move(stored));
+  if (!vocab.ok()) return vocab.status().WithContext(file.name());
+  Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::Create(*std::move(vocab));
   if (!tokenizer.ok()) return tokenizer.status().WithContext(file.name());
   return tokenizer;
 }

@@ -70,7 +70,7 @@ class Reader {
 };
 
 // Reads the kind of tokenizer and sets its defaults.
-Status ReadKind(const Reader& in, VocabSpec& spec) {
+Status ReadKind(const Reader& in, GgufVocab& spec) {
   ASSIGN_OR_RETURN(const std::string model, in.metadata().String(Key("model")));
   if (model == "gpt2" || model == "gemma4" || model == "whitespace") {
     spec.kind = TokenizerKind::kBpe;
@@ -106,7 +106,7 @@ Status ReadKind(const Reader& in, VocabSpec& spec) {
   return Status();
 }
 
-Status ReadTokens(const Reader& in, VocabSpec& spec) {
+Status ReadTokens(const Reader& in, GgufVocab& spec) {
   ASSIGN_OR_RETURN(spec.tokens, in.metadata().Strings(Key("tokens")));
   const size_t count = spec.tokens.size();
   ASSIGN_OR_RETURN(const std::vector<double> scores, in.PerToken("scores", count));
@@ -128,7 +128,7 @@ Status ReadTokens(const Reader& in, VocabSpec& spec) {
   return Status();
 }
 
-Status ReadSpecialIds(const Reader& in, VocabSpec& spec) {
+Status ReadSpecialIds(const Reader& in, GgufVocab& spec) {
   struct Role {
     const char* key;
     int32_t& id;
@@ -160,7 +160,7 @@ Status ReadSpecialIds(const Reader& in, VocabSpec& spec) {
   return Status();
 }
 
-Status ReadFlags(const Reader& in, VocabSpec& spec) {
+Status ReadFlags(const Reader& in, GgufVocab& spec) {
   RETURN_IF_ERROR(in.Bool("add_space_prefix", spec.add_space_prefix));
   RETURN_IF_ERROR(in.Bool("remove_extra_whitespaces", spec.remove_extra_whitespaces));
   RETURN_IF_ERROR(in.Bool("normalizer.lowercase", spec.lowercase));
@@ -187,7 +187,7 @@ bool Contains(std::string_view text, std::string_view part) {
 
 // GGUF does not store which special tokens take the white space around them, so models with such
 // tokens are recognized by name.
-Status ReadStripping(const Reader& in, VocabSpec& spec) {
+Status ReadStripping(const Reader& in, GgufVocab& spec) {
   std::string name, architecture;
   RETURN_IF_ERROR(in.String("general.name", name));
   RETURN_IF_ERROR(in.String("general.architecture", architecture));
@@ -221,9 +221,9 @@ Status ReadStripping(const Reader& in, VocabSpec& spec) {
 
 }  // namespace
 
-Result<VocabSpec> VocabFromGguf(const GgufFile& file) {
+Result<GgufVocab> VocabFromGguf(const GgufFile& file) {
   const Reader in(file);
-  VocabSpec spec;
+  GgufVocab spec;
   RETURN_IF_ERROR(ReadKind(in, spec));
   RETURN_IF_ERROR(ReadTokens(in, spec));
   RETURN_IF_ERROR(ReadSpecialIds(in, spec));

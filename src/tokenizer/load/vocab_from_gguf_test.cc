@@ -111,7 +111,7 @@ TEST(VocabFromGguf, DefaultModelHasItsSpecialTokens) {
 }
 
 // A GGUF file's metadata with the tiny byte pair vocabulary, which tests may change.
-GgufWriter Writer(const VocabSpec& spec, const std::string& model) {
+GgufWriter Writer(const GgufVocab& spec, const std::string& model) {
   GgufWriter writer;
   writer.Set("general.architecture", "llama");
   writer.Set("tokenizer.ggml.model", model);
@@ -122,7 +122,7 @@ GgufWriter Writer(const VocabSpec& spec, const std::string& model) {
   return writer;
 }
 
-Result<VocabSpec> Parse(const GgufWriter& writer) {
+Result<GgufVocab> Parse(const GgufWriter& writer) {
   const std::string path = ::testing::TempDir() + "/vocab.gguf";
   const Status written = writer.WriteFile(path);
   EXPECT_TRUE(written.ok()) << written.ToString();
@@ -139,7 +139,7 @@ void ExpectError(const GgufWriter& writer, StatusCode code, const std::string& w
 }
 
 TEST(VocabFromGguf, ReadsEveryField) {
-  const VocabSpec tiny = testing::TinyUnigram();
+  const GgufVocab tiny = testing::TinyUnigram();
   GgufWriter writer = Writer(tiny, "t5");
   writer.SetArray("tokenizer.ggml.scores", tiny.scores);
   std::vector<int32_t> bytes;
@@ -167,7 +167,7 @@ TEST(VocabFromGguf, ReadsEveryField) {
 }
 
 TEST(VocabFromGguf, ModelsThatStripWhiteSpaceAreKnownByName) {
-  VocabSpec tiny = testing::TinySentencePiece();
+  GgufVocab tiny = testing::TinySentencePiece();
   GgufWriter writer = Writer(tiny, "llama");
   writer.SetArray("tokenizer.ggml.scores", tiny.scores);
   writer.Set("general.name", "Phi-3 mini");
@@ -178,7 +178,7 @@ TEST(VocabFromGguf, ModelsThatStripWhiteSpaceAreKnownByName) {
 }
 
 TEST(VocabFromGguf, ErrorsNameTheFileAndTheKey) {
-  const VocabSpec tiny = testing::TinyBytePairs();
+  const GgufVocab tiny = testing::TinyBytePairs();
   ExpectError(GgufWriter(), StatusCode::kNotFound, "tokenizer.ggml.model");
   ExpectError(Writer(tiny, "rwkv"), StatusCode::kUnimplemented, "\"rwkv\"");
   {
@@ -201,7 +201,7 @@ TEST(VocabFromGguf, ErrorsNameTheFileAndTheKey) {
     ExpectError(writer, StatusCode::kDataLoss, "2 elements for");
   }
   {
-    VocabSpec bad = tiny;
+    GgufVocab bad = tiny;
     bad.types[3] = static_cast<TokenType>(9);
     ExpectError(Writer(bad, "llama"), StatusCode::kDataLoss, "token_type\"[3]");
   }

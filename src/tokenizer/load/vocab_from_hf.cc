@@ -70,10 +70,10 @@ Status ApplyAddTokens(const std::string& path, const JsonValue& config, VocabSpe
     add[i] = *flag;
   }
   if (!stated) return Status();
-  vocab.pipeline->before.clear();
-  vocab.pipeline->after.clear();
-  if (add[0] && vocab.special.bos >= 0) vocab.pipeline->before = {vocab.special.bos};
-  if (add[1] && vocab.special.eos >= 0) vocab.pipeline->after = {vocab.special.eos};
+  vocab.pipeline.before.clear();
+  vocab.pipeline.after.clear();
+  if (add[0] && vocab.special.bos >= 0) vocab.pipeline.before = {vocab.special.bos};
+  if (add[1] && vocab.special.eos >= 0) vocab.pipeline.after = {vocab.special.eos};
   return Status();
 }
 
@@ -96,7 +96,7 @@ std::string TokenizerClass(const JsonValue& config) {
   return repository == std::string::npos ? *text : text->substr(repository + 2);
 }
 
-// Adds the roles that the configuration does not give, and the default tokens around a text.
+// Adds the roles that the configuration does not give, and the default begin token.
 void TakeOwnRoles(SpecialTokenIds own, VocabSpec& vocab) {
   SpecialTokenIds& s = vocab.special;
   const std::pair<int32_t, int32_t*> roles[] = {
@@ -104,8 +104,7 @@ void TakeOwnRoles(SpecialTokenIds own, VocabSpec& vocab) {
   for (const auto& [from, to] : roles) {
     if (*to < 0) *to = from;
   }
-  if (vocab.add_bos && s.bos >= 0) vocab.pipeline->before = {s.bos};
-  if (vocab.add_eos && s.eos >= 0) vocab.pipeline->after = {s.eos};
+  if (vocab.add_bos && s.bos >= 0) vocab.pipeline.before = {s.bos};
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace tokamak::testing {
 namespace {
 
-int32_t IdOf(const VocabSpec& spec, std::string_view text) {
+int32_t IdOf(const GgufVocab& spec, std::string_view text) {
   const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), text);
   return it == spec.tokens.end() ? -1 : static_cast<int32_t>(it - spec.tokens.begin());
 }
@@ -22,7 +22,7 @@ void Join(std::vector<std::string>& parts, size_t i) {
 
 }  // namespace
 
-std::vector<int32_t> SlowBytePairs(const VocabSpec& spec, std::string_view word) {
+std::vector<int32_t> SlowBytePairs(const GgufVocab& spec, std::string_view word) {
   std::map<std::string, size_t> rank;
   for (size_t i = 0; i < spec.merges.size(); ++i) rank.emplace(spec.merges[i], i);
   std::vector<std::string> parts;
@@ -44,7 +44,7 @@ std::vector<int32_t> SlowBytePairs(const VocabSpec& spec, std::string_view word)
   return ids;
 }
 
-std::vector<int32_t> SlowSentencePiece(const VocabSpec& spec, std::string_view escaped) {
+std::vector<int32_t> SlowSentencePiece(const GgufVocab& spec, std::string_view escaped) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < escaped.size(); i += Utf8Length(escaped[i])) {
     parts.emplace_back(escaped.substr(i, Utf8Length(escaped[i])));
@@ -84,7 +84,7 @@ std::vector<int32_t> SlowSentencePiece(const VocabSpec& spec, std::string_view e
   return ids;
 }
 
-double BestUnigramScore(const VocabSpec& spec, std::string_view escaped, double unknown) {
+double BestUnigramScore(const GgufVocab& spec, std::string_view escaped, double unknown) {
   if (escaped.empty()) return 0;
   double best = -std::numeric_limits<double>::infinity();
   for (size_t size = Utf8Length(escaped[0]); size <= escaped.size();

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 
@@ -17,14 +18,14 @@ constexpr const char* kWords[] = {"the", " the", "then",     "cat",  " cat", "é
                                   "  ",  "    ", "aa",       "aaaa", "\n\n", "'s",
                                   "in",  "ing",  " walking", "12",   "東",   "👍"};
 
-int32_t Add(VocabSpec& spec, std::string text, TokenType type, float score = 0) {
+int32_t Add(GgufVocab& spec, std::string text, TokenType type, float score = 0) {
   spec.tokens.push_back(std::move(text));
   spec.types.push_back(type);
   spec.scores.push_back(score);
   return static_cast<int32_t>(spec.tokens.size()) - 1;
 }
 
-void AddByteTokens(VocabSpec& spec) {
+void AddByteTokens(GgufVocab& spec) {
   for (int b = 0; b < 256; ++b) Add(spec, fmt::format("<0x{:02X}>", b), TokenType::kByte);
 }
 
@@ -35,7 +36,7 @@ std::string EscapeSpaces(std::string_view text) {
 }
 
 // Adds the tokens and merges that build the concatenation of `parts` from left to right.
-void AddMergeChain(VocabSpec& spec, std::map<std::string, int32_t>& known,
+void AddMergeChain(GgufVocab& spec, std::map<std::string, int32_t>& known,
                    const std::vector<std::string>& parts) {
   std::string left = parts[0];
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -56,7 +57,7 @@ std::vector<std::string> Characters(std::string_view text) {
   return out;
 }
 
-void AddSpecialTokens(VocabSpec& spec) {
+void AddSpecialTokens(GgufVocab& spec) {
   spec.special.bos = Add(spec, "<|begin|>", TokenType::kControl);
   spec.special.eos = Add(spec, "<|im_end|>", TokenType::kControl);
   Add(spec, "<tool>", TokenType::kUserDefined);
@@ -101,8 +102,8 @@ std::string TinyCharsMap() {
 
 }  // namespace
 
-VocabSpec TinyBytePairs(std::string_view pre_tokenizer) {
-  VocabSpec spec;
+GgufVocab TinyBytePairs(std::string_view pre_tokenizer) {
+  GgufVocab spec;
   spec.kind = TokenizerKind::kBpe;
   spec.pre_tokenizer = pre_tokenizer;
   for (int b = 0; b < 256; ++b) {
@@ -119,8 +120,8 @@ VocabSpec TinyBytePairs(std::string_view pre_tokenizer) {
   return spec;
 }
 
-VocabSpec TinyCharacterPairs() {
-  VocabSpec spec;
+GgufVocab TinyCharacterPairs() {
+  GgufVocab spec;
   spec.kind = TokenizerKind::kBpe;
   spec.pre_tokenizer = "gemma4";
   AddByteTokens(spec);
@@ -136,8 +137,8 @@ VocabSpec TinyCharacterPairs() {
   return spec;
 }
 
-VocabSpec TinySentencePiece() {
-  VocabSpec spec;
+GgufVocab TinySentencePiece() {
+  GgufVocab spec;
   spec.kind = TokenizerKind::kSentencePieceBpe;
   spec.special.unk = Add(spec, "<unk>", TokenType::kUnknown);
   spec.special.bos = Add(spec, "<s>", TokenType::kControl);
@@ -159,8 +160,8 @@ VocabSpec TinySentencePiece() {
   return spec;
 }
 
-VocabSpec TinyUnigram() {
-  VocabSpec spec;
+GgufVocab TinyUnigram() {
+  GgufVocab spec;
   spec.kind = TokenizerKind::kUnigram;
   spec.special.pad = Add(spec, "<pad>", TokenType::kControl);
   spec.special.eos = Add(spec, "</s>", TokenType::kControl);
@@ -178,8 +179,8 @@ VocabSpec TinyUnigram() {
   return spec;
 }
 
-VocabSpec TinyWordPiece() {
-  VocabSpec spec;
+GgufVocab TinyWordPiece() {
+  GgufVocab spec;
   spec.kind = TokenizerKind::kWordPiece;
   spec.special.pad = Add(spec, "[PAD]", TokenType::kControl);
   spec.special.unk = Add(spec, "[UNK]", TokenType::kControl);
@@ -193,8 +194,8 @@ VocabSpec TinyWordPiece() {
   return spec;
 }
 
-std::vector<VocabSpec> AllTinyVocabs() {
-  std::vector<VocabSpec> all;
+std::vector<GgufVocab> AllTinyVocabs() {
+  std::vector<GgufVocab> all;
   for (const char* name : {"smollm", "llama-bpe", "gpt-4o", "deepseek-llm", "qwen2"}) {
     all.push_back(TinyBytePairs(name));
   }
@@ -203,6 +204,11 @@ std::vector<VocabSpec> AllTinyVocabs() {
   all.push_back(TinyUnigram());
   all.push_back(TinyWordPiece());
   return all;
+}
+
+Result<std::shared_ptr<const Tokenizer>> MakeTokenizer(GgufVocab vocab) {
+  ASSIGN_OR_RETURN(VocabSpec spec, MakeGgufVocab(std::move(vocab)));
+  return Tokenizer::Create(std::move(spec));
 }
 
 }  // namespace tokamak::testing

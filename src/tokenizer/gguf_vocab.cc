@@ -1,7 +1,6 @@
-#include "tokenizer/gguf_pipeline.h"
+#include "tokenizer/gguf_vocab.h"
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,24 +28,12 @@ void EscapeSpaces(PipelineSpec& pipeline) {
   step.content = kEscapedSpace;
 }
 
-// Decodes ▁ as a space. `drop_first`: a text loses one space at its start, which encoding added.
-void UnescapeSpaces(PipelineSpec& pipeline, bool drop_first) {
-  DecoderStep spaces, fuse, first;
-  spaces.kind = DecoderStep::Kind::kReplace;
-  spaces.pattern.text = kEscapedSpace;
-  spaces.content = " ";
-  fuse.kind = DecoderStep::Kind::kFuse;
-  first.kind = DecoderStep::Kind::kStrip;
-  first.content = " ";
-  first.start = 1;
-  pipeline.decoders = {spaces};
-  if (drop_first) pipeline.decoders.insert(pipeline.decoders.end(), {fuse, first});
-}
-
 // Control and user-defined tokens are found in the text before anything else.
-void AddFoundTokens(const VocabSpec& spec, PipelineSpec& pipeline) {
-  const auto takes_space = [](const std::vector<int32_t>& ids, int32_t id) {
-    return std::find(ids.begin(), ids.end(), id) != ids.end();
+void AddFoundTokens(GgufVocab& vocab, VocabSpec& spec) {
+  std::sort(vocab.lstrip_tokens.begin(), vocab.lstrip_tokens.end());
+  std::sort(vocab.rstrip_tokens.begin(), vocab.rstrip_tokens.end());
+  const auto contains = [](const std::vector<int32_t>& ids, int32_t id) {
+    return std::binary_search(ids.begin(), ids.end(), id);
   };
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
     const TokenType type = spec.types[i];
@@ -55,22 +42,24 @@ void AddFoundTokens(const VocabSpec& spec, PipelineSpec& pipeline) {
     AddedToken token;
     token.id = static_cast<int32_t>(i);
     token.special = special;
-    token.lstrip = takes_space(spec.lstrip_tokens, token.id);
-    token.rstrip = takes_space(spec.rstrip_tokens, token.id);
-    pipeline.added.push_back(token);
+    token.lstrip = contains(vocab.lstrip_tokens, token.id);
+    token.rstrip = contains(vocab.rstrip_tokens, token.id);
+    spec.pipeline.added.push_back(token);
   }
 }
 
-Status AddTemplate(const VocabSpec& spec, PipelineSpec& pipeline) {
+Status AddTemplate(const GgufVocab& vocab, VocabSpec& spec) {
   const SpecialTokenIds& special = spec.special;
   const bool words = spec.kind == TokenizerKind::kWordPiece;
-  if (spec.add_bos) {
-    pipeline.before = {words && special.cls >= 0 ? special.cls : special.bos};
-    if (pipeline.before[0] < 0) return InvalidArgument("add_bos is set, but there is no bos token");
+  if (vocab.add_bos) {
+    const int32_t id = words && special.cls >= 0 ? special.cls : special.bos;
+    if (id < 0) return InvalidArgument("add_bos is set, but there is no bos token");
+    spec.pipeline.before = {id};
   }
-  if (spec.add_eos) {
-    pipeline.after = {words ? special.sep : special.eos};
-    if (pipeline.after[0] < 0) return InvalidArgument("add_eos is set, but there is no eos token");
+  if (vocab.add_eos) {
+    const int32_t id = words ? special.sep : special.eos;
+    if (id < 0) return InvalidArgument("add_eos is set, but there is no eos token");
+    spec.pipeline.after = {id};
   }
   return Status();
 }
@@ -98,17 +87,18 @@ bool SpellsItself(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
-Status MakeBytePairs(const VocabSpec& spec, PipelineSpec& pipeline) {
-  const PreTokenizerRule* rule = FindPreTokenizer(spec.pre_tokenizer);
+Status MakeBytePairs(const GgufVocab& vocab, VocabSpec& spec) {
+  const PreTokenizerRule* rule = FindPreTokenizer(vocab.pre_tokenizer);
   if (rule == nullptr) {
-    return Unimplemented("unknown pre-tokenizer \"{}\"", ToValidUtf8(spec.pre_tokenizer));
+    return Unimplemented("unknown pre-tokenizer \"{}\"", ToValidUtf8(vocab.pre_tokenizer));
   }
+  PipelineSpec& pipeline = spec.pipeline;
   if (rule->nfc) AddNormalizer(pipeline, NormalizerStep::Kind::kNfc);
   if (rule->escape_spaces) {
     EscapeSpaces(pipeline);
-    UnescapeSpaces(pipeline, /*drop_first=*/false);
+    pipeline.decoders = UnescapeSpaces(/*drop_first=*/false);
   }
-  if (rule->drop_between && spec.lowercase) {
+  if (rule->drop_between && vocab.lowercase) {
     AddNormalizer(pipeline, NormalizerStep::Kind::kLowercase);
   }
   pipeline.pre_tokenizers = rule->PreTokenizers();
@@ -126,79 +116,88 @@ Status MakeBytePairs(const VocabSpec& spec, PipelineSpec& pipeline) {
   pipeline.merge_strings = true;
   pipeline.ignore_merges = rule->ignore_merges;
   pipeline.whole_newlines = rule->whole_newlines;
-  return AddMerges(spec.merges, pipeline);
+  return AddMerges(vocab.merges, pipeline);
 }
 
-void MakeSentencePieceBpe(const VocabSpec& spec, PipelineSpec& pipeline) {
-  if (spec.add_space_prefix) {
-    NormalizerStep& step = pipeline.normalizers.emplace_back();
-    step.kind = NormalizerStep::Kind::kPrepend;
-    step.content = kEscapedSpace;
+void MakeSentencePieceBpe(const GgufVocab& vocab, PipelineSpec& pipeline) {
+  if (vocab.add_space_prefix) {
+    AddNormalizer(pipeline, NormalizerStep::Kind::kPrepend);
+    pipeline.normalizers.back().content = kEscapedSpace;
   }
   EscapeSpaces(pipeline);
-  UnescapeSpaces(pipeline, /*drop_first=*/spec.add_space_prefix);
+  pipeline.decoders = UnescapeSpaces(/*drop_first=*/vocab.add_space_prefix);
 }
 
-void MakeUnigram(const VocabSpec& spec, PipelineSpec& pipeline) {
+void MakeUnigram(const GgufVocab& vocab, VocabSpec& spec) {
+  PipelineSpec& pipeline = spec.pipeline;
   NormalizerStep& step = pipeline.normalizers.emplace_back();
   step.kind = NormalizerStep::Kind::kSentencePiece;
-  step.content = spec.precompiled_charsmap;
-  step.prepend = spec.add_space_prefix ? PrependScheme::kAlways : PrependScheme::kNever;
-  step.merge_spaces = spec.remove_extra_whitespaces;
-  UnescapeSpaces(pipeline, /*drop_first=*/spec.add_space_prefix);
+  step.content = vocab.precompiled_charsmap;
+  step.prepend = vocab.add_space_prefix ? PrependScheme::kAlways : PrependScheme::kNever;
+  step.merge_spaces = vocab.remove_extra_whitespaces;
+  pipeline.decoders = UnescapeSpaces(/*drop_first=*/vocab.add_space_prefix);
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (spec.types[id] == TokenType::kUserDefined) pipeline.in_model[id] = false;
   }
 }
 
 // Tokens that begin a word are spelled with ▁, others without.
-void MakeWordPieces(const VocabSpec& spec, PipelineSpec& pipeline) {
+void MakeWordPieces(const GgufVocab& vocab, PipelineSpec& pipeline) {
   NormalizerStep& step = pipeline.normalizers.emplace_back();
   step.kind = NormalizerStep::Kind::kBert;
   step.clean_text = step.chinese = true;
-  step.strip_accents = spec.strip_accents;
-  step.lowercase = spec.lowercase;
+  step.strip_accents = vocab.strip_accents;
+  step.lowercase = vocab.lowercase;
   pipeline.pre_tokenizers.emplace_back().kind = PreTokenizerStep::Kind::kBert;
   pipeline.word_prefix = kEscapedSpace;
-  UnescapeSpaces(pipeline, /*drop_first=*/true);
-}
-
-Status MakeModel(const VocabSpec& spec, PipelineSpec& pipeline) {
-  switch (spec.kind) {
-    case TokenizerKind::kBpe:
-      return MakeBytePairs(spec, pipeline);
-    case TokenizerKind::kSentencePieceBpe:
-      MakeSentencePieceBpe(spec, pipeline);
-      break;
-    case TokenizerKind::kUnigram:
-      MakeUnigram(spec, pipeline);
-      break;
-    case TokenizerKind::kWordPiece:
-      MakeWordPieces(spec, pipeline);
-      break;
-  }
-  return Status();
+  pipeline.decoders = UnescapeSpaces(/*drop_first=*/true);
 }
 
 }  // namespace
 
-Status MakeGgufPipeline(VocabSpec& spec) {
-  spec.end_tokens = ResolveSpecialTokens(spec);
-  auto pipeline = std::make_shared<PipelineSpec>();
-  AddFoundTokens(spec, *pipeline);
-  RETURN_IF_ERROR(AddTemplate(spec, *pipeline));
-  pipeline->unk = spec.special.unk;
-  pipeline->scores.assign(spec.scores.begin(), spec.scores.end());
-  pipeline->in_model.resize(spec.tokens.size());
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    const TokenType type = spec.types[id];
-    pipeline->in_model[id] =
-        type == TokenType::kNormal || type == TokenType::kUserDefined || type == TokenType::kUnused;
-    if (type == TokenType::kByte) pipeline->byte_fallback = true;
+Result<VocabSpec> MakeGgufVocab(GgufVocab vocab) {
+  const size_t count = vocab.tokens.size();
+  if (count == 0) return InvalidArgument("the vocabulary is empty");
+  if (vocab.types.empty()) vocab.types.assign(count, TokenType::kNormal);
+  if (vocab.scores.empty()) vocab.scores.assign(count, 0.0f);
+  if (vocab.types.size() != count || vocab.scores.size() != count) {
+    return InvalidArgument("there are {} token types and {} token scores for {} tokens",
+                           vocab.types.size(), vocab.scores.size(), count);
   }
-  RETURN_IF_ERROR(MakeModel(spec, *pipeline));
-  spec.pipeline = std::move(pipeline);
-  return Status();
+  VocabSpec spec;
+  spec.kind = vocab.kind;
+  spec.tokens = std::move(vocab.tokens);
+  spec.types = std::move(vocab.types);
+  spec.special = vocab.special;
+  spec.end_tokens = std::move(vocab.end_tokens);
+  spec.end_tokens = ResolveSpecialTokens(spec);
+  AddFoundTokens(vocab, spec);
+  RETURN_IF_ERROR(AddTemplate(vocab, spec));
+  PipelineSpec& pipeline = spec.pipeline;
+  pipeline.unk = spec.special.unk;
+  pipeline.scores.assign(vocab.scores.begin(), vocab.scores.end());
+  pipeline.in_model.resize(count);
+  for (size_t id = 0; id < count; ++id) {
+    const TokenType type = spec.types[id];
+    pipeline.in_model[id] =
+        type == TokenType::kNormal || type == TokenType::kUserDefined || type == TokenType::kUnused;
+    if (type == TokenType::kByte) pipeline.byte_fallback = true;
+  }
+  switch (spec.kind) {
+    case TokenizerKind::kBpe:
+      RETURN_IF_ERROR(MakeBytePairs(vocab, spec));
+      break;
+    case TokenizerKind::kSentencePieceBpe:
+      MakeSentencePieceBpe(vocab, pipeline);
+      break;
+    case TokenizerKind::kUnigram:
+      MakeUnigram(vocab, spec);
+      break;
+    case TokenizerKind::kWordPiece:
+      MakeWordPieces(vocab, pipeline);
+      break;
+  }
+  return spec;
 }
 
 }  // namespace tokamak
