@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -91,6 +92,8 @@ class Vocabulary {
 
   size_t size() const;   // tokens
   size_t bytes() const;  // memory
+  // Calls `found` with each token that `text` begins with.
+  void ForEachStart(std::string_view text, FunctionRef<void(int32_t)> found) const;
   const Impl& impl() const { return *impl_; }
 
  private:

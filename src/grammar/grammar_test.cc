@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +48,29 @@ TEST(Grammar, SpecialTokensAreNeverAllowed) {
   EXPECT_FALSE(matcher.Accept(3));
   EXPECT_FALSE(matcher.Accept(-1));
   EXPECT_TRUE(matcher.Accept(1));
+}
+
+TEST(Grammar, FindsTheTokensThatATextBeginsWith) {
+  std::mt19937 random(5);
+  const auto draw = [&](size_t longest) {
+    std::string text(1 + random() % longest, 'a');
+    for (char& c : text) c = static_cast<char>("ab\xC3"[random() % 3]);
+    return text;
+  };
+  std::vector<std::string> tokens = {"", "a", "a", "ab"};  // equal ones, too
+  while (tokens.size() < 60) tokens.push_back(draw(5));
+  const auto vocabulary = Vocabulary::Make(tokens);
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = i == 0 ? "" : draw(8);
+    std::multiset<int32_t> found, expected;
+    vocabulary->ForEachStart(text, [&](int32_t id) { found.insert(id); });
+    for (size_t id = 0; id < tokens.size(); ++id) {
+      if (!tokens[id].empty() && text.starts_with(tokens[id])) {
+        expected.insert(static_cast<int32_t>(id));
+      }
+    }
+    EXPECT_EQ(found, expected) << text;
+  }
 }
 
 TEST(Grammar, TellsWhenTheAnswerMayAndMustEnd) {

@@ -112,4 +112,21 @@ Vocabulary::~Vocabulary() = default;
 size_t Vocabulary::size() const { return impl_->size(); }
 size_t Vocabulary::bytes() const { return impl_->memory(); }
 
+void Vocabulary::ForEachStart(std::string_view text, FunctionRef<void(int32_t)> found) const {
+  const std::vector<Node>& nodes = impl_->TrieWithout(PlainText::kNone);
+  size_t begin = 0, end = nodes.size();  // the nodes below the one reached
+  for (const char c : text) {
+    // Of equal tokens, which have nodes of their own, only the last one's has more below it.
+    const size_t first = begin, last = end;
+    begin = end = 0;
+    for (size_t i = first; i < last; i += nodes[i].size) {
+      if (nodes[i].byte != static_cast<uint8_t>(c)) continue;
+      if (nodes[i].token >= 0) found(nodes[i].token);
+      begin = i + 1;
+      end = i + nodes[i].size;
+    }
+    if (begin == end) return;
+  }
+}
+
 }  // namespace tokamak
