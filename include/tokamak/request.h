@@ -89,7 +89,10 @@ struct RequestTimings {
 struct OutputChunk {
   RequestId request = 0;
   int32_t choice = 0;
-  std::string text;                // valid UTF-8; may be empty while a character is incomplete
+  std::string text;  // valid UTF-8; may be empty while a character is incomplete
+  // Byte offsets in `text` where the name of one of shown_special_tokens begins. What else looks
+  // like one was written with ordinary tokens.
+  std::vector<size_t> special_at;
   std::vector<int32_t> token_ids;  // new since the last chunk; end tokens left out
   // Number of last tokens whose text is held back because it may begin a stop string. If it does,
   // that text is never emitted.

@@ -38,18 +38,6 @@ std::string_view ToolOf(std::string_view recipient, const ToolTypes& tools) {
   return tools.Has(recipient) ? recipient : std::string_view();
 }
 
-// Returns the special token that `text` begins with. Sets *cut if all of `text` is the beginning of
-// a special token.
-std::string_view TokenAt(std::string_view text, bool* cut) {
-  *cut = false;
-  if (!text.starts_with('<')) return {};
-  for (const std::string_view token : kHarmonyTokens) {
-    if (text.starts_with(token)) return token;
-    *cut = *cut || token.starts_with(text);
-  }
-  return {};
-}
-
 }  // namespace
 
 void AddStarts(StructuredOutput& output) {
@@ -76,11 +64,43 @@ Result<StructuredOutput> InFinalMessage(const StructuredOutput& output) {
   return message;
 }
 
+class HarmonyParser::Input {
+ public:
+  // `marks`: offsets in `text`; null: all that looks like a mark is one.
+  Input(std::string_view text, const std::vector<size_t>* marks) : text_(text), marks_(marks) {}
+
+  std::string_view text() const { return text_; }
+  size_t taken() const { return taken_; }
+  void Take(size_t size) {
+    text_.remove_prefix(size);
+    taken_ += size;
+  }
+
+  // Returns the special token at this place of text(). Sets *cut if all text from there on is the
+  // beginning of a special token.
+  std::string_view TokenAt(size_t at, bool* cut) const {
+    *cut = false;
+    const std::string_view text = text_.substr(at);
+    if (!text.starts_with('<')) return {};
+    if (marks_ && !std::binary_search(marks_->begin(), marks_->end(), taken_ + at)) return {};
+    for (const std::string_view token : kHarmonyTokens) {
+      if (text.starts_with(token)) return token;
+      *cut = *cut || token.starts_with(text);
+    }
+    return {};
+  }
+
+ private:
+  std::string_view text_;
+  const std::vector<size_t>* marks_;
+  size_t taken_ = 0;  // bytes before text_
+};
+
 struct HarmonyParser::Boundary {
   enum class Verdict { kMore, kNone, kHeader };
 
-  // Reads the start of `text`. `bare`: the header may begin without a special token.
-  static Boundary Read(std::string_view text, bool bare);
+  // Reads the start of the input. `bare`: the header may begin without a special token.
+  static Boundary Read(const Input& input, bool bare);
 
   // Whether a header that was cut off can be dropped: it has no recipient and nothing unknown.
   bool says_nothing() const {
@@ -140,7 +160,8 @@ bool HarmonyParser::Boundary::TakeWord(std::string_view word, bool cut, Slot slo
   return (!channel.empty() || !recipient.empty()) && IsType(word, cut);
 }
 
-HarmonyParser::Boundary HarmonyParser::Boundary::Read(std::string_view text, bool bare) {
+HarmonyParser::Boundary HarmonyParser::Boundary::Read(const Input& input, bool bare) {
+  const std::string_view text = input.text();
   Boundary b;
   const auto skip_space = [&](size_t at) {
     return std::min(text.find_first_not_of(kWhiteSpace, at), text.size());
@@ -148,7 +169,7 @@ HarmonyParser::Boundary HarmonyParser::Boundary::Read(std::string_view text, boo
   size_t at = 0;
   bool cut = false;
   while (at <= kMaxBoundary) {
-    const std::string_view token = TokenAt(text.substr(at), &cut);
+    const std::string_view token = input.TokenAt(at, &cut);
     if (std::find(std::begin(kEnds), std::end(kEnds), token) == std::end(kEnds)) break;
     b.ends = text.substr(0, at + token.size());
     at = skip_space(b.ends.size());
@@ -157,7 +178,7 @@ HarmonyParser::Boundary HarmonyParser::Boundary::Read(std::string_view text, boo
   b.header = text.substr(header_at);
   Slot slot = Slot::kAny;
   for (b.verdict = Verdict::kNone; (at = skip_space(at)) < text.size();) {
-    const std::string_view token = TokenAt(text.substr(at), &cut);
+    const std::string_view token = input.TokenAt(at, &cut);
     const bool opens =
         bare || !b.ends.empty() || at > first || token == kStart || token == kChannel;
     if (at > kMaxBoundary || (!opens && !cut)) return b;
@@ -190,7 +211,8 @@ HarmonyParser::HarmonyParser(std::shared_ptr<const AnswerFormat> format)
       in_message_(format_->in_reasoning),
       kind_(format_->in_reasoning ? Kind::kReasoning : Kind::kContent) {}
 
-void HarmonyParser::Append(std::string_view text, AnswerPart& part) {
+void HarmonyParser::Append(std::string_view text, std::span<const size_t> marks, AnswerPart& part) {
+  for (const size_t at : marks) marks_.push_back(pending_.size() + at);
   pending_ += text;
   Read(part);
 }
@@ -198,7 +220,9 @@ void HarmonyParser::Append(std::string_view text, AnswerPart& part) {
 void HarmonyParser::Finish(AnswerPart& part) {
   Read(part);
   const std::string rest = std::exchange(pending_, {});
-  const Boundary last = Boundary::Read(rest, !in_message_);
+  const std::vector<size_t> marks = std::exchange(marks_, {});
+  const Boundary last =
+      Boundary::Read(Input(rest, format_->marks_are_told ? &marks : nullptr), !in_message_);
   const bool boundary = last.has_token || !last.ends.empty();
   if (!in_message_ || !boundary) {
     const bool only_mark = boundary && last.says_nothing();
@@ -213,33 +237,37 @@ void HarmonyParser::Finish(AnswerPart& part) {
 }
 
 void HarmonyParser::Read(AnswerPart& part) {
-  std::string_view text = pending_;
-  while (!text.empty()) {
+  Input input(pending_, format_->marks_are_told ? &marks_ : nullptr);
+  while (!input.text().empty()) {
     if (in_message_) {
+      const std::string_view text = input.text();
       size_t at = text.find('<');
       bool cut = false;
       for (; at != std::string_view::npos; at = text.find('<', at + 1)) {
-        const std::string_view token = TokenAt(text.substr(at), &cut);
+        const std::string_view token = input.TokenAt(at, &cut);
         if (cut || !token.empty()) break;
       }
       AddText(text.substr(0, at), part);
-      text.remove_prefix(std::min(at, text.size()));
-      if (text.empty()) break;
+      input.Take(std::min(at, text.size()));
+      if (input.text().empty()) break;
     }
-    const Boundary boundary = Boundary::Read(text, !in_message_);
+    const Boundary boundary = Boundary::Read(input, !in_message_);
     if (boundary.verdict == Boundary::Verdict::kMore) break;
     if (boundary.verdict == Boundary::Verdict::kHeader) {
       if (in_message_) End(boundary.ends, part);
       Begin(boundary, part);
-      text.remove_prefix(boundary.size);
+      input.Take(boundary.size);
     } else if (in_message_) {  // text that looks like a special token
-      AddText(text.substr(0, 1), part);
-      text.remove_prefix(1);
+      AddText(input.text().substr(0, 1), part);
+      input.Take(1);
     } else {  // text without any header
       in_message_ = true;
     }
   }
-  pending_ = std::string(text);
+  const size_t taken = input.taken();
+  pending_.erase(0, taken);
+  std::erase_if(marks_, [taken](size_t at) { return at < taken; });
+  for (size_t& at : marks_) at -= taken;
 }
 
 void HarmonyParser::Begin(const Boundary& boundary, AnswerPart& part) {

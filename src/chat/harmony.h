@@ -2,9 +2,12 @@
 // whether it is reasoning, a tool call or text for the user.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "chat/call_reader.h"
 #include "chat/tool_calls.h"
@@ -39,13 +42,15 @@ class HarmonyParser {
  public:
   explicit HarmonyParser(std::shared_ptr<const AnswerFormat> format);
 
-  void Append(std::string_view text, AnswerPart& part);
+  // `marks` as in AnswerParser::Append.
+  void Append(std::string_view text, std::span<const size_t> marks, AnswerPart& part);
   void Finish(AnswerPart& part);
 
  private:
   // The part of an answer that a message's text goes to.
   enum class Kind { kReasoning, kContent, kCall };
   struct Boundary;  // the end of one message and the header of the next
+  class Input;      // text with marks
 
   void Read(AnswerPart& part);
   void Begin(const Boundary& boundary, AnswerPart& part);
@@ -56,7 +61,8 @@ class HarmonyParser {
   bool CloseCall(char c);
 
   const std::shared_ptr<const AnswerFormat> format_;
-  std::string pending_;  // not parsed yet: may be a boundary
+  std::string pending_;        // not parsed yet: may be a boundary
+  std::vector<size_t> marks_;  // offsets in pending_, if they are told
   // False at the start of the answer, whose header may lack its special tokens.
   bool in_message_ = false;
   Kind kind_ = Kind::kContent;

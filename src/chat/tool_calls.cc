@@ -39,10 +39,10 @@ AnswerParser::AnswerParser(std::shared_ptr<const AnswerFormat> format)
 
 AnswerParser::~AnswerParser() = default;
 
-AnswerPart AnswerParser::Append(std::string_view text) {
+AnswerPart AnswerParser::Append(std::string_view text, std::span<const size_t> marks) {
   AnswerPart part;
   if (harmony_ != nullptr) {
-    harmony_->Append(text, part);
+    harmony_->Append(text, marks, part);
     return part;
   }
   pending_ += text;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ struct AnswerFormat {
   const ToolFormat* tools = nullptr;           // null: calls are content
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
   bool in_reasoning = false;                   // the prompt ends inside the reasoning
+  // Harmony's marks stand only where AnswerParser::Append is told so. Otherwise any text that looks
+  // like a mark counts.
+  bool marks_are_told = false;
   ToolTypes types = {};
 
   bool active() const { return tools != nullptr || reasoning != nullptr; }
@@ -51,7 +55,8 @@ class AnswerParser {
   explicit AnswerParser(std::shared_ptr<const AnswerFormat> format);
   ~AnswerParser();
 
-  AnswerPart Append(std::string_view text);
+  // `marks`: offsets in `text` where a special token's name begins, ascending.
+  AnswerPart Append(std::string_view text, std::span<const size_t> marks = {});
   // Ends the answer. A call that lacks only its end marker still counts; one that has begun stays
   // incomplete.
   AnswerPart Finish();

@@ -1,12 +1,14 @@
 // Reads any text in any format, cut anywhere: the result is the same, and arguments are JSON.
 // Harmony drops more than brackets; it must keep every byte that its marks and names do not
 // contain.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/text.h"
 #include "chat/json.h"
@@ -37,7 +39,12 @@ AnswerPart Read(const std::shared_ptr<const AnswerFormat>& format, std::string_v
   for (size_t at = 0, size = 0; at < text.size(); at += size) {
     seed = seed * 1664525 + 1013904223;
     size = longest == 0 ? text.size() : 1 + (seed >> 16) % longest;
-    Join(parser.Append(text.substr(at, size)), whole);
+    // A < at an even offset begins a special token, if it looks like one.
+    std::vector<size_t> marks;
+    for (size_t i = at; i < std::min(at + size, text.size()); ++i) {
+      if (text[i] == '<' && i % 2 == 0) marks.push_back(i - at);
+    }
+    Join(parser.Append(text.substr(at, size), marks), whole);
   }
   Join(parser.Finish(), whole);
   return whole;
@@ -64,6 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t reasoning = data[1] % (ReasoningFormats().size() + 1);
   if (reasoning > 0) format->reasoning = &ReasoningFormats()[reasoning - 1];
   format->in_reasoning = data[1] >= 128;
+  format->marks_are_told = (data[0] & 64) != 0;
   static const jinja::Value* const kTools =
       new jinja::Value(*ParseJson(R"([{"type": "function", "function": {"name": "f",
           "parameters": {"properties": {"a": {"type": "string"}, "b": {"type": "number"}}}}}])"));

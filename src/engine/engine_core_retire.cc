@@ -169,7 +169,7 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const TokenLogprobs*
   const std::vector<TokenId>& end_ids = request.sampling.stop_token_ids;
   if (before >= min_tokens && std::binary_search(end_ids.begin(), end_ids.end(), token)) {
     OutputChunk chunk = MakeChunk(sequence);
-    if (sequence->decoder) sequence->decoder->Flush(&chunk.text);
+    if (sequence->decoder) sequence->decoder->Flush(&chunk);
     Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
     return;
   }
@@ -191,11 +191,11 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const TokenLogprobs*
   // A stop string must not cut the last token off an answer that ends here anyway.
   const bool may_end = !sequence->constraint || (sequence->constraint->complete() && !finished);
   const bool may_stop = before + 1 >= min_tokens && may_end;
-  const bool stopped = sequence->decoder && sequence->decoder->Append(token, may_stop, &chunk.text);
+  const bool stopped = sequence->decoder && sequence->decoder->Append(token, may_stop, &chunk);
   if (stopped) {
     Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
   } else if (finished || sequence->known() == sequence->max_length) {
-    if (sequence->decoder) sequence->decoder->Flush(&chunk.text);
+    if (sequence->decoder) sequence->decoder->Flush(&chunk);
     Finish(sequence, finished ? FinishReason::kStop : FinishReason::kLength, Status(),
            std::move(chunk));
   } else {

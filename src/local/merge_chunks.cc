@@ -8,6 +8,7 @@ namespace tokamak {
 void MergeChunk(OutputChunk chunk, OutputChunk* whole) {
   whole->request = chunk.request;
   whole->choice = chunk.choice;
+  for (const size_t at : chunk.special_at) whole->special_at.push_back(whole->text.size() + at);
   whole->text += chunk.text;
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));

@@ -1,7 +1,11 @@
 #include "local/text_decoder.h"
 
+#include <algorithm>
 #include <deque>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "tokenizer/detokenizer.h"
@@ -14,52 +18,67 @@ class TokenizerTextDecoder final : public TextDecoder {
  public:
   TokenizerTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
                        std::optional<StopStringMatcher> stop, std::vector<int32_t> shown)
-      // The output continues the prompt, so a first space was written by the model and is kept.
-      : detokenizer_(
+      : tokenizer_(tokenizer),
+        shown_special_(shown),
+        // The output continues the prompt, so a first space was written by the model and is kept.
+        detokenizer_(
             std::move(tokenizer),
             {.skip_special = true, .continuation = true, .shown_special = std::move(shown)}),
         stop_(std::move(stop)) {}
 
-  bool Append(TokenId token, bool may_stop, std::string* text) override {
+  bool Append(TokenId token, bool may_stop, OutputChunk* chunk) override {
     const std::string piece = detokenizer_.Append(token);
+    const size_t begin = decoded_;
+    decoded_ += piece.size();
+    if (std::find(shown_special_.begin(), shown_special_.end(), token) != shown_special_.end()) {
+      // An unfinished character may come before the name.
+      special_.push_back(decoded_ - std::min(piece.size(), tokenizer_->TokenPiece(token).size()));
+    }
     if (!stop_ || !may_stop) {
-      Release(text);
-      text->append(piece);
+      Release(chunk);
+      Show(piece, chunk);
       return false;
     }
-    held_.push_back(decoded_);
-    decoded_ += piece.size();
-    const std::string final_text = stop_->Append(piece);
-    shown_ += final_text.size();
+    held_.push_back(begin);
+    Show(stop_->Append(piece), chunk);
     while (!held_.empty() && held_.front() < shown_) held_.pop_front();
     // The remaining tokens have no text at all.
     if (shown_ == decoded_ && !detokenizer_.pending()) held_.clear();
-    text->append(final_text);
     return stop_->matched();
   }
 
-  void Flush(std::string* text) override {
+  void Flush(OutputChunk* chunk) override {
     const std::string piece = detokenizer_.Flush();
-    Release(text);
-    text->append(piece);
+    decoded_ += piece.size();
+    Release(chunk);
+    Show(piece, chunk);
   }
 
   int32_t tokens_held() const override { return static_cast<int32_t>(held_.size()); }
 
  private:
-  // Appends what may have been the start of a stop string.
-  void Release(std::string* text) {
+  void Show(std::string_view text, OutputChunk* chunk) {
+    for (; !special_.empty() && special_.front() < shown_ + text.size(); special_.pop_front()) {
+      chunk->special_at.push_back(chunk->text.size() + special_.front() - shown_);
+    }
+    chunk->text += text;
+    shown_ += text.size();
+  }
+  // Shows what may have been the start of a stop string.
+  void Release(OutputChunk* chunk) {
     if (!stop_) return;
-    text->append(stop_->Flush());
-    shown_ = decoded_;
+    Show(stop_->Flush(), chunk);
     held_.clear();
   }
 
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::vector<int32_t> shown_special_;
   Detokenizer detokenizer_;
   std::optional<StopStringMatcher> stop_;
-  size_t decoded_ = 0;       // bytes of text given to stop_
-  size_t shown_ = 0;         // bytes that stop_ has released
-  std::deque<size_t> held_;  // text offsets of the tokens that have no released text
+  size_t decoded_ = 0;          // bytes of text
+  size_t shown_ = 0;            // bytes of it that are final
+  std::deque<size_t> held_;     // text offsets of the tokens that have no final text
+  std::deque<size_t> special_;  // text offsets of shown special tokens, not final yet
 };
 
 }  // namespace

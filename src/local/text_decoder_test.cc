@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,17 +24,17 @@ std::vector<int32_t> Held(const std::vector<std::string>& stop,
   sampling.stop = stop;
   const auto decoder = MakeTextDecoder(tokenizer, sampling).value();
   std::vector<int32_t> held;
-  std::string text;
+  OutputChunk chunk;
   for (const std::string& piece : pieces) {
     const std::vector<int32_t> tokens =
         tokenizer->Encode(piece, {.add_special = false, .parse_special = true}).value();
     for (const int32_t token : tokens) {
-      const bool stopped = decoder->Append(token, /*may_stop=*/true, &text);
+      const bool stopped = decoder->Append(token, /*may_stop=*/true, &chunk);
       held.push_back(decoder->tokens_held());
       if (stopped) return held;
     }
   }
-  decoder->Flush(&text);
+  decoder->Flush(&chunk);
   held.push_back(decoder->tokens_held());
   return held;
 }
@@ -63,22 +64,64 @@ TEST(TextDecoder, TokensThatMayNotStopBelongToNoStopString) {
     SamplingParams sampling;
     sampling.stop = {stop};
     const auto decoder = MakeTextDecoder(tokenizer, sampling).value();
-    std::string text;
+    OutputChunk chunk;
     for (const auto& [piece, may_stop] : pieces) {
       const std::vector<int32_t> tokens = tokenizer->Encode(piece, {.add_special = false}).value();
       for (const int32_t token : tokens) {
-        if (decoder->Append(token, may_stop, &text)) return text + "|";
+        if (decoder->Append(token, may_stop, &chunk)) return chunk.text + "|";
         EXPECT_LE(decoder->tokens_held(), may_stop ? 2 : 0);
       }
     }
-    decoder->Flush(&text);
-    return text;
+    decoder->Flush(&chunk);
+    return chunk.text;
   };
   EXPECT_EQ(decode("yz", {{"x", false}, {"y", true}, {"x", false}, {"z", true}}), "xyxz");
   EXPECT_EQ(decode("yz", {{"x", false}, {"y", false}, {"z", true}}), "xyz");
   EXPECT_EQ(decode("yz", {{"y", true}, {"z", false}, {"x", true}}), "yzx");
   EXPECT_EQ(decode("yz", {{"y", true}, {"x", false}, {"y", true}, {"z", true}}), "yx|");
   EXPECT_EQ(decode("ö!", {{"ö", true}, {"x", false}, {"ö", true}, {"!", true}}), "öx|");
+}
+
+// Special tokens are told from text that spells them, wherever chunks begin.
+TEST(TextDecoder, TellsWhereShownSpecialTokensAre) {
+  const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
+  const auto id = [&](std::string_view text) {
+    return tokenizer->Encode(text, {.add_special = false, .parse_special = true}).value();
+  };
+  const TokenId special = id("<|begin|>").at(0);
+  const std::vector<TokenId> half = {id("ö").at(0)};  // the first byte of two
+  // Decodes "<|begin|>" as text, half a character, the token, "x" and the token.
+  const auto decode = [&](const std::vector<std::string>& stop, std::vector<TokenId> shown) {
+    SamplingParams sampling;
+    sampling.stop = stop;
+    sampling.shown_special_tokens = std::move(shown);
+    const auto decoder = MakeTextDecoder(tokenizer, sampling).value();
+    std::vector<TokenId> tokens;
+    for (const char c : std::string_view("<|begin|>")) tokens.push_back(id({&c, 1}).at(0));
+    for (const TokenId token : {half[0], special, id("x").at(0), special}) tokens.push_back(token);
+    std::string text;
+    std::vector<size_t> at;
+    for (size_t i = 0; i <= tokens.size(); ++i) {
+      OutputChunk chunk;
+      const bool stopped =
+          i < tokens.size() && decoder->Append(tokens[i], /*may_stop=*/true, &chunk);
+      if (i == tokens.size()) decoder->Flush(&chunk);
+      for (const size_t offset : chunk.special_at) {
+        EXPECT_LT(offset, chunk.text.size());
+        at.push_back(text.size() + offset);
+      }
+      text += chunk.text;
+      if (stopped) break;
+    }
+    return std::pair(text, at);
+  };
+  const std::string spelled = "<|begin|>\xEF\xBF\xBD";
+  using Found = std::pair<std::string, std::vector<size_t>>;
+  EXPECT_EQ(decode({}, {special}), (Found(spelled + "<|begin|>x<|begin|>", {12, 22})));
+  EXPECT_EQ(decode({}, {}).second, std::vector<size_t>());
+  // Text that may begin a stop string comes later, also in the middle of a name.
+  EXPECT_EQ(decode({"|>x<|end"}, {special}), (Found(spelled + "<|begin|>x<|begin|>", {12, 22})));
+  EXPECT_EQ(decode({"gin|>x<"}, {special}), (Found(spelled + "<|be", {12})));
 }
 
 }  // namespace

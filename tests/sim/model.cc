@@ -58,19 +58,19 @@ std::optional<TokenId> TokenModel::Draw(uint64_t prefix, uint64_t seed, int32_t 
   return std::nullopt;
 }
 
-bool LetterDecoder::Append(TokenId token, bool may_stop, std::string* text) {
+bool LetterDecoder::Append(TokenId token, bool may_stop, OutputChunk* chunk) {
   held_ += Letter(token);
   if (!stop_.empty() && may_stop && held_ == stop_) return true;
   const size_t keep = stop_.empty() || !may_stop ? 0 : 1;
   while (held_.size() > keep) {
-    *text += held_.front();
+    chunk->text += held_.front();
     held_.erase(0, 1);
   }
   return false;
 }
 
-void LetterDecoder::Flush(std::string* text) {
-  *text += held_;
+void LetterDecoder::Flush(OutputChunk* chunk) {
+  chunk->text += held_;
   held_.clear();
 }
 

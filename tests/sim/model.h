@@ -95,8 +95,8 @@ inline char Letter(TokenId token) { return static_cast<char>('a' + token % 26); 
 class LetterDecoder final : public TextDecoder {
  public:
   explicit LetterDecoder(std::string stop) : stop_(std::move(stop)) {}
-  bool Append(TokenId token, bool may_stop, std::string* text) override;
-  void Flush(std::string* text) override;
+  bool Append(TokenId token, bool may_stop, OutputChunk* chunk) override;
+  void Flush(OutputChunk* chunk) override;
   int32_t tokens_held() const override { return static_cast<int32_t>(held_.size()); }
 
  private:

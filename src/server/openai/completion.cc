@@ -221,7 +221,7 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
 
 void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
   if (choice.parser != nullptr) {
-    AddText(choice, choice.parser->Append(chunk.text));
+    AddText(choice, choice.parser->Append(chunk.text, chunk.special_at));
   } else {
     choice.part.text += chunk.text;
     AddBytes(choice, JsonTextBytes(chunk.text));

@@ -154,6 +154,8 @@ Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
   }
   answer_format->reasoning = format.reasoning;
   answer_format->in_reasoning = OpensReasoning(*text, format.reasoning);
+  answer_format->marks_are_told =
+      answer_format->harmony() && format.marks.size() == std::size(kHarmonyTokens);
   return Rendered{*std::move(text), std::move(answer_format)};
 }
 
