@@ -43,9 +43,13 @@ struct StructuredOutput {
   // After one of these, only tags that begin with it may be written. Empty: after the `begin` of
   // each tag.
   std::vector<std::string> triggers = {};
-  bool starts_with_tag = false;  // no free text comes before the first tag
-  bool ends_after_tag = false;   // the text ends after the first tag
-  std::string separator = {};    // with starts_with_tag: stands between tags, without free text
+  bool ends_after_tag = false;  // the text ends after the first tag
+
+  // Tool calls. If there are any, the text may be one of these tags instead of the above, or
+  // several with call_separator between them if that is not empty.
+  std::vector<Tag> calls = {};
+  std::string call_separator = {};
+  bool must_call = false;  // the text must be calls; what is above `calls` does not count
 
   // Lets the model reason before the answer. Text from `open` to `close` is free; with `begun` the
   // prompt has already opened it. The markers may be special tokens.
@@ -57,6 +61,23 @@ struct StructuredOutput {
     friend bool operator==(const Reasoning&, const Reasoning&) = default;
   };
   std::optional<Reasoning> reasoning = {};
+
+  // For models that write messages, each after a header (OpenAI's Harmony): the last message is the
+  // text that the fields above describe, or one call, whose header is the tag's `begin`.
+  // `reasoning` and call_separator do not count then.
+  struct Messages {
+    // Names of the tokens that give messages their structure. In messages these tokens never stand
+    // for text.
+    std::vector<std::string> marks = {};
+    std::string start = {};              // begins every header but the first
+    std::string answer = {};             // the header of the text
+    std::vector<std::string> free = {};  // headers of messages with any text, which may come before
+    std::string end = {};                // the mark that ends these
+    bool begun = false;                  // the prompt ends with the header free[0]
+
+    friend bool operator==(const Messages&, const Messages&) = default;
+  };
+  std::optional<Messages> messages = {};
 
   friend bool operator==(const StructuredOutput&, const StructuredOutput&) = default;
 };

@@ -40,28 +40,16 @@ std::string_view ToolOf(std::string_view recipient, const ToolTypes& tools) {
 
 }  // namespace
 
-void AddStarts(StructuredOutput& output) {
-  const size_t size = output.tags.size();
-  for (size_t i = 0; i < size; ++i) {
-    StructuredOutput::Tag tag = output.tags[i];
-    tag.begin.insert(0, std::string(kStart) + std::string(kRole));
-    output.tags.push_back(std::move(tag));
-  }
-}
-
-Result<StructuredOutput> InFinalMessage(const StructuredOutput& output) {
-  using Kind = StructuredOutput::Kind;
-  if (output.kind != Kind::kJsonObject && output.kind != Kind::kJsonSchema) {
-    return Unimplemented(
-        "structured_output: only JSON is supported for models whose answers are Harmony messages");
-  }
-  StructuredOutput message{.kind = Kind::kTags, .whitespace_pattern = output.whitespace_pattern};
-  message.tags = {
-      {.begin = fmt::format("{}{}{}", kChannel, kFinal, kMessage),
-       .schema = output.kind == Kind::kJsonObject ? R"({"type": "object"})" : output.text}};
-  message.starts_with_tag = message.ends_after_tag = true;
-  AddStarts(message);
-  return message;
+StructuredOutput::Messages HarmonyMessages(std::string_view prompt, bool commentary) {
+  StructuredOutput::Messages messages;
+  messages.marks.assign(std::begin(kHarmonyTokens), std::end(kHarmonyTokens));
+  messages.start = fmt::format("{}{}", kStart, kRole);
+  messages.answer = fmt::format("{}{}{}", kChannel, kFinal, kMessage);
+  messages.free = {std::string(kHarmonyAnalysis)};
+  if (commentary) messages.free.push_back(fmt::format("{}{}{}", kChannel, kCommentary, kMessage));
+  messages.end = kEnds[0];
+  messages.begun = Trim(prompt).ends_with(kHarmonyAnalysis);
+  return messages;
 }
 
 class HarmonyParser::Input {

@@ -12,7 +12,6 @@
 #include "chat/call_reader.h"
 #include "chat/tool_calls.h"
 #include "tokamak/sampling_params.h"
-#include "tokamak/status.h"
 
 namespace tokamak {
 
@@ -21,11 +20,9 @@ inline constexpr std::string_view kHarmonyTokens[] = {"<|start|>",   "<|channel|
                                                       "<|return|>"};
 inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|message|>";
 
-// A prompt ends with the start of the first message. If that is reasoning, the message after it has
-// a start of its own: adds each tag once more, with that.
-void AddStarts(StructuredOutput& output);
-// The final message of an answer whose text has this form. kUnimplemented unless it is JSON.
-Result<StructuredOutput> InFinalMessage(const StructuredOutput& output);
+// The messages of an answer to `prompt` that ends with a final message or a call: analysis may come
+// before, and if `commentary`, messages to the user, too.
+StructuredOutput::Messages HarmonyMessages(std::string_view prompt, bool commentary);
 
 // Reads one answer piece by piece, with the guarantees of AnswerParser. An answer is:
 //

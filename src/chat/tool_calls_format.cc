@@ -181,25 +181,24 @@ Result<const Format*> Choose(std::string_view name, std::span<const Format> form
 }
 
 // Returns each tool as a tag.
-Result<StructuredOutput> CallTags(const ToolFormat& format,
-                                  std::span<const std::pair<std::string, std::string>> tools) {
+Result<std::vector<StructuredOutput::Tag>> CallTags(
+    const ToolFormat& format, std::span<const std::pair<std::string, std::string>> tools) {
   const WrittenCall& written = format.written;
   if (written.begin.empty()) {
     return Unimplemented("calls cannot be held to a schema in this model's form of tool calls ({})",
                          format.name);
   }
-  StructuredOutput output;
-  output.kind = StructuredOutput::Kind::kTags;
+  std::vector<StructuredOutput::Tag> tags;
   for (const auto& [name, schema] : tools) {
     if (!IsToolName(name)) {
       return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
                              name.substr(0, 64));
     }
-    output.tags.push_back({.begin = std::string(written.begin) + name + std::string(written.middle),
-                           .schema = schema,
-                           .end = std::string(written.end)});
+    tags.push_back({.begin = std::string(written.begin) + name + std::string(written.middle),
+                    .schema = schema,
+                    .end = std::string(written.end)});
   }
-  return output;
+  return tags;
 }
 
 }  // namespace
@@ -300,18 +299,23 @@ bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format) {
 Result<StructuredOutput> ForceCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel) {
-  ASSIGN_OR_RETURN(StructuredOutput output, CallTags(format, tools));
-  output.starts_with_tag = true;
-  output.ends_after_tag = !parallel || format.written.separator.empty();
-  output.separator = format.written.separator;
-  if (format.harmony) AddStarts(output);
+  StructuredOutput output;
+  ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
+  if (parallel) output.call_separator = format.written.separator;
+  output.must_call = true;
   return output;
 }
 
 Result<StructuredOutput> AllowCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel) {
-  ASSIGN_OR_RETURN(StructuredOutput output, CallTags(format, tools));
+  if (format.harmony) {
+    StructuredOutput output{.kind = StructuredOutput::Kind::kRegex, .text = "[\\s\\S]*"};
+    ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
+    return output;
+  }
+  StructuredOutput output{.kind = StructuredOutput::Kind::kTags};
+  ASSIGN_OR_RETURN(output.tags, CallTags(format, tools));
   for (const std::string_view start : format.starts) {
     if (format.written.begin.starts_with(start)) output.triggers.emplace_back(start);
   }

@@ -113,7 +113,8 @@ Result<StructuredOutput> ForceCalls(const ToolFormat& format,
                                     bool parallel);
 // The form of answers that may call these tools: free text, but after the start marker of a call
 // one of them must be called. Without `parallel` the answer ends after the first call. Errors as
-// above; kUnimplemented if calls begin without a marker, too.
+// above; kUnimplemented if calls begin without a marker, too. Harmony's calls are messages of their
+// own: the answer is any text or a call.
 Result<StructuredOutput> AllowCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel);

@@ -67,9 +67,10 @@ Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) {
   if (std::optional<StructuredOutput>& output = request.sampling.structured_output;
       output && reasons_) {
     if (reasoning_->harmony) {
-      ASSIGN_OR_RETURN(output, InFinalMessage(*output));
+      output->messages = HarmonyMessages(*request.prompt, /*commentary=*/false);
+    } else {
+      output->reasoning = FreeReasoning(*request.prompt, reasoning_);
     }
-    output->reasoning = FreeReasoning(*request.prompt, reasoning_);
   }
   request.add_special_tokens = false;  // the template spells them
   return request;

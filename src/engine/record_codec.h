@@ -171,11 +171,14 @@ void DistributionFields(auto& a, SamplingParams& v) {
          v.presence_penalty, v.frequency_penalty, v.logit_bias);
 }
 void Field(auto& a, StructuredOutput::Reasoning& v) { Fields(a, v.open, v.close, v.begun); }
+void Field(auto& a, StructuredOutput::Messages& v) {
+  Fields(a, v.marks, v.start, v.answer, v.free, v.end, v.begun);
+}
 void Field(auto& a, StructuredOutput::Tag& v) { Fields(a, v.begin, v.schema, v.end); }
 void Field(auto& a, StructuredOutput& v) {
   Enum(a, v.kind, StructuredOutput::Kind::kTags);
-  Fields(a, v.text, v.choices, v.whitespace_pattern, v.tags, v.triggers, v.starts_with_tag,
-         v.ends_after_tag, v.separator, v.reasoning);
+  Fields(a, v.text, v.choices, v.whitespace_pattern, v.tags, v.triggers, v.ends_after_tag, v.calls,
+         v.call_separator, v.must_call, v.reasoning, v.messages);
 }
 void Field(auto& a, SamplingParams& v) {
   DistributionFields(a, v);

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "grammar/grammar.h"
-#include "local/marked_tags.h"
+#include "local/messages_constraint.h"
 #include "local/reasoning_constraint.h"
 
 namespace tokamak {
@@ -51,58 +51,49 @@ GrammarSpec::Kind KindOf(Kind kind) {
   return GrammarSpec::Kind::kJsonObject;
 }
 
-GrammarSpec SpecOf(const StructuredOutput& output) {
-  GrammarSpec spec;
-  spec.kind = KindOf(output.kind);
-  spec.text = output.text;
-  spec.choices = output.choices;
-  if (output.whitespace_pattern) {
-    spec.whitespace = GrammarSpec::Whitespace::kPattern;
-    spec.whitespace_pattern = *output.whitespace_pattern;
-  }
-  for (const StructuredOutput::Tag& tag : output.tags) {
+void AddTags(const std::vector<StructuredOutput::Tag>& tags, GrammarSpec& spec) {
+  for (const StructuredOutput::Tag& tag : tags) {
     GrammarSpec content{.kind = GrammarSpec::Kind::kJsonSchema, .text = tag.schema};
     content.whitespace = spec.whitespace;
     content.whitespace_pattern = spec.whitespace_pattern;
     spec.tags.push_back(
         {tag.begin, std::make_shared<const GrammarSpec>(std::move(content)), tag.end});
   }
+}
+
+GrammarSpec SpecOf(const StructuredOutput& output, bool calls) {
+  GrammarSpec spec;
+  if (output.whitespace_pattern) {
+    spec.whitespace = GrammarSpec::Whitespace::kPattern;
+    spec.whitespace_pattern = *output.whitespace_pattern;
+  }
+  if (calls) {
+    spec.kind = GrammarSpec::Kind::kTags;
+    spec.at_least_one = true;
+    spec.stop_after_first = output.call_separator.empty() || output.messages;
+    spec.separator = output.call_separator;
+    AddTags(output.calls, spec);
+    return spec;
+  }
+  spec.kind = KindOf(output.kind);
+  spec.text = output.text;
+  spec.choices = output.choices;
   spec.triggers = output.triggers;
-  spec.at_least_one = output.starts_with_tag;
   spec.stop_after_first = output.ends_after_tag;
-  spec.separator = output.separator;
+  AddTags(output.tags, spec);
   return spec;
 }
 
-// Keys of different outputs differ, because each part has its length before it.
-std::string KeyOf(const StructuredOutput& output) {
-  std::string key =
-      fmt::format("{}{}{} {} {}", static_cast<int>(output.kind), output.starts_with_tag,
-                  output.ends_after_tag, output.choices.size(), output.tags.size());
-  const auto add = [&key](std::string_view part) {
-    key += fmt::format(" {}:{}", part.size(), part);
-  };
-  add(output.text);
-  for (const std::string& choice : output.choices) add(choice);
-  for (const StructuredOutput::Tag& tag : output.tags) {
-    for (const std::string& part : {tag.begin, tag.schema, tag.end}) add(part);
-  }
-  add(output.separator);
-  for (const std::string& trigger : output.triggers) add(trigger);
-  if (output.whitespace_pattern) {
-    key += " w";
-    add(*output.whitespace_pattern);
-  }
-  return key;
-}
-
 // Begins the message with the path: "structured_output.properties.a: ..." for "$.properties.a:
-// ...", and "structured_output.tags[0].content.a: ..." for "tags[0].content: $.a: ...".
-Status WithPath(const Status& status) {
+// ...", and "structured_output.tags[0].content.a: ..." for "tags[0].content: $.a: ...", or "calls"
+// for "tags".
+Status WithPath(const Status& status, bool calls) {
   std::string message(status.message());
-  if (message.starts_with("tags[")) {
+  constexpr std::string_view kTags = "tags[";
+  if (message.starts_with(kTags)) {
     const size_t at = message.find(": $");
     if (at != std::string::npos) message.erase(at, 3);
+    if (calls) message.replace(0, kTags.size(), "calls[");
     return Status(status.code(), "structured_output." + message);
   }
   const bool path = message.starts_with("$") && message.find(": ") != std::string::npos;
@@ -110,22 +101,9 @@ Status WithPath(const Status& status) {
               : status.WithContext("structured_output");
 }
 
-// Reasoning must not contain what begins the answer, either.
-std::shared_ptr<const std::vector<TokenId>> WithMarks(std::vector<TokenId> across,
-                                                      const std::vector<MarkedBegin>& begins) {
-  for (const MarkedBegin& begin : begins) {
-    for (const MarkedBegin::Piece& piece : begin.pieces) {
-      if (piece.special >= 0) across.push_back(piece.special);
-    }
-  }
-  std::sort(across.begin(), across.end());
-  across.erase(std::unique(across.begin(), across.end()), across.end());
-  return std::make_shared<const std::vector<TokenId>>(std::move(across));
-}
-
 // Special tokens are not text, so free text cannot hold the one that opens a call.
 Status CheckTriggers(const StructuredOutput& output, const ConstraintTokens& tokens) {
-  if (output.kind != Kind::kTags || output.starts_with_tag) return Status();
+  if (output.kind != Kind::kTags) return Status();
   // The beginnings of tags are the triggers if there are no others.
   const bool own = !output.triggers.empty();
   const size_t size = own ? output.triggers.size() : output.tags.size();
@@ -176,55 +154,110 @@ ConstraintMaker::ConstraintMaker(std::shared_ptr<const ConstraintTokens> tokens,
 ConstraintMaker::~ConstraintMaker() = default;
 
 Status ConstraintMaker::Prepare(const StructuredOutput& output) {
-  RETURN_IF_ERROR(Compile(output).status());
+  RETURN_IF_ERROR(CompileAll(output).status());
+  if (output.messages) {
+    ASSIGN_OR_RETURN(auto marks, Marks(output.messages->marks));
+    return CutHeaders(output, std::move(marks)).status();
+  }
   if (output.reasoning) (void)Across(output.reasoning->close);
   return Status();
 }
 
 Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
     const StructuredOutput& output, int32_t n) {
-  ASSIGN_OR_RETURN(const auto grammar, Compile(output));
-  const std::shared_ptr<const ConstraintTokens> tokens = tokens_;
-  std::function<std::unique_ptr<TokenConstraint>()> make = [grammar,
-                                                            vocabulary = tokens->vocabulary] {
-    return std::make_unique<GrammarConstraint>(grammar, vocabulary);
+  ASSIGN_OR_RETURN(const Grammars grammars, CompileAll(output));
+  const auto start = [tokens = tokens_](const std::shared_ptr<const Grammar>& grammar) {
+    return std::make_unique<GrammarConstraint>(grammar, tokens->vocabulary);
   };
-  auto across = output.reasoning ? Across(output.reasoning->close) : nullptr;
-  const auto begins =
-      std::make_shared<const std::vector<MarkedBegin>>(MarkedBegins(output, *tokens));
-  if (!begins->empty()) {
-    make = [=, tags = std::make_shared<const std::vector<StructuredOutput::Tag>>(output.tags)] {
-      return MakeMarkedConstraint(
-          begins, tokens, [=](size_t i) -> std::unique_ptr<TokenConstraint> {
-            auto content = std::make_unique<GrammarConstraint>(grammar, tokens->vocabulary);
-            return content->Start((*tags)[i].begin) ? std::move(content) : nullptr;
+  std::function<std::unique_ptr<TokenConstraint>()> make;
+  if (output.messages) {
+    ASSIGN_OR_RETURN(auto marks, Marks(output.messages->marks));
+    ASSIGN_OR_RETURN(MessageHeaders cut, CutHeaders(output, std::move(marks)));
+    make = [start, grammars, tokens = tokens_,
+            headers = std::make_shared<const MessageHeaders>(std::move(cut)),
+            calls = std::make_shared<const std::vector<StructuredOutput::Tag>>(output.calls)] {
+      return MakeMessagesConstraint(
+          headers, tokens, [=](size_t content) -> std::unique_ptr<TokenConstraint> {
+            if (content == calls->size()) return start(grammars.answer);
+            auto call = start(grammars.calls);
+            return call->Start((*calls)[content].begin) ? std::move(call) : nullptr;
           });
     };
-    if (across != nullptr) across = WithMarks(*across, *begins);
+  } else {
+    make = [start, grammar = grammars.answer ? grammars.answer : grammars.calls] {
+      return start(grammar);
+    };
   }
+  const bool reasons = output.reasoning && !output.messages;
+  const auto across = reasons ? Across(output.reasoning->close) : nullptr;
   std::vector<std::unique_ptr<TokenConstraint>> constraints;
   for (int32_t i = 0; i < n; ++i) {
-    constraints.push_back(output.reasoning
-                              ? MakeReasoningConstraint(*output.reasoning, tokens, across, make)
-                              : make());
+    constraints.push_back(
+        reasons ? MakeReasoningConstraint(*output.reasoning, tokens_, across, make) : make());
   }
   return constraints;
 }
 
-Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const StructuredOutput& output) {
+Result<ConstraintMaker::Grammars> ConstraintMaker::CompileAll(const StructuredOutput& output) {
   if (tokens_ == nullptr) {
     return Unimplemented("structured_output: this model has no tokenizer, so it has no text");
   }
-  std::string key = KeyOf(output);
+  if (output.must_call && output.calls.empty()) {
+    return InvalidArgument("structured_output.calls: must_call needs at least one");
+  }
+  if (!output.must_call && !output.calls.empty() && !output.messages) {
+    return Unimplemented("structured_output.calls: need must_call or messages");
+  }
+  Grammars grammars;
+  if (!output.must_call) {
+    ASSIGN_OR_RETURN(grammars.answer, Compile(output, Part::kAnswer));
+  }
+  if (!output.calls.empty()) {
+    ASSIGN_OR_RETURN(grammars.calls, Compile(output, Part::kCalls));
+  }
+  return grammars;
+}
+
+Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const StructuredOutput& output,
+                                                                Part part) {
+  std::string key = KeyOf(output, part);
   if (auto found = Find(key)) return found;
+  const bool calls = part == Part::kCalls;
   // Without the lock: compiling takes time, and two threads rarely compile the same.
-  Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output));
-  if (!grammar.ok()) return WithPath(grammar.status());
+  Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output, calls));
+  if (!grammar.ok()) return WithPath(grammar.status(), calls);
   // After compiling, which bounds the length of triggers.
-  RETURN_IF_ERROR(CheckTriggers(output, *tokens_));
+  if (!calls) RETURN_IF_ERROR(CheckTriggers(output, *tokens_));
   const size_t bytes = key.size() + (*grammar)->bytes();
   Keep({std::move(key), *grammar, bytes});
   return grammar;
+}
+
+// Keys of different texts differ, because each part has its length before it.
+std::string ConstraintMaker::KeyOf(const StructuredOutput& output, Part part) {
+  std::string key;
+  const auto add = [&key](std::string_view text) {
+    key += fmt::format(" {}:{}", text.size(), text);
+  };
+  const bool calls = part == Part::kCalls;
+  if (calls) {
+    key = fmt::format("calls {} {}", output.messages.has_value(), output.calls.size());
+    add(output.call_separator);
+  } else {
+    key = fmt::format("{} {} {} {}", static_cast<int>(output.kind), output.ends_after_tag,
+                      output.choices.size(), output.tags.size());
+    add(output.text);
+    for (const std::string& choice : output.choices) add(choice);
+  }
+  for (const StructuredOutput::Tag& tag : calls ? output.calls : output.tags) {
+    for (const std::string& text : {tag.begin, tag.schema, tag.end}) add(text);
+  }
+  for (size_t i = 0; i < output.triggers.size() && !calls; ++i) add(output.triggers[i]);
+  if (output.whitespace_pattern) {
+    key += " w";
+    add(*output.whitespace_pattern);
+  }
+  return key;
 }
 
 std::shared_ptr<const Grammar> ConstraintMaker::Find(const std::string& key) {
@@ -255,18 +288,31 @@ size_t ConstraintMaker::num_grammars() const {
 }
 
 bool ConstraintMaker::prepared(const StructuredOutput& output) {
-  if (Find(KeyOf(output)) == nullptr) return false;
-  MutexLock lock(across_mutex_);
+  if (!output.must_call && Find(KeyOf(output, Part::kAnswer)) == nullptr) return false;
+  if (!output.calls.empty() && Find(KeyOf(output, Part::kCalls)) == nullptr) return false;
+  MutexLock lock(scan_mutex_);
+  if (output.messages) return marks_ != nullptr && mark_names_ == output.messages->marks;
   return !output.reasoning || (across_ != nullptr && across_close_ == output.reasoning->close);
 }
 
 std::shared_ptr<const std::vector<TokenId>> ConstraintMaker::Across(const std::string& close) {
-  MutexLock lock(across_mutex_);
+  MutexLock lock(scan_mutex_);
   if (across_ == nullptr || across_close_ != close) {
     across_ = std::make_shared<const std::vector<TokenId>>(TokensAcross(close, *tokens_));
     across_close_ = close;
   }
   return across_;
+}
+
+Result<std::shared_ptr<const MessageMarks>> ConstraintMaker::Marks(
+    const std::vector<std::string>& names) {
+  MutexLock lock(scan_mutex_);
+  if (marks_ == nullptr || mark_names_ != names) {
+    ASSIGN_OR_RETURN(MessageMarks found, FindMarks(names, *tokens_));
+    marks_ = std::make_shared<const MessageMarks>(std::move(found));
+    mark_names_ = names;
+  }
+  return marks_;
 }
 
 }  // namespace tokamak

@@ -21,6 +21,7 @@ namespace tokamak {
 
 class Grammar;
 class Vocabulary;
+struct MessageMarks;
 
 // A tokenizer's tokens, as constraints need them. Immutable, made when a model is loaded.
 struct ConstraintTokens {
@@ -52,15 +53,15 @@ class ConstraintMaker {
   ~ConstraintMaker();
 
   // See Engine::PrepareStructuredOutput.
-  Status Prepare(const StructuredOutput& output) EXCLUDES(mutex_, across_mutex_);
+  Status Prepare(const StructuredOutput& output) EXCLUDES(mutex_, scan_mutex_);
   // Returns constraints for n choices. Errors as above.
   Result<std::vector<std::unique_ptr<TokenConstraint>>> Make(const StructuredOutput& output,
                                                              int32_t n)
-      EXCLUDES(mutex_, across_mutex_);
+      EXCLUDES(mutex_, scan_mutex_);
 
   size_t num_grammars() const EXCLUDES(mutex_);
   // Returns whether Make would find everything that it shares with other requests.
-  bool prepared(const StructuredOutput& output) EXCLUDES(mutex_, across_mutex_);
+  bool prepared(const StructuredOutput& output) EXCLUDES(mutex_, scan_mutex_);
 
  private:
   struct Entry {
@@ -69,12 +70,23 @@ class ConstraintMaker {
     size_t bytes = 0;
   };
 
-  Result<std::shared_ptr<const Grammar>> Compile(const StructuredOutput& output) EXCLUDES(mutex_);
+  // Which text of an output.
+  enum class Part { kAnswer, kCalls };
+  struct Grammars {
+    std::shared_ptr<const Grammar> answer, calls;  // null: it may not be that
+  };
+
+  static std::string KeyOf(const StructuredOutput& output, Part part);
+  Result<Grammars> CompileAll(const StructuredOutput& output) EXCLUDES(mutex_);
+  Result<std::shared_ptr<const Grammar>> Compile(const StructuredOutput& output, Part part)
+      EXCLUDES(mutex_);
   std::shared_ptr<const Grammar> Find(const std::string& key) EXCLUDES(mutex_);
   void Keep(Entry entry) EXCLUDES(mutex_);
-  // Returns TokensAcross of a marker.
+  // Return TokensAcross of a marker, and FindMarks.
   std::shared_ptr<const std::vector<TokenId>> Across(const std::string& close)
-      EXCLUDES(across_mutex_);
+      EXCLUDES(scan_mutex_);
+  Result<std::shared_ptr<const MessageMarks>> Marks(const std::vector<std::string>& names)
+      EXCLUDES(scan_mutex_);
 
   const std::shared_ptr<const ConstraintTokens> tokens_;
   const Limits limits_;
@@ -83,10 +95,12 @@ class ConstraintMaker {
   std::map<std::string_view, std::list<Entry>::iterator> by_key_ GUARDED_BY(mutex_);
   size_t bytes_ GUARDED_BY(mutex_) = 0;
 
-  Mutex across_mutex_;
-  // Null: not needed yet.
-  std::shared_ptr<const std::vector<TokenId>> across_ GUARDED_BY(across_mutex_);
-  std::string across_close_ GUARDED_BY(across_mutex_);  // the marker of across_
+  // The latest scans of the vocabulary. Null: not needed yet.
+  Mutex scan_mutex_;
+  std::shared_ptr<const std::vector<TokenId>> across_ GUARDED_BY(scan_mutex_);
+  std::string across_close_ GUARDED_BY(scan_mutex_);  // the marker of across_
+  std::shared_ptr<const MessageMarks> marks_ GUARDED_BY(scan_mutex_);
+  std::vector<std::string> mark_names_ GUARDED_BY(scan_mutex_);
 };
 
 }  // namespace tokamak

@@ -84,7 +84,7 @@ TEST(TextDecoder, TokensThatMayNotStopBelongToNoStopString) {
 
 // Special tokens are told from text that spells them, wherever chunks begin.
 TEST(TextDecoder, TellsWhereShownSpecialTokensAre) {
-  const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
+  const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();
   const auto id = [&](std::string_view text) {
     return tokenizer->Encode(text, {.add_special = false, .parse_special = true}).value();
   };

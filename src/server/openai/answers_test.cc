@@ -173,23 +173,33 @@ TEST_F(AnswersTest, HoldsHarmonyMessagesToSchemas) {
   const Json schema = {{"type", "integer"}};
   EXPECT_EQ(Connect().Post(kChat, Body("A", form(schema))).status, 200);
   const StructuredOutput json = *engine_.last_request().sampling.structured_output;
-  ASSERT_EQ(json.tags.size(), 2u);
-  EXPECT_EQ(json.tags[0].begin, "<|channel|>final<|message|>");
-  EXPECT_EQ(json.tags[1].begin, "<|start|>assistant" + json.tags[0].begin);
-  EXPECT_EQ(json.tags[0].schema, schema.dump());
-  EXPECT_TRUE(json.starts_with_tag && json.ends_after_tag);
-  EXPECT_EQ(json.reasoning->open, "<|channel|>analysis<|message|>");
-  EXPECT_EQ(json.reasoning->close, "<|end|>");
+  EXPECT_EQ(json.text, schema.dump());
+  ASSERT_TRUE(json.messages);
+  EXPECT_EQ(json.messages->answer, "<|channel|>final<|message|>");
+  EXPECT_EQ(json.messages->start, "<|start|>assistant");
+  EXPECT_EQ(json.messages->free, std::vector<std::string>{"<|channel|>analysis<|message|>"});
+  EXPECT_EQ(json.messages->end, "<|end|>");
+  EXPECT_FALSE(json.reasoning);
   const auto refused = Connect().Post(kChat, Body("A", form({{"const", "refused"}})));
   EXPECT_THAT(refused.body, testing::HasSubstr("response_format.json_schema.schema.a: is refused"));
-  const auto regex = Connect().Post(kChat, Body("A", {{"tools", nullptr}, {"regex", "a"}}));
-  EXPECT_THAT(regex.body, testing::HasSubstr("regex: only JSON is supported"));
+  EXPECT_EQ(Connect().Post(kChat, Body("A", {{"tools", nullptr}, {"regex", "a"}})).status, 200);
+  EXPECT_EQ(engine_.last_request().sampling.structured_output->messages, json.messages);
 
   EXPECT_EQ(Connect().Post(kChat, Body("A", {{"tool_choice", "required"}})).status, 200);
   const StructuredOutput calls = *engine_.last_request().sampling.structured_output;
-  EXPECT_EQ(calls.tags[0].begin,
+  EXPECT_TRUE(calls.must_call);
+  EXPECT_EQ(calls.calls[0].begin,
             "<|channel|>commentary to=functions.f <|constrain|>json<|message|>");
-  EXPECT_EQ(calls.reasoning, json.reasoning);
+  EXPECT_EQ(calls.messages, json.messages);
+
+  // Strict tools that the model may call: all messages are held.
+  Json tools = Json::parse(Body("A"))["tools"];
+  tools[0]["function"]["strict"] = true;
+  EXPECT_EQ(Connect().Post(kChat, Body("A", {{"tools", tools}})).status, 200);
+  const StructuredOutput free = *engine_.last_request().sampling.structured_output;
+  EXPECT_FALSE(free.must_call);
+  EXPECT_EQ(free.calls[0].begin, calls.calls[0].begin);
+  EXPECT_EQ(free.messages->free.back(), "<|channel|>commentary<|message|>");
 }
 
 TEST_F(AnswersTest, RefusesUnknownParsers) {

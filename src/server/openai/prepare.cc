@@ -178,7 +178,8 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
 }
 
 Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& request) const {
-  if (request.sampling.structured_output) {
+  std::optional<StructuredOutput>& output = request.sampling.structured_output;
+  if (output) {
     return request.spellings.Apply(Unimplemented(
         "structured_output: is not supported together with tools that the model may or must call; "
         "set \"tool_choice\": \"none\""));
@@ -195,39 +196,37 @@ Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& reques
   // OpenAI's client makes every tool strict, so calls of other forms stay free, and the response's
   // header says so.
   if (!form.ok()) return request.must_call ? form.status().WithContext("tool_choice") : Status();
+  auto& spelled = request.spellings.by_name;
   for (const char* place : {"structured_output", "structured_output.triggers[0]"}) {
-    request.spellings.by_name.insert_or_assign(place, "tools");
+    spelled.insert_or_assign(place, "tools");
   }
   for (size_t i = 0; i < request.held_tools.size(); ++i) {  // each tool has a tag
-    request.spellings.by_name.insert_or_assign(
-        fmt::format("structured_output.tags[{}].content", i),
+    spelled.insert_or_assign(
+        fmt::format("structured_output.{}[{}].content", form->calls.empty() ? "tags" : "calls", i),
         fmt::format("tools[{}].function.parameters", request.held_tools[i].index));
   }
-  request.sampling.structured_output = *std::move(form);
+  output = *std::move(form);
   std::erase(request.unknown_fields, "tools[].function.strict");
   return Status();
 }
 
 Status Preparer::AddStructure(const Rendered& rendered, CompletionRequest& request) const {
   const AnswerFormat& format = *rendered.answer_format;
+  std::optional<StructuredOutput>& output = request.sampling.structured_output;
   // Without a form of tool calls there are none that could break a schema.
   const bool hold = !request.held_tools.empty() && (request.must_call || format.tools != nullptr);
   if (hold) RETURN_IF_ERROR(HoldTools(format, request));
-  std::optional<StructuredOutput>& output = request.sampling.structured_output;
   if (!output) return Status();
   if (format.tools != nullptr && !hold) {
     return request.spellings.Apply(Unimplemented(
         "structured_output: is not supported together with tools that the model may call; set "
         "\"tool_choice\": \"none\""));
   }
-  if (format.harmony() && !hold) {
-    Result<StructuredOutput> message = InFinalMessage(*output);
-    if (!message.ok()) return request.spellings.Apply(message.status());
-    output = *std::move(message);
-    request.spellings.by_name.insert_or_assign("structured_output.tags[0].content",
-                                               request.spellings.Apply("structured_output"));
+  if (format.harmony()) {
+    output->messages = HarmonyMessages(rendered.text, /*commentary=*/hold && !request.must_call);
+  } else {
+    output->reasoning = FreeReasoning(rendered.text, format.reasoning);
   }
-  output->reasoning = FreeReasoning(rendered.text, format.reasoning);
   return Status();
 }
 

@@ -80,7 +80,7 @@ class Preparer {
   Status PreparePrompts(PreparedCompletion& prepared) const;
   // Makes the calls of an answer keep to the tools' schemas.
   Status HoldTools(const AnswerFormat& format, CompletionRequest& request) const;
-  // Does that if the request demands it, and lets a structured output begin after reasoning.
+  // Does that if the request demands it, and says what comes before a structured output.
   Status AddStructure(const Rendered& rendered, CompletionRequest& request) const;
   // Refuses echoes that are too long.
   Status CheckEcho(const PreparedCompletion& prepared) const;

@@ -276,18 +276,17 @@ TEST_F(PreparingStructureTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
     return prepared->request.sampling.structured_output.value();
   };
   const StructuredOutput any = forced(R"("required")");
-  EXPECT_EQ(any.kind, Kind::kTags);
-  ASSERT_EQ(any.tags.size(), 2u);
-  EXPECT_EQ(any.tags[0].begin, "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
-  EXPECT_EQ(any.tags[0].schema, R"({"properties":{"x":{}},"type":"object"})");
-  EXPECT_EQ(any.tags[0].end, "}\n</tool_call>");
-  EXPECT_TRUE(any.starts_with_tag);
-  EXPECT_FALSE(any.ends_after_tag);
-  EXPECT_TRUE(forced(R"("required", "parallel_tool_calls": false)").ends_after_tag);
+  EXPECT_TRUE(any.must_call);
+  ASSERT_EQ(any.calls.size(), 2u);
+  EXPECT_EQ(any.calls[0].begin, "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
+  EXPECT_EQ(any.calls[0].schema, R"({"properties":{"x":{}},"type":"object"})");
+  EXPECT_EQ(any.calls[0].end, "}\n</tool_call>");
+  EXPECT_EQ(any.call_separator, "\n");
+  EXPECT_EQ(forced(R"("required", "parallel_tool_calls": false)").call_separator, "");
   const StructuredOutput named = forced(R"({"type": "function", "function": {"name": "g"}})");
-  ASSERT_EQ(named.tags.size(), 1u);
-  EXPECT_EQ(named.tags[0].schema, R"({"type":"object"})");
-  EXPECT_TRUE(named.ends_after_tag);
+  ASSERT_EQ(named.calls.size(), 1u);
+  EXPECT_EQ(named.calls[0].schema, R"({"type":"object"})");
+  EXPECT_EQ(named.call_separator, "");
 }
 
 // The model may call tools, and one of them is strict.
@@ -304,7 +303,6 @@ TEST_F(PreparingStructureTest, StrictToolsHoldTheCallsToTheirSchemas) {
   ASSERT_EQ(output.tags.size(), 2u);
   EXPECT_EQ(output.tags[0].schema, R"({"properties":{"x":{}},"type":"object"})");
   EXPECT_EQ(output.tags[1].schema, R"({"type":"object"})") << "g is not strict";
-  EXPECT_FALSE(output.starts_with_tag);
   EXPECT_FALSE(output.ends_after_tag);
   const auto one = Prepare(strict + R"(, "parallel_tool_calls": false)", kHermes);
   EXPECT_TRUE(one->request.sampling.structured_output->ends_after_tag);

@@ -106,6 +106,10 @@ Status FakeEngine::PrepareStructuredOutput(const StructuredOutput& output) const
     RETURN_IF_ERROR(
         refused(output.tags[i].schema, fmt::format("structured_output.tags[{}].content", i)));
   }
+  for (size_t i = 0; i < output.calls.size(); ++i) {
+    RETURN_IF_ERROR(
+        refused(output.calls[i].schema, fmt::format("structured_output.calls[{}].content", i)));
+  }
   return refused(output.text, "structured_output");
 }
 
