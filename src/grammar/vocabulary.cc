@@ -116,7 +116,7 @@ void Vocabulary::ForEachStart(std::string_view text, FunctionRef<void(int32_t)> 
   const std::vector<Node>& nodes = impl_->TrieWithout(PlainText::kNone);
   size_t begin = 0, end = nodes.size();  // the nodes below the one reached
   for (const char c : text) {
-    // Of equal tokens, which have nodes of their own, only the last one's has more below it.
+    // Equal tokens have nodes of their own, and only the last of these has more below it.
     const size_t first = begin, last = end;
     begin = end = 0;
     for (size_t i = first; i < last; i += nodes[i].size) {

@@ -7,6 +7,7 @@
 #include "tokenizer/testing/tiny_vocabs.h"
 
 namespace tokamak::testing {
+
 std::shared_ptr<const Tokenizer> TinyHarmonyTokenizer() {
   GgufVocab spec = TinyBytePairs();
   for (const std::string_view token : kHarmonyTokens) {

@@ -26,7 +26,7 @@ constexpr int kMaxCandidates = 8;             // for each step of the ladder
 // In a model, kernels of the library do not overlap with the others, and do not activate.
 constexpr float kLibraryHandicap = 1.04f;
 // The library's algorithms are measured for more than kFewTokens, because up to there skinny_gemm.h
-// is usually faster, and for up to kManyTokens, because beyond that the first choice is as good.
+// multiplies, and for up to kManyTokens, because beyond that the first choice is as good.
 constexpr int64_t kFewTokens = 64, kManyTokens = 256;
 static_assert(kLadder[kLadder.size() - 3] >= kManyTokens);  // Choose looks two steps ahead
 // Elements of weights for which algorithms are measured. For small ones it would not pay; for the

@@ -1,8 +1,7 @@
 // Linear on the device: out[M, N] = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, which are rounded
 // once if out is bf16. By cuBLASLt, or by the plain kernel for alignments that cuBLASLt lacks. On
-// Hopper, few tokens by skinny_gemm.h: up to 128 where it is measured to be faster, up to 64 for
-// weights that are not measured. If x and w are f32, all products take the plain kernel, except for
-// routers', which have their own.
+// Hopper, up to 64 tokens by skinny_gemm.h, and up to 128 where it is measured to be faster. If x
+// and w are f32, all products take the plain kernel, except for routers', which have their own.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) and type
 // of out a recipe is made at load: one algorithm for each step of a ladder of M, none of which
