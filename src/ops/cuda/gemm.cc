@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "ops/cuda/emulated.h"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/stream.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -21,12 +20,9 @@ namespace {
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
 constexpr int64_t kMinCompared = 16;          // tokens, in as many products as fit
-constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
-// In a model, kernels of the library do not overlap with the others, and do not activate.
-constexpr float kLibraryHandicap = 1.04f;
-// The library's algorithms are measured for more than kFewTokens, because up to there skinny_gemm.h
-// multiplies, and for up to kManyTokens, because beyond that the first choice is as good.
+// Up to kFewTokens skinny_gemm.h multiplies. The library's algorithms are measured for up to
+// kManyTokens, because beyond that the first choice is as good.
 constexpr int64_t kFewTokens = 64, kManyTokens = 256;
 static_assert(kLadder[kLadder.size() - 3] >= kManyTokens);  // Choose looks two steps ahead
 // Elements of weights for which algorithms are measured. For small ones it would not pay; for the
@@ -177,9 +173,6 @@ struct Gemm::Probe {
   Buffer expected;           // [max_tokens, rows], of the weight's output type
   Buffer actual;             // the same
   Buffer different;          // i32
-  // Weights of the same shape, together larger than the L2 if six are enough for that.
-  std::vector<const CudaWeight*> chain;
-  std::vector<std::unique_ptr<CudaWeight>> copies;  // what `chain` has of its own
 };
 
 Gemm::~Gemm() {
@@ -193,10 +186,6 @@ Gemm::~Gemm() {
 
 Status Gemm::Start(int skinny_ctas) {
   skinny_ctas_ = skinny_ctas;
-  int l2_bytes = 0;
-  RETURN_IF_ERROR(
-      CUDA_TRY(guard_, cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, guard_.device())));
-  l2_bytes_ = l2_bytes;
   RETURN_IF_ERROR(CUDA_TRY(guard_, cublasLtCreate(&handle_)));
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
   for (cudaEvent_t* event : {&begin_, &end_}) {
@@ -348,16 +337,19 @@ Status Gemm::SortByTime(const CudaWeight& weight, Probe& probe, int64_t num_toke
   return Status();
 }
 
-Result<float> Gemm::Shortest(int runs, FunctionRef<Status()> run) {
+Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
+                                 int64_t num_tokens) {
   float shortest = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < runs; ++i) {
+  for (int i = 0; i < 3; ++i) {
     // Writes the workspace, which leaves little of a weight in the L2.
     RETURN_IF_ERROR(
         CUDA_TRY(guard_, cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(begin_, stream_)));
-    RETURN_IF_ERROR(run());
+    ASSIGN_OR_RETURN(const bool ran,
+                     Multiply(weight, probe, method, 0, num_tokens, probe.actual.data()));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(end_, stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
+    if (!ran) return std::numeric_limits<float>::infinity();
     float milliseconds = 0;
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventElapsedTime(&milliseconds, begin_, end_)));
     shortest = std::min(shortest, milliseconds);
@@ -365,61 +357,9 @@ Result<float> Gemm::Shortest(int runs, FunctionRef<Status()> run) {
   return shortest;
 }
 
-Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
-                                 int64_t num_tokens) {
-  bool runs = true;
-  ASSIGN_OR_RETURN(const float shortest, Shortest(3, [&]() -> Status {
-                     ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, method, 0, num_tokens,
-                                                               probe.actual.data()));
-                     runs = runs && ran;
-                     return Status();
-                   }));
-  return runs ? shortest : std::numeric_limits<float>::infinity();
-}
-
-Status Gemm::MakeChain(const CudaWeight& weight, Probe* probe) {
-  constexpr int64_t kMinLength = 3, kMaxLength = 6;
-  const int64_t bytes = weight.bytes();
-  const int64_t length = std::clamp(CeilDiv(3 * l2_bytes_ / 2, bytes), kMinLength, kMaxLength);
-  // A larger weight drives its own beginning out of the L2.
-  const bool is_large = bytes > l2_bytes_;
-  for (int64_t i = 0; i < length; ++i) {
-    if (is_large) {
-      probe->chain.push_back(&weight);
-      continue;
-    }
-    ASSIGN_OR_RETURN(Buffer data,
-                     AllocateMemory(guard_, static_cast<size_t>(bytes), MemoryKind::kDevice));
-    RETURN_IF_ERROR(
-        CUDA_TRY(guard_, cudaMemsetAsync(data.data(), 0, static_cast<size_t>(bytes), stream_)));
-    probe->copies.push_back(std::make_unique<CudaWeight>(
-        weight.rows(), weight.cols(), weight.activation(), std::move(data), weight.output()));
-    probe->chain.push_back(probe->copies.back().get());
-  }
-  return Status();
-}
-
-Result<float> Gemm::ChainMilliseconds(Probe& probe, const Method& method, int64_t num_tokens) {
-  bool runs = true;
-  Status status;
-  ASSIGN_OR_RETURN(const std::unique_ptr<CudaGraph> graph, CaptureGraph(guard_, stream_, [&] {
-                     for (const CudaWeight* weight : probe.chain) {
-                       const Result<bool> ran =
-                           Multiply(*weight, probe, method, 0, num_tokens, probe.actual.data());
-                       if (!ran.ok()) status = ran.status();
-                       runs = runs && ran.ok() && *ran;
-                     }
-                   }));
-  RETURN_IF_ERROR(status);
-  if (!runs) return std::numeric_limits<float>::infinity();
-  return Shortest(2, [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
-}
-
-// Times chains of products, because launches of skinny_gemm.h overlap with the kernel ahead, which
-// the time of one product does not show.
 Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   if (skinny_ctas_ == 0 || recipe->alignment < kFullAlignment) return Status();
-  for (const int64_t num_tokens : {int64_t{1}, kMaxSkinnyTokens}) {
+  for (const int64_t num_tokens : {int64_t{1}, kFewTokens}) {
     if (recipe->fast) {
       ASSIGN_OR_RETURN(recipe->fast, Agrees(weight, probe, {nullptr, kSkinnyTiles.front()},
                                             std::min(num_tokens, probe.max_tokens)));
@@ -428,20 +368,6 @@ Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* 
   const int64_t end = recipe->fast ? kFewTokens : kLadder.back();
   for (size_t step = 0; step < kLadder.size() && kLadder[step] <= end; ++step) {
     recipe->skinny[step] = TileFor(weight.rows(), kLadder[step], skinny_ctas_);
-  }
-  if (!recipe->fast || !IsMeasured(weight)) return Status();
-  RETURN_IF_ERROR(MakeChain(weight, &probe));
-  for (size_t step = StepFor(kFewTokens) + 1; kLadder[step] <= kMaxSkinnyTokens; ++step) {
-    const int64_t num_tokens = std::min(kLadder[step], probe.max_tokens);
-    ASSIGN_OR_RETURN(const float library,
-                     ChainMilliseconds(probe, {&recipe->algorithms[step]}, num_tokens));
-    float fastest = kLibraryHandicap * library;
-    for (const SkinnyTile tile : {SkinnyTile{32, 64}, SkinnyTile{64, 64}}) {
-      ASSIGN_OR_RETURN(const float skinny, ChainMilliseconds(probe, {nullptr, tile}, num_tokens));
-      if (skinny >= fastest) continue;
-      fastest = skinny;
-      recipe->skinny[step] = tile;
-    }
   }
   return Status();
 }

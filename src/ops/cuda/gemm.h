@@ -1,7 +1,7 @@
 // Linear on the device: out[M, N] = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, which are rounded
 // once if out is bf16. By cuBLASLt, or by the plain kernel for alignments that cuBLASLt lacks. On
-// Hopper, up to 64 tokens by skinny_gemm.h, and up to 128 where it is measured to be faster. If x
-// and w are f32, all products take the plain kernel, except for routers', which have their own.
+// Hopper, up to 64 tokens by skinny_gemm.h. If x and w are f32, all products take the plain kernel,
+// except for routers', which have their own.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) and type
 // of out a recipe is made at load: one algorithm for each step of a ladder of M, none of which
@@ -22,7 +22,6 @@
 #include <tuple>
 #include <vector>
 
-#include "base/function_ref.h"
 #include "ops/cuda/calls.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/skinny_gemm.h"
@@ -87,14 +86,6 @@ class Gemm {
   // The time of the fastest of a few runs; infinity if the method does not take the shape.
   Result<float> Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
                              int64_t num_tokens);
-  // The time of a graph of products with each weight of the probe's chain; infinity if the method
-  // does not take the shape.
-  Result<float> ChainMilliseconds(Probe& probe, const Method& method, int64_t num_tokens);
-  // Makes the weights of that chain.
-  Status MakeChain(const CudaWeight& weight, Probe* probe);
-  // Calls `run`, which puts work into the stream, a few times. Returns the shortest time of that
-  // work.
-  Result<float> Shortest(int runs, FunctionRef<Status()> run);
   Status ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
   // Warns if many tokens are slow.
   void Report(const CudaWeight& weight, const LinearRecipe& recipe, bool disagrees) const;
@@ -105,7 +96,6 @@ class Gemm {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Buffer workspace_;
   int skinny_ctas_ = 0;
-  int64_t l2_bytes_ = 0;
   std::map<std::tuple<int64_t, int64_t, DType>, std::shared_ptr<const LinearRecipe>> recipes_;
 };
 
