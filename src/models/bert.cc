@@ -21,7 +21,7 @@ struct Config {
   int64_t num_layers = 0;
   int64_t intermediate_size = 0;
   Activation activation = Activation::kGelu;
-  float norm_eps = 0;
+  nn::NormConfig norm;
   nn::AttentionConfig attention;
 
   int32_t hidden_size() const { return attention.hidden_size; }
@@ -42,7 +42,9 @@ Result<Config> ParseConfig(ConfigReader reader) {
   c.num_layers = reader.Int("num_hidden_layers", Positive(10000));
   c.intermediate_size = reader.Int("intermediate_size", kIntermediateSizes);
   c.activation = ParseActivation(reader);
-  c.norm_eps = static_cast<float>(reader.Number("layer_norm_eps", {0, 1}));
+  c.norm = {.eps = static_cast<float>(reader.Number("layer_norm_eps", {0, 1})),
+            .layer_norm = true,
+            .bias = true};
   nn::AttentionConfig& attention = c.attention;
   attention = ParseMultiHeadAttention(reader, "hidden_size", "num_attention_heads");
   attention.qkv_bias = true;
@@ -67,7 +69,7 @@ class Embeddings {
   Embeddings(const nn::Builder& b, const Config& c)
       : words_(b / "word_embeddings", c.vocab_size, c.hidden_size(), /*tied=*/false),
         positions_(ReadPositions(b, c)),
-        norm_(b / "LayerNorm", c.hidden_size(), c.norm_eps, /*bias=*/true) {}
+        norm_(b / "LayerNorm", c.hidden_size(), c.norm) {}
 
   // out: f32 [T, hidden_size].
   void Forward(nn::Pass& pass, Tensor out) const {
@@ -94,7 +96,7 @@ class Embeddings {
 
   nn::Embedding words_;
   nn::OwnedTensor positions_;  // f32 [max_positions, hidden_size], plus the row of token type 0
-  nn::LayerNorm norm_;
+  nn::Norm norm_;
 };
 
 class Layer {
@@ -102,13 +104,12 @@ class Layer {
   Layer(const nn::Builder& b, const Config& c)
       : activation_(c.activation),
         attention_(b / "attention", c.attention, /*rope=*/nullptr),
-        attention_norm_(b / "attention" / "output" / "LayerNorm", c.hidden_size(), c.norm_eps,
-                        true),
+        attention_norm_(b / "attention" / "output" / "LayerNorm", c.hidden_size(), c.norm),
         up_(nn::Linear::Replicated(b / "intermediate" / "dense", c.intermediate_size,
                                    c.hidden_size(), /*bias=*/true)),
         down_(nn::Linear::Replicated(b / "output" / "dense", c.hidden_size(), c.intermediate_size,
                                      /*bias=*/true)),
-        output_norm_(b / "output" / "LayerNorm", c.hidden_size(), c.norm_eps, true) {
+        output_norm_(b / "output" / "LayerNorm", c.hidden_size(), c.norm) {
     b.Needs({Capability::kActivate, Capability::kConvert});
     b.Needs(NeedsOf(c.activation));
   }
@@ -117,7 +118,7 @@ class Layer {
   void Forward(nn::Pass& pass, Tensor hidden) const {
     const ArenaScope scope(pass.arena);
     Tensor branch = pass.arena.Allocate(DType::kF32, hidden.shape);
-    attention_.Forward(pass, In(pass, hidden, attention_.activation()), branch);
+    attention_.Forward(pass, {In(pass, hidden, attention_.activation())}, branch);
     attention_norm_.AddForward(pass, branch, hidden, hidden);
 
     Tensor inner = pass.arena.Allocate(DType::kF32, {hidden.rows(), up_.out_features()});
@@ -140,10 +141,10 @@ class Layer {
 
   Activation activation_;
   nn::Attention attention_;
-  nn::LayerNorm attention_norm_;
+  nn::Norm attention_norm_;
   nn::Linear up_;
   nn::Linear down_;
-  nn::LayerNorm output_norm_;
+  nn::Norm output_norm_;
 };
 
 class Bert final : public Model {

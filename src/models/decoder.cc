@@ -3,14 +3,15 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <memory>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "nn/embedding.h"
 #include "nn/norm.h"
+#include "nn/sublayer.h"
 
 namespace tokamak {
 namespace {
@@ -51,129 +52,59 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& 
   return attention;
 }
 
-using AnyAttention = std::variant<nn::Attention, nn::MlaAttention>;
-
-AnyAttention MakeAttention(const nn::Builder& b, const DecoderLayer& layer, const nn::Rope* rope) {
-  if (layer.mla) return nn::MlaAttention(b, *layer.mla, rope);
-  return nn::Attention(b, layer.attention, rope);
-}
-
-using FeedForward = std::variant<nn::Mlp, nn::Moe, nn::PlainMlp>;
-
-FeedForward MakeFeedForward(const nn::Builder& b, const DecoderLayer& layer) {
-  if (const auto* moe = std::get_if<nn::MoeShape>(&layer.feed_forward)) return nn::Moe(b, *moe);
-  if (const auto* plain = std::get_if<nn::PlainMlpShape>(&layer.feed_forward)) {
-    return nn::PlainMlp(b, *plain);
-  }
-  return nn::Mlp(b, std::get<nn::MlpShape>(layer.feed_forward));
-}
-
-class Norm {
+// One step of a layer: residual += after(sublayer(before(residual))). Either norm may be missing.
+class Step {
  public:
-  Norm() = default;
-  Norm(const nn::Builder& b, const DecoderConfig& c)
-      : norm_(c.layer_norms ? Any(nn::LayerNorm(b, c.hidden_size, c.rms_norm_eps, false))
-                            : Any(nn::RmsNorm(b, c.hidden_size, c.rms_norm_eps, c.norm_offset))) {}
+  Step(std::optional<nn::Norm> before, std::unique_ptr<const nn::Sublayer> sublayer,
+       std::optional<nn::Norm> after)
+      : before_(std::move(before)), sublayer_(std::move(sublayer)), after_(std::move(after)) {}
 
-  // Same as for the norms of nn/norm.h.
-  void AddForward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out,
-                  Tensor copy = {}) const {
-    std::visit([&](const auto& norm) { norm.AddForward(pass, delta, residual, out, copy); }, norm_);
-  }
-  void Forward(nn::Pass& pass, Tensor x, Tensor out) const { AddForward(pass, Tensor(), x, out); }
-
- private:
-  using Any = std::variant<nn::RmsNorm, nn::LayerNorm>;
-  Any norm_;
-};
-
-std::optional<Norm> MakeNorm(const nn::Builder& b, std::string_view name, const DecoderConfig& c) {
-  if (name.empty()) return std::nullopt;
-  return Norm(b / name, c);
-}
-
-class Layer {
- public:
-  Layer(const DecoderConfig& c, const DecoderLayer& layer, const nn::Builder& b,
-        const nn::Rope* rope)
-      : pre_attention_norm_(MakeNorm(b, c.names.pre_attention_norm, c)),
-        attention_(MakeAttention(b / c.names.attention, layer, rope)),
-        post_attention_norm_(MakeNorm(b, c.names.post_attention_norm, c)),
-        pre_feed_forward_norm_(MakeNorm(b, c.names.pre_feed_forward_norm, c)),
-        feed_forward_(MakeFeedForward(b / c.names.feed_forward, layer)),
-        post_feed_forward_norm_(MakeNorm(b, c.names.post_feed_forward_norm, c)) {
-    if (!pre_attention_norm_ || !pre_feed_forward_norm_) {
-      b.Needs({Capability::kAddResidual, Capability::kConvert});
-    }
-  }
-
-  // Adds `delta` (if any) and the attention's output to `residual`. Returns the feed-forward's
-  // output in `memory`, where `delta` may be, for the next layer to add. All [T, hidden_size];
-  // `residual` and `memory` f32, the others in an inner type (ops/ops.h).
+  // Adds `delta` (if any) to `residual`. Returns what this step adds, in `memory`, where `delta`
+  // may be, for the next step to add. All [T, hidden_size]; `residual` and `memory` f32, the others
+  // in an inner type (ops/ops.h).
   Tensor Forward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor memory) const {
-    const Tensor attended = std::visit(
-        [&](const auto& attention) {
-          return RunBranch(pass, pre_attention_norm_, attention, post_attention_norm_, delta,
-                           residual, memory);
-        },
-        attention_);
-    return std::visit(
-        [&](const auto& feed_forward) {
-          return RunBranch(pass, pre_feed_forward_norm_, feed_forward, post_feed_forward_norm_,
-                           attended, residual, memory);
-        },
-        feed_forward_);
-  }
-
- private:
-  // residual += delta. Returns post_norm(branch(pre_norm(residual))), in `memory`.
-  template <typename Branch>
-  static Tensor RunBranch(nn::Pass& pass, const std::optional<Norm>& pre_norm, const Branch& branch,
-                          const std::optional<Norm>& post_norm, const Tensor& delta,
-                          Tensor residual, Tensor memory) {
     const ArenaScope scope(pass.arena);
-    Tensor x = pass.arena.Allocate(branch.activation(), residual.shape);
-    Tensor rounded;  // x for experts, if they want another type
-    if constexpr (std::is_same_v<Branch, nn::Moe>) {
-      const DType type = branch.expert_activation();
-      if (type != x.dtype) rounded = pass.arena.Allocate(type, residual.shape);
-    }
-    if (pre_norm) {
-      pre_norm->AddForward(pass, delta, residual, x, rounded);
+    nn::SublayerInput in = {pass.arena.Allocate(sublayer_->activation(), residual.shape)};
+    const DType copy = sublayer_->copy_type();
+    if (copy != in.x.dtype) in.copy = pass.arena.Allocate(copy, residual.shape);
+    if (before_) {
+      before_->AddForward(pass, delta, residual, in.x, in.copy);
     } else {
       if (delta.shape.rank() != 0) {
         pass.ops.Run(AddResidual{.x = delta, .residual = residual}, pass.stream);
       }
-      pass.ops.Run(Convert{.x = residual, .out = x}, pass.stream);
-      if (rounded.shape.rank() != 0) {
-        pass.ops.Run(Convert{.x = x, .out = rounded}, pass.stream);
-      }
+      pass.ops.Run(Convert{.x = residual, .out = in.x}, pass.stream);
+      if (copy != in.x.dtype) pass.ops.Run(Convert{.x = in.x, .out = in.copy}, pass.stream);
     }
-    const auto run = [&](Tensor to) {
-      if constexpr (std::is_same_v<Branch, nn::Moe>) {
-        branch.Forward(pass, x, rounded.shape.rank() != 0 ? rounded : x, to);
-      } else {
-        branch.Forward(pass, x, to);
-      }
-    };
-    const Tensor out(memory.data, branch.output(), memory.shape);
-    if (!post_norm) {
-      run(out);
-      return out;
-    }
-    Tensor given = pass.arena.Allocate(branch.output(), out.shape);
-    run(given);
-    post_norm->Forward(pass, given, out);
+    const Tensor out(memory.data, sublayer_->output(), memory.shape);
+    const Tensor given = after_ ? pass.arena.Allocate(out.dtype, out.shape) : out;
+    sublayer_->Forward(pass, in, given);
+    if (after_) after_->Forward(pass, given, out);
     return out;
   }
 
-  std::optional<Norm> pre_attention_norm_;
-  AnyAttention attention_;
-  std::optional<Norm> post_attention_norm_;
-  std::optional<Norm> pre_feed_forward_norm_;
-  FeedForward feed_forward_;
-  std::optional<Norm> post_feed_forward_norm_;
+ private:
+  std::optional<nn::Norm> before_;
+  std::unique_ptr<const nn::Sublayer> sublayer_;
+  std::optional<nn::Norm> after_;
 };
+
+std::unique_ptr<const nn::Sublayer> MakeAttention(const nn::Builder& b, const DecoderLayer& layer,
+                                                  const nn::Rope* rope) {
+  if (layer.mla) return std::make_unique<nn::MlaAttention>(b, *layer.mla, rope);
+  return std::make_unique<nn::Attention>(b, layer.attention, rope);
+}
+
+std::unique_ptr<const nn::Sublayer> MakeFeedForward(const nn::Builder& b,
+                                                    const DecoderLayer& layer) {
+  if (const auto* moe = std::get_if<nn::MoeShape>(&layer.feed_forward)) {
+    return std::make_unique<nn::Moe>(b, *moe);
+  }
+  if (const auto* plain = std::get_if<nn::PlainMlpShape>(&layer.feed_forward)) {
+    return std::make_unique<nn::PlainMlp>(b, *plain);
+  }
+  return std::make_unique<nn::Mlp>(b, std::get<nn::MlpShape>(layer.feed_forward));
+}
 
 class Decoder final : public Model {
  public:
@@ -186,14 +117,10 @@ class Decoder final : public Model {
         embedding_(b / c.names.embedding, c.vocab_size, hidden_size_,
                    c.tie_word_embeddings && task == Task::kGenerate, c.embedding_scale) {
     if (logit_softcap_ > 0) b.Needs(Capability::kLogitSoftcap);
-    layers_.reserve(c.layers.size());
     for (size_t i = 0; i < c.layers.size() && b.ok(); ++i) {
-      const int rope = c.layers[i].rope;
-      layers_.emplace_back(
-          c, c.layers[i], b / c.names.layers / static_cast<int64_t>(i),
-          rope == DecoderLayer::kNoRope ? nullptr : &ropes_[static_cast<size_t>(rope)]);
+      AddLayer(c, c.layers[i], b / c.names.layers / static_cast<int64_t>(i));
     }
-    final_norm_ = Norm(b / c.names.final_norm, c);
+    final_norm_ = nn::Norm(b / c.names.final_norm, c.hidden_size, c.norm);
     if (task == Task::kEmbed) return;
     lm_head_ = c.tie_word_embeddings
                    ? embedding_.OutputLayer()
@@ -213,8 +140,8 @@ class Decoder final : public Model {
     Tensor residual = pass.arena.Allocate(DType::kF32, all);
     embedding_.Forward(pass, residual);
     const Tensor memory = pass.arena.Allocate(DType::kF32, all);
-    Tensor delta;  // the last branch's output, not yet added; none before the first layer
-    for (const Layer& layer : layers_) delta = layer.Forward(pass, delta, residual, memory);
+    Tensor delta;  // the last step's output, not yet added; none before the first step
+    for (const Step& step : steps_) delta = step.Forward(pass, delta, residual, memory);
     final_norm_.AddForward(pass, GatherWanted(pass, delta), GatherWanted(pass, residual), hidden);
     return hidden;
   }
@@ -240,6 +167,24 @@ class Decoder final : public Model {
   }
 
  private:
+  void AddLayer(const DecoderConfig& c, const DecoderLayer& layer, const nn::Builder& b) {
+    const auto norm = [&](std::string_view name) -> std::optional<nn::Norm> {
+      if (name.empty()) return std::nullopt;
+      return nn::Norm(b / name, c.hidden_size, c.norm);
+    };
+    if (c.names.pre_attention_norm.empty() || c.names.pre_feed_forward_norm.empty()) {
+      b.Needs({Capability::kAddResidual, Capability::kConvert});
+    }
+    const nn::Rope* rope = layer.rope == DecoderLayer::kNoRope ? nullptr : &ropes_[layer.rope];
+    std::optional<nn::Norm> before = norm(c.names.pre_attention_norm);
+    auto attention = MakeAttention(b / c.names.attention, layer, rope);
+    steps_.emplace_back(std::move(before), std::move(attention), norm(c.names.post_attention_norm));
+    before = norm(c.names.pre_feed_forward_norm);
+    auto feed_forward = MakeFeedForward(b / c.names.feed_forward, layer);
+    steps_.emplace_back(std::move(before), std::move(feed_forward),
+                        norm(c.names.post_feed_forward_norm));
+  }
+
   static Tensor GatherWanted(nn::Pass& pass, Tensor source) {
     Tensor out = pass.arena.Allocate(source.dtype, {pass.logit_rows.cols(), source.cols()});
     pass.ops.Run(GatherRows{.source = source, .rows = pass.logit_rows, .out = out}, pass.stream);
@@ -250,8 +195,8 @@ class Decoder final : public Model {
   const float logit_softcap_;
   const std::vector<nn::Rope> ropes_;  // layers point to them
   nn::Embedding embedding_;
-  std::vector<Layer> layers_;
-  Norm final_norm_;
+  std::vector<Step> steps_;  // of all layers
+  nn::Norm final_norm_;
   std::optional<nn::Linear> lm_head_;  // none if loaded to embed
   ModelSpec spec_;
 };
@@ -327,7 +272,7 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
   DecoderConfig c;
   c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
   const int64_t num_layers = reader.Int("num_hidden_layers", Positive(10000));
-  c.rms_norm_eps = static_cast<float>(reader.Number("rms_norm_eps", {0, 1}));
+  c.norm.eps = static_cast<float>(reader.Number("rms_norm_eps", {0, 1}));
   c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", defaults.tie_word_embeddings);
 
   DecoderLayer layer = {.attention = ParseAttention(reader, defaults), .feed_forward = {}};

@@ -17,6 +17,7 @@
 #include "nn/mla.h"
 #include "nn/mlp.h"
 #include "nn/moe.h"
+#include "nn/norm.h"
 #include "nn/rope.h"
 #include "weights/config_reader.h"
 
@@ -66,13 +67,11 @@ struct DecoderConfig {
   std::string architecture;  // Hugging Face class name
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
-  float rms_norm_eps = 0;    // for all norms, whatever their kind
-  bool layer_norms = false;  // layer normalization without biases instead of RMS
+  nn::NormConfig norm;  // of the residual stream
   bool tie_word_embeddings = false;
   // The output is tied exactly if the checkpoint stores no output matrix, whatever
   // tie_word_embeddings says.
   bool tied_unless_stored = false;
-  float norm_offset = 0;  // added to the weights of all norms
   float embedding_scale = 1;
   float logit_softcap = 0;  // 0: none
   // At least one, unless all layers have kNoRope; then max_positions is the context.

@@ -35,7 +35,7 @@ Result<DecoderConfig> ParseExaone4(ConfigReader reader) {
   const auto window = static_cast<int32_t>(windows ? reader.IntOr("sliding_window", 4096) : 0);
   const std::vector<bool> sliding = ParseWindowLayers(reader, c.layers.size(), windows);
   for (size_t i = 0; i < c.layers.size(); ++i) {
-    c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
+    c.layers[i].attention.qk_norm_eps = c.norm.eps;
     if (windows && !sliding[i]) c.layers[i].rope = DecoderLayer::kNoRope;
     if (!windows && sliding[i]) {
       reader.Fail("layer_types", "names a layer with a window, but sliding_window is null");

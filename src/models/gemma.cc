@@ -27,7 +27,7 @@ DecoderConfig ParseCommon(ConfigReader& reader, bool rope_apart) {
              .pre_feed_forward_norm = "pre_feedforward_layernorm",
              .post_attention_norm = "post_attention_layernorm",
              .post_feed_forward_norm = "post_feedforward_layernorm"};
-  c.norm_offset = 1;
+  c.norm.offset = 1;
   c.embedding_scale = std::sqrt(static_cast<float>(c.hidden_size));
   const double scalar = reader.NumberOr("query_pre_attn_scalar", 256);
   for (DecoderLayer& layer : c.layers) {
@@ -101,8 +101,8 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
       ParseSlidingLayers(reader, AllButEvery(pattern, c.layers.size()));
   SetWindow(c, sliding, ParseWindow(reader));
   for (size_t i = 0; i < c.layers.size(); ++i) {
-    c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
-    c.layers[i].attention.qk_norm_offset = c.norm_offset;
+    c.layers[i].attention.qk_norm_eps = c.norm.eps;
+    c.layers[i].attention.qk_norm_offset = c.norm.offset;
     if (sliding[i]) c.layers[i].rope = 1;
   }
   reader.Ignore({"_sliding_window_pattern"});

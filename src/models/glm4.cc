@@ -55,7 +55,7 @@ Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
       static_cast<size_t>(reader.IntOr("first_k_dense_replace", 1, NonNegative(10000)));
   for (size_t i = 0; i < c.layers.size(); ++i) {
     c.layers[i].attention.output_bias = false;
-    if (qk_norm) c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
+    if (qk_norm) c.layers[i].attention.qk_norm_eps = c.norm.eps;
     if (i >= num_dense) c.layers[i].feed_forward = moe;
   }
   c.mtp_layers = static_cast<int32_t>(reader.IntOr("num_nextn_predict_layers", 1, NonNegative(16)));

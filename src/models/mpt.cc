@@ -54,8 +54,8 @@ Result<DecoderConfig> ParseMpt(ConfigReader reader) {
              .feed_forward = "ffn"};
   c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
   c.max_positions = static_cast<int32_t>(reader.Int("max_seq_len"));
-  c.rms_norm_eps = static_cast<float>(reader.NumberOr("layer_norm_epsilon", 1e-5, {0, 1}));
-  c.layer_norms = true;
+  c.norm.eps = static_cast<float>(reader.NumberOr("layer_norm_epsilon", 1e-5, {0, 1}));
+  c.norm.layer_norm = true;
   c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", true);
   DecoderLayer layer = {.attention = ParseAttention(reader), .feed_forward = {}};
   c.hidden_size = layer.attention.hidden_size;

@@ -10,7 +10,7 @@ Result<DecoderConfig> ParseOlmo2(ConfigReader reader) {
   c.architecture = "Olmo2ForCausalLM";
   c.names = kPostNormNames;
   for (DecoderLayer& layer : c.layers) {
-    layer.attention.qk_norm_eps = c.rms_norm_eps;
+    layer.attention.qk_norm_eps = c.norm.eps;
     layer.attention.whole_qk_norm = true;
   }
   return reader.Finish(c);

@@ -11,7 +11,7 @@ namespace {
 
 DecoderConfig ParseCommon(ConfigReader& reader) {
   DecoderConfig c = ParseDecoder(reader);
-  for (DecoderLayer& layer : c.layers) layer.attention.qk_norm_eps = c.rms_norm_eps;
+  for (DecoderLayer& layer : c.layers) layer.attention.qk_norm_eps = c.norm.eps;
   return c;
 }
 

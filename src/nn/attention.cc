@@ -67,8 +67,9 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   if (config.qk_norm_eps) {
     const int64_t q_size = whole_norm_ ? num_heads_ * dim : dim;
     const int64_t k_size = whole_norm_ ? num_kv_heads_ * dim : dim;
-    q_norm_.emplace(b / "q_norm", q_size, *config.qk_norm_eps, config.qk_norm_offset);
-    k_norm_.emplace(b / "k_norm", k_size, *config.qk_norm_eps, config.qk_norm_offset);
+    const NormConfig norm = {.eps = *config.qk_norm_eps, .offset = config.qk_norm_offset};
+    q_norm_.emplace(b / "q_norm", q_size, norm);
+    k_norm_.emplace(b / "k_norm", k_size, norm);
   }
   if (config.sinks) sinks_ = ReadSinks(b / "sinks", config.num_heads, heads);
   if (config.alibi_bias_max > 0) {
@@ -82,16 +83,16 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   group_ = b.KvGroup(layer_);
 }
 
-void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
+void Attention::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
-  const int64_t num_tokens = x.rows();
+  const int64_t num_tokens = in.x.rows();
   const int64_t q_size = num_heads_ * head_dim_;
   const int64_t kv_size = num_kv_heads_ * head_dim_;
   const AttentionMetadata& group = pass.groups[static_cast<size_t>(group_)];
   const KvLayerView& cache = pass.kv_layers[static_cast<size_t>(layer_)];
 
   Tensor qkv = pass.arena.Allocate(qkv_.output(), {num_tokens, qkv_.out_features()});
-  qkv_.Forward(pass, x, qkv);
+  qkv_.Forward(pass, in.x, qkv);
   if (clip_qkv_ > 0) pass.ops.Run(Clamp{.x = qkv, .limit = clip_qkv_}, pass.stream);
   Tensor q = qkv.Cols(0, q_size);
   Tensor k = qkv.Cols(q_size, q_size + kv_size);

@@ -10,6 +10,7 @@
 #include "nn/norm.h"
 #include "nn/pass.h"
 #include "nn/rope.h"
+#include "nn/sublayer.h"
 
 namespace tokamak::nn {
 
@@ -41,7 +42,7 @@ struct AttentionConfig {
   std::string_view output_name = "o_proj";
 };
 
-class Attention {
+class Attention final : public Sublayer {
  public:
   Attention() = default;
   // Reads q_proj, k_proj, v_proj (or qkv_proj), o_proj (and q_norm, k_norm, sinks) below b, or by
@@ -49,12 +50,9 @@ class Attention {
   // this; null: no rotation.
   Attention(const Builder& b, const AttentionConfig& config, const Rope* rope);
 
-  DType activation() const { return qkv_.activation(); }  // the type of x
-
-  DType output() const { return output_.output(); }  // the type of out
-
-  // x: [T, hidden_size] of activation(); out: [T, hidden_size] of output().
-  void Forward(Pass& pass, Tensor x, Tensor out) const;
+  DType activation() const override { return qkv_.activation(); }
+  DType output() const override { return output_.output(); }
+  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   // Normalizes q [T, heads · head_dim] and k over all heads together.
@@ -69,8 +67,8 @@ class Attention {
   const Rope* rope_ = nullptr;
   Linear qkv_;
   Linear output_;
-  std::optional<RmsNorm> q_norm_;
-  std::optional<RmsNorm> k_norm_;
+  std::optional<Norm> q_norm_;
+  std::optional<Norm> k_norm_;
   bool whole_norm_ = false;
   float softcap_ = 0;
   float clip_qkv_ = 0;

@@ -13,7 +13,7 @@ namespace tokamak::nn {
 namespace {
 
 // For the norms of latents, whatever the configuration says about others.
-constexpr float kNormEps = 1e-6f;
+constexpr NormConfig kNorm = {.eps = 1e-6f};
 // The largest number of heads that the operations of ops/mla.h take.
 constexpr int32_t kMaxHeads = 1024;
 
@@ -50,7 +50,7 @@ MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope
   if (!b.ok()) return;
   heads_ = b.parallel().Shard(config.num_heads);
   ReadQkvA(b);
-  kv_a_norm_ = RmsNorm(b / "kv_a_layernorm", config.kv_lora_rank, kNormEps);
+  kv_a_norm_ = Norm(b / "kv_a_layernorm", config.kv_lora_rank, kNorm);
   ReadHeads(b);
   const int64_t values = config.value_dim;
   output_ = Linear::Row(b / "o_proj", config.hidden_size, config.num_heads * values,
@@ -68,7 +68,7 @@ void MlaAttention::ReadQkvA(const Builder& b) {
   std::vector<SourcePtr> parts;
   if (c.q_lora_rank > 0) {
     parts.push_back((b / "q_a_proj" / "weight").Find(Shape{c.q_lora_rank, hidden}, "q_lora_rank"));
-    q_a_norm_ = RmsNorm(b / "q_a_layernorm", c.q_lora_rank, kNormEps);
+    q_a_norm_ = Norm(b / "q_a_layernorm", c.q_lora_rank, kNorm);
     SourcePtr up = (b / "q_b_proj" / "weight").Find(Shape{q_rows, c.q_lora_rank}, q_meaning);
     q_b_proj_ = Linear(b.PackWeight({RotatedFirst(std::move(up), c, heads_)}, WeightUse::kLinear));
   } else {
@@ -176,15 +176,15 @@ void MlaAttention::Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const
   kv_a_norm_.Forward(pass, latent, latent);
 }
 
-void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
+void MlaAttention::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Tensor q, entry;
-  Project(pass, x, q, entry);
+  Project(pass, in.x, q, entry);
   // HeadLinear writes f32 or the type of w_uv's outputs; the other forms write f32 alone.
   const bool is_rounded =
       config_.form == MlaForm::kAbsorbed && output_.activation() == w_uv_->output();
   Tensor attn_output = pass.arena.Allocate(is_rounded ? output_.activation() : DType::kF32,
-                                           {x.rows(), heads_.size() * config_.value_dim});
+                                           {in.x.rows(), heads_.size() * config_.value_dim});
   if (config_.form == MlaForm::kStandard) {
     AttendStandard(pass, q, entry, attn_output);
   } else {

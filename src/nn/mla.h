@@ -11,6 +11,7 @@
 #include "nn/norm.h"
 #include "nn/pass.h"
 #include "nn/rope.h"
+#include "nn/sublayer.h"
 
 namespace tokamak::nn {
 
@@ -37,7 +38,7 @@ struct MlaConfig {
   MlaForm form = MlaForm::kAbsorbed;
 };
 
-class MlaAttention {
+class MlaAttention final : public Sublayer {
  public:
   MlaAttention() = default;
   // Reads q_proj (or q_a_proj, q_a_layernorm, q_b_proj), kv_a_proj_with_mqa, kv_a_layernorm,
@@ -45,12 +46,9 @@ class MlaAttention {
   // load's cache layout. `rope` must outlive this.
   MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope);
 
-  DType activation() const { return qkv_a_proj_.activation(); }  // the type of x
-
-  DType output() const { return output_.output(); }  // the type of out
-
-  // x: [T, hidden_size] of activation(); out: [T, hidden_size] of output().
-  void Forward(Pass& pass, Tensor x, Tensor out) const;
+  DType activation() const override { return qkv_a_proj_.activation(); }
+  DType output() const override { return output_.output(); }
+  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   void ReadQkvA(const Builder& b);
@@ -76,9 +74,9 @@ class MlaAttention {
   const Rope* rope_ = nullptr;
   // Projects x to the query or its latent, and to the cache entry, rotated key first.
   Linear qkv_a_proj_;
-  RmsNorm q_a_norm_;
+  Norm q_a_norm_;
   Linear q_b_proj_;
-  RmsNorm kv_a_norm_;
+  Norm kv_a_norm_;
   // By head, from kv_b_proj: [nope, latent], its transpose, and [value, latent].
   StackPtr w_uk_;
   StackPtr w_uk_t_;

@@ -25,12 +25,12 @@ Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation
       Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, shard, shape.bias);
 }
 
-void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {
+void Mlp::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
-  const int64_t num_tokens = x.rows();
+  const int64_t num_tokens = in.x.rows();
   Tensor gate_up = pass.arena.Allocate(gate_up_.output(), {num_tokens, gate_up_.out_features()});
   Tensor inner = pass.arena.Allocate(down_.activation(), {num_tokens, down_.in_features()});
-  pass.ops.Run(GateUp{.linear = gate_up_.Operation(x, gate_up),
+  pass.ops.Run(GateUp{.linear = gate_up_.Operation(in.x, gate_up),
                       .gate = {.gate_up = gate_up, .activation = activation_, .out = inner}},
                pass.stream);
   down_.Forward(pass, inner, out);
@@ -52,11 +52,11 @@ PlainMlp::PlainMlp(const Builder& b, const PlainMlpShape& shape) : activation_(s
       Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, shard, shape.bias);
 }
 
-void PlainMlp::Forward(Pass& pass, Tensor x, Tensor out) const {
+void PlainMlp::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
-  Tensor up = pass.arena.Allocate(up_.output(), {x.rows(), up_.out_features()});
-  up_.Forward(pass, x, up);
-  Tensor inner = pass.arena.Allocate(down_.activation(), {x.rows(), down_.in_features()});
+  Tensor up = pass.arena.Allocate(up_.output(), {in.x.rows(), up_.out_features()});
+  up_.Forward(pass, in.x, up);
+  Tensor inner = pass.arena.Allocate(down_.activation(), {in.x.rows(), down_.in_features()});
   pass.ops.Run(Activate{.x = up, .activation = activation_, .out = inner}, pass.stream);
   down_.Forward(pass, inner, out);
 }

@@ -5,6 +5,7 @@
 #include "nn/builder.h"
 #include "nn/linear.h"
 #include "nn/pass.h"
+#include "nn/sublayer.h"
 
 namespace tokamak::nn {
 
@@ -16,17 +17,15 @@ struct MlpShape {
   bool merged = false;  // gate and up are stored as one weight, gate_up_proj
 };
 
-class Mlp {
+class Mlp final : public Sublayer {
  public:
   Mlp() = default;
   // Reads gate_proj, up_proj (or gate_up_proj) and down_proj below b.
   Mlp(const Builder& b, const MlpShape& shape);
 
-  DType activation() const { return gate_up_.activation(); }  // the type of x
-  DType output() const { return down_.output(); }             // the type of out
-
-  // x: [T, hidden_size] of activation(); out: [T, hidden_size] of output().
-  void Forward(Pass& pass, Tensor x, Tensor out) const;
+  DType activation() const override { return gate_up_.activation(); }
+  DType output() const override { return down_.output(); }
+  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   Activation activation_ = Activation::kSilu;
@@ -41,17 +40,15 @@ struct PlainMlpShape {
   bool bias = false;
 };
 
-class PlainMlp {
+class PlainMlp final : public Sublayer {
  public:
   PlainMlp() = default;
   // Reads up_proj and down_proj below b.
   PlainMlp(const Builder& b, const PlainMlpShape& shape);
 
-  DType activation() const { return up_.activation(); }  // the type of x
-  DType output() const { return down_.output(); }        // the type of out
-
-  // x: [T, hidden_size] of activation(); out: [T, hidden_size] of output().
-  void Forward(Pass& pass, Tensor x, Tensor out) const;
+  DType activation() const override { return up_.activation(); }
+  DType output() const override { return down_.output(); }
+  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   Activation activation_ = Activation::kGelu;

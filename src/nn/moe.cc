@@ -45,10 +45,11 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
   if (shape.shared_gate) shared_gate_ = Linear::Router(b / "shared_expert_gate", 1, hidden);
 }
 
-void Moe::Forward(Pass& pass, Tensor x, Tensor rounded, Tensor out) const {
+void Moe::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Arena& arena = pass.arena;
   const RouterConfig& router = shape_.router;
+  const Tensor x = in.x, rounded = in.copy.shape.rank() != 0 ? in.copy : in.x;
   const int64_t num_tokens = x.rows(), num_rows = num_tokens * router.top_k;
   const Shape pairs{num_tokens, router.top_k};
   Tensor logits = arena.Allocate(DType::kF32, {num_tokens, router.num_experts});
@@ -101,7 +102,7 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor rounded, Tensor out) const {
       shared_x = arena.Allocate(shared_.activation(), x.shape);
       pass.ops.Run(Convert{.x = x, .out = shared_x}, pass.stream);
     }
-    shared_.Forward(pass, shared_x, shared);
+    shared_.Forward(pass, {shared_x}, shared);
     if (shape_.shared_gate) {
       shared_gate = arena.Allocate(DType::kF32, {num_tokens, 1});
       shared_gate_.Forward(pass, x, shared_gate);

@@ -10,6 +10,7 @@
 #include "nn/linear.h"
 #include "nn/mlp.h"
 #include "nn/pass.h"
+#include "nn/sublayer.h"
 
 namespace tokamak::nn {
 
@@ -39,20 +40,17 @@ struct MoeShape {
   MoeNames names = {};
 };
 
-class Moe {
+class Moe final : public Sublayer {
  public:
   Moe() = default;
   // Reads gate and experts (and shared_expert, shared_expert_gate) below b, by the shape's names.
   Moe(const Builder& b, const MoeShape& shape);
 
-  // The type of x: f32, which the router does not round.
-  DType activation() const { return router_.activation(); }
-  DType expert_activation() const { return experts_.gate_up().activation(); }
-  DType output() const { return DType::kF32; }
-
-  // x: [T, hidden_size] of activation(); rounded: the same of expert_activation(), x itself if the
-  // types are equal; out: f32 [T, hidden_size].
-  void Forward(Pass& pass, Tensor x, Tensor rounded, Tensor out) const;
+  // f32, which the router does not round; the copy is for the experts.
+  DType activation() const override { return router_.activation(); }
+  DType copy_type() const override { return experts_.gate_up().activation(); }
+  DType output() const override { return DType::kF32; }
+  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   MoeShape shape_;

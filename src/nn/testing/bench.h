@@ -41,7 +41,7 @@ class Bench {
   template <typename Layer>
   std::vector<float> Run(const Layer& layer, Tensor x, int64_t cols) {
     Tensor out = arena_.Allocate(DType::kF32, {kTokens, cols});
-    layer.Forward(pass_, x, out);
+    layer.Forward(pass_, {x}, out);
     const auto* values = static_cast<const float*>(out.data);
     return std::vector<float>(values, values + kTokens * cols);
   }
@@ -84,7 +84,7 @@ class Bench {
               .kv_layers = {&view, 1},
               .logit_rows = {}};
     Tensor out = arena_.Allocate(DType::kF32, {kTokens, cols});
-    layer.Forward(pass, x, out);
+    layer.Forward(pass, {x}, out);
     const auto* values = static_cast<const float*>(out.data);
     return std::vector<float>(values, values + kTokens * cols);
   }
