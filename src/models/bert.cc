@@ -49,9 +49,6 @@ Result<Config> ParseConfig(ConfigReader reader) {
   attention = ParseMultiHeadAttention(reader, "hidden_size", "num_attention_heads");
   attention.qkv_bias = true;
   attention.output_bias = true;
-  attention.causal = false;
-  attention.names = {.q = "self.query", .k = "self.key", .v = "self.value"};
-  attention.output_name = "output.dense";
   reader.ExpectOrAbsent("position_embedding_type", "absolute");
   reader.ExpectOrAbsent("is_decoder", false);
   reader.ExpectOrAbsent("add_cross_attention", false);
@@ -103,7 +100,12 @@ class Layer {
  public:
   Layer(const nn::Builder& b, const Config& c)
       : activation_(c.activation),
-        attention_(b / "attention", c.attention, /*rope=*/nullptr),
+        attention_(b / "attention", c.attention, /*rope=*/nullptr,
+                   {.causal = false,
+                    .names = {.q = "self.query",
+                              .k = "self.key",
+                              .v = "self.value",
+                              .output = "output.dense"}}),
         attention_norm_(b / "attention" / "output" / "LayerNorm", c.hidden_size(), c.norm),
         up_(nn::Linear::Replicated(b / "intermediate" / "dense", c.intermediate_size,
                                    c.hidden_size(), /*bias=*/true)),
@@ -157,9 +159,6 @@ class Bert final : public Model {
     }
   }
 
-  ModelSpec& mutable_spec() { return spec_; }
-  const ModelSpec& spec() const override { return spec_; }
-
   Tensor Forward(nn::Pass& pass) const override {
     Tensor wanted = pass.arena.Allocate(DType::kF32, {pass.logit_rows.cols(), hidden_size_});
     const ArenaScope scope(pass.arena);
@@ -179,7 +178,6 @@ class Bert final : public Model {
   const int64_t hidden_size_;
   Embeddings embeddings_;
   std::vector<Layer> layers_;
-  ModelSpec spec_;
 };
 
 }  // namespace
@@ -187,19 +185,12 @@ class Bert final : public Model {
 Result<std::unique_ptr<Model>> CreateBert(ConfigReader config, nn::WeightLoad& load,
                                           const LoadOptions& options) {
   ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config)));
-  ASSIGN_OR_RETURN(const int32_t max_context, ServedContext(options, c.max_positions));
-  const nn::Builder b(load);
-  auto model = std::make_unique<Bert>(c, b);
+  ASSIGN_OR_RETURN(load.spec.max_context, ServedContext(options, c.max_positions));
+  load.spec.vocab_size = c.vocab_size;
+  load.spec.hidden_size = c.hidden_size();
   load.tensors.Skip("pooler.");                  // for BERT's training objective
   load.tensors.Skip("embeddings.position_ids");  // 0, 1, 2, ...
-  model->mutable_spec() = {.architecture = "BertModel",
-                           .vocab_size = c.vocab_size,
-                           .hidden_size = c.hidden_size(),
-                           .max_context = max_context,
-                           .num_parameters = load.num_parameters,
-                           .weight_bytes = load.weight_bytes,
-                           .cache = load.cache};
-  return std::unique_ptr<Model>(std::move(model));
+  return std::unique_ptr<Model>(std::make_unique<Bert>(c, nn::Builder(load)));
 }
 
 }  // namespace tokamak

@@ -52,97 +52,48 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& 
   return attention;
 }
 
-// One step of a layer: residual += after(sublayer(before(residual))). Either norm may be missing.
-class Step {
- public:
-  Step(std::optional<nn::Norm> before, std::unique_ptr<const nn::Sublayer> sublayer,
-       std::optional<nn::Norm> after)
-      : before_(std::move(before)), sublayer_(std::move(sublayer)), after_(std::move(after)) {}
-
-  // Adds `delta` (if any) to `residual`. Returns what this step adds, in `memory`, where `delta`
-  // may be, for the next step to add. All [T, hidden_size]; `residual` and `memory` f32, the others
-  // in an inner type (ops/ops.h).
-  Tensor Forward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor memory) const {
-    const ArenaScope scope(pass.arena);
-    nn::SublayerInput in = {pass.arena.Allocate(sublayer_->activation(), residual.shape)};
-    const DType copy = sublayer_->copy_type();
-    if (copy != in.x.dtype) in.copy = pass.arena.Allocate(copy, residual.shape);
-    if (before_) {
-      before_->AddForward(pass, delta, residual, in.x, in.copy);
-    } else {
-      if (delta.shape.rank() != 0) {
-        pass.ops.Run(AddResidual{.x = delta, .residual = residual}, pass.stream);
-      }
-      pass.ops.Run(Convert{.x = residual, .out = in.x}, pass.stream);
-      if (copy != in.x.dtype) pass.ops.Run(Convert{.x = in.x, .out = in.copy}, pass.stream);
-    }
-    const Tensor out(memory.data, sublayer_->output(), memory.shape);
-    const Tensor given = after_ ? pass.arena.Allocate(out.dtype, out.shape) : out;
-    sublayer_->Forward(pass, in, given);
-    if (after_) after_->Forward(pass, given, out);
-    return out;
-  }
-
- private:
-  std::optional<nn::Norm> before_;
-  std::unique_ptr<const nn::Sublayer> sublayer_;
-  std::optional<nn::Norm> after_;
-};
-
-std::unique_ptr<const nn::Sublayer> MakeAttention(const nn::Builder& b, const DecoderLayer& layer,
-                                                  const nn::Rope* rope) {
-  if (layer.mla) return std::make_unique<nn::MlaAttention>(b, *layer.mla, rope);
-  return std::make_unique<nn::Attention>(b, layer.attention, rope);
-}
-
-std::unique_ptr<const nn::Sublayer> MakeFeedForward(const nn::Builder& b,
-                                                    const DecoderLayer& layer) {
-  if (const auto* moe = std::get_if<nn::MoeShape>(&layer.feed_forward)) {
-    return std::make_unique<nn::Moe>(b, *moe);
-  }
-  if (const auto* plain = std::get_if<nn::PlainMlpShape>(&layer.feed_forward)) {
-    return std::make_unique<nn::PlainMlp>(b, *plain);
-  }
-  return std::make_unique<nn::Mlp>(b, std::get<nn::MlpShape>(layer.feed_forward));
-}
-
 class Decoder final : public Model {
  public:
   // `b` is where the layers are: c.names.model below `top`, or `top` itself.
-  Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b, Task task,
-          std::vector<nn::Rope> ropes)
+  Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b,
+          const LoadOptions& options, std::vector<nn::Rope> ropes)
       : hidden_size_(c.hidden_size),
         logit_softcap_(c.logit_softcap),
         ropes_(std::move(ropes)),
         embedding_(b / c.names.embedding, c.vocab_size, hidden_size_,
-                   c.tie_word_embeddings && task == Task::kGenerate, c.embedding_scale) {
+                   c.tie_word_embeddings && options.task == Task::kGenerate, c.embedding_scale) {
     if (logit_softcap_ > 0) b.Needs(Capability::kLogitSoftcap);
+    layers_.reserve(c.layers.size());
     for (size_t i = 0; i < c.layers.size() && b.ok(); ++i) {
-      AddLayer(c, c.layers[i], b / c.names.layers / static_cast<int64_t>(i));
+      const DecoderLayer& layer = c.layers[i];
+      layers_.push_back(
+          c.layer({.config = c,
+                   .layer = layer,
+                   .at = b / c.names.layers / static_cast<int64_t>(i),
+                   .rope = layer.rope == DecoderLayer::kNoRope ? nullptr : &ropes_[layer.rope],
+                   .mla_form = options.mla_form}));
+      if (std::holds_alternative<PostNorm>(layers_.back())) {
+        b.Needs({Capability::kAddResidual, Capability::kConvert});
+      }
     }
     final_norm_ = nn::Norm(b / c.names.final_norm, c.hidden_size, c.norm);
-    if (task == Task::kEmbed) return;
+    if (options.task == Task::kEmbed) return;
     lm_head_ = c.tie_word_embeddings
                    ? embedding_.OutputLayer()
                    : nn::Linear::Replicated(top / "lm_head", c.vocab_size, hidden_size_, false);
   }
 
-  ModelSpec& mutable_spec() { return spec_; }
-  const ModelSpec& spec() const override { return spec_; }
-
   Tensor Forward(nn::Pass& pass) const override {
-    const Shape all{pass.num_tokens(), hidden_size_};
-    const Shape wanted{pass.logit_rows.cols(), hidden_size_};
     const DType type = lm_head_ ? lm_head_->activation() : DType::kF32;
-    Tensor hidden = pass.arena.Allocate(type, wanted);
+    Tensor hidden = pass.arena.Allocate(type, {pass.logit_rows.cols(), hidden_size_});
 
     const ArenaScope scope(pass.arena);
-    Tensor residual = pass.arena.Allocate(DType::kF32, all);
-    embedding_.Forward(pass, residual);
-    const Tensor memory = pass.arena.Allocate(DType::kF32, all);
-    Tensor delta;  // the last step's output, not yet added; none before the first step
-    for (const Step& step : steps_) delta = step.Forward(pass, delta, residual, memory);
-    final_norm_.AddForward(pass, GatherWanted(pass, delta), GatherWanted(pass, residual), hidden);
+    Residual h(pass, hidden_size_);
+    embedding_.Forward(pass, h.first());
+    for (const Layer& layer : layers_) {
+      std::visit([&](const auto& block) { block.Forward(h); }, layer);
+    }
+    h.Normalize(final_norm_, pass.logit_rows, hidden);
     return hidden;
   }
 
@@ -167,38 +118,13 @@ class Decoder final : public Model {
   }
 
  private:
-  void AddLayer(const DecoderConfig& c, const DecoderLayer& layer, const nn::Builder& b) {
-    const auto norm = [&](std::string_view name) -> std::optional<nn::Norm> {
-      if (name.empty()) return std::nullopt;
-      return nn::Norm(b / name, c.hidden_size, c.norm);
-    };
-    if (c.names.pre_attention_norm.empty() || c.names.pre_feed_forward_norm.empty()) {
-      b.Needs({Capability::kAddResidual, Capability::kConvert});
-    }
-    const nn::Rope* rope = layer.rope == DecoderLayer::kNoRope ? nullptr : &ropes_[layer.rope];
-    std::optional<nn::Norm> before = norm(c.names.pre_attention_norm);
-    auto attention = MakeAttention(b / c.names.attention, layer, rope);
-    steps_.emplace_back(std::move(before), std::move(attention), norm(c.names.post_attention_norm));
-    before = norm(c.names.pre_feed_forward_norm);
-    auto feed_forward = MakeFeedForward(b / c.names.feed_forward, layer);
-    steps_.emplace_back(std::move(before), std::move(feed_forward),
-                        norm(c.names.post_feed_forward_norm));
-  }
-
-  static Tensor GatherWanted(nn::Pass& pass, Tensor source) {
-    Tensor out = pass.arena.Allocate(source.dtype, {pass.logit_rows.cols(), source.cols()});
-    pass.ops.Run(GatherRows{.source = source, .rows = pass.logit_rows, .out = out}, pass.stream);
-    return out;
-  }
-
   const int64_t hidden_size_;
   const float logit_softcap_;
   const std::vector<nn::Rope> ropes_;  // layers point to them
   nn::Embedding embedding_;
-  std::vector<Step> steps_;  // of all layers
+  std::vector<Layer> layers_;
   nn::Norm final_norm_;
   std::optional<nn::Linear> lm_head_;  // none if loaded to embed
-  ModelSpec spec_;
 };
 
 Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& c) {
@@ -216,29 +142,47 @@ Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& 
 
 }  // namespace
 
+nn::Norm LayerBuilder::Norm(std::string_view name) const {
+  return nn::Norm(at / name, config.hidden_size, config.norm);
+}
+
+SublayerPtr LayerBuilder::Attention(std::string_view name,
+                                    const nn::AttentionExtras& extras) const {
+  nn::AttentionConfig attention = config.attention;
+  attention.window = layer.window;
+  return std::make_unique<nn::Attention>(at / name, attention, rope, extras);
+}
+
+SublayerPtr LayerBuilder::LatentAttention(std::string_view name, nn::MlaConfig mla) const {
+  mla.form = mla_form;
+  return std::make_unique<nn::MlaAttention>(at / name, mla, rope);
+}
+
+SublayerPtr LayerBuilder::FeedForward(std::string_view name) const {
+  if (layer.experts) return std::make_unique<nn::Moe>(at / name, config.moe);
+  return std::make_unique<nn::Mlp>(at / name, config.mlp);
+}
+
 Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load,
                                            const LoadOptions& options) {
   ASSIGN_OR_RETURN(const int32_t max_context, DecoderContext(options, c));
-  for (DecoderLayer& layer : c.layers) {
-    if (layer.mla) layer.mla->form = options.mla_form;
-  }
   const nn::Builder b(load);
   if (!c.ropes.empty()) c.ropes.front().freq_factors = nn::ReadRopeFreqFactors(b, c.ropes.front());
   for (const nn::RopeSpec& spec : c.ropes) {
     const int32_t length = nn::OriginalContext(spec, max_context);
-    if (length == 0 || length == load.cache.original_context) continue;
-    if (load.cache.original_context > 0) {
+    if (length == 0 || length == load.spec.cache.original_context) continue;
+    if (load.spec.cache.original_context > 0) {
       return Unimplemented(
           "rope_parameters: LongRoPE with different original contexts in one model ({} and {} "
           "positions) is not supported",
-          load.cache.original_context, length);
+          load.spec.cache.original_context, length);
     }
-    load.cache.original_context = length;
+    load.spec.cache.original_context = length;
   }
   std::vector<nn::Rope> ropes;
   for (const nn::RopeSpec& spec : c.ropes) {
     ASSIGN_OR_RETURN(nn::Rope rope,
-                     nn::Rope::Make(spec, max_context, load.ops, load.cache.original_context));
+                     nn::Rope::Make(spec, max_context, load.ops, load.spec.cache.original_context));
     ropes.push_back(std::move(rope));
   }
   // Models saved without their output layer have their tensors at the top level.
@@ -247,24 +191,15 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
     c.tie_word_embeddings = !(b / "lm_head" / "weight").Has();
   }
   auto model =
-      std::make_unique<Decoder>(c, b, bare ? b : b / c.names.model, options.task, std::move(ropes));
+      std::make_unique<Decoder>(c, b, bare ? b : b / c.names.model, options, std::move(ropes));
   if (options.task == Task::kEmbed) load.tensors.Skip("lm_head.");
   for (int32_t i = 0; i < c.mtp_layers; ++i) {
     load.tensors.Skip(fmt::format("{}.{}.{}.", c.names.model, c.names.layers,
                                   c.layers.size() + static_cast<size_t>(i)));
   }
-  model->mutable_spec() = {.architecture = c.architecture,
-                           .vocab_size = c.vocab_size,
-                           .hidden_size = c.hidden_size,
-                           .max_context = max_context,
-                           .num_parameters = load.num_parameters,
-                           .weight_bytes = load.weight_bytes,
-                           .expert_parameters = load.expert_parameters,
-                           .expert_bytes = load.expert_bytes,
-                           .expert_share = load.expert_share,
-                           .num_moe_layers = load.num_moe_layers,
-                           .max_experts = load.max_experts,
-                           .cache = load.cache};
+  load.spec.vocab_size = c.vocab_size;
+  load.spec.hidden_size = c.hidden_size;
+  load.spec.max_context = max_context;
   return std::unique_ptr<Model>(std::move(model));
 }
 
@@ -275,15 +210,14 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
   c.norm.eps = static_cast<float>(reader.Number("rms_norm_eps", {0, 1}));
   c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", defaults.tie_word_embeddings);
 
-  DecoderLayer layer = {.attention = ParseAttention(reader, defaults), .feed_forward = {}};
-  c.hidden_size = layer.attention.hidden_size;
-  layer.feed_forward =
-      nn::MlpShape{.hidden_size = c.hidden_size,
-                   .intermediate_size = reader.Int("intermediate_size", kIntermediateSizes),
-                   .activation = ParseActivation(reader, defaults)};
-  c.layers.assign(static_cast<size_t>(num_layers), layer);
+  c.attention = ParseAttention(reader, defaults);
+  c.hidden_size = c.attention.hidden_size;
+  c.mlp = {.hidden_size = c.hidden_size,
+           .intermediate_size = reader.Int("intermediate_size", kIntermediateSizes),
+           .activation = ParseActivation(reader, defaults)};
+  c.layers.resize(static_cast<size_t>(num_layers));
   if (defaults.rope_apart) return c;
-  c.ropes = {nn::ParseRope(reader, layer.attention.head_dim,
+  c.ropes = {nn::ParseRope(reader, c.attention.head_dim,
                            static_cast<int32_t>(reader.Int("max_position_embeddings")),
                            defaults.rope)};
   return c;

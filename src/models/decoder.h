@@ -1,15 +1,16 @@
-// The decoder that most families share: layers of attention and a feed-forward, with pre-norms,
-// post-norms or both. A family's file reads its configuration; this builds and runs the layers.
+// The decoder that families share: an embedding, layers, a final norm and an output layer. A
+// family's file reads its configuration and says what a layer is made of (models/layer.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "models/layer.h"
 #include "models/model.h"
 #include "models/registry.h"
 #include "nn/attention.h"
@@ -31,40 +32,48 @@ inline constexpr IntRange kVocabSizes = Positive(1 << 24);
 inline constexpr IntRange kHeadCounts = Positive(1 << 14);
 inline constexpr IntRange kHeadDims = Positive(1 << 14);
 
+struct DecoderConfig;
+
+// How a layer differs from the others.
 struct DecoderLayer {
-  nn::AttentionConfig attention;
-  std::optional<nn::MlaConfig> mla = std::nullopt;  // replaces `attention`
-  std::variant<nn::MlpShape, nn::MoeShape, nn::PlainMlpShape> feed_forward;
+  int32_t window = 0;  // keys that a query sees, its own included; 0: all
   // Index into DecoderConfig::ropes; kNoRope: queries and keys do not rotate.
   static constexpr int kNoRope = -1;
   int rope = 0;
+  bool experts = false;  // an MoE layer
 };
 
-// A checkpoint's names for the parts of the model and of a layer.
+// What a family makes a layer of: its parts, by their names in the checkpoint, with the sizes of
+// the configuration.
+struct LayerBuilder {
+  const DecoderConfig& config;
+  const DecoderLayer& layer;
+  nn::Builder at;
+  const nn::Rope* rope;  // null: none
+  nn::MlaForm mla_form;
+
+  nn::Norm Norm(std::string_view name) const;
+  SublayerPtr Attention(std::string_view name, const nn::AttentionExtras& extras = {}) const;
+  SublayerPtr LatentAttention(std::string_view name, nn::MlaConfig mla) const;
+  // The experts in MoE layers, else the MLP.
+  SublayerPtr FeedForward(std::string_view name) const;
+};
+
+using MakeLayer = std::function<Layer(const LayerBuilder& b)>;
+
+// Layers that several families have, in the file of the first.
+MakeLayer LlamaLayer(const nn::AttentionExtras& extras = {}, const char* feed_forward = "mlp");
+MakeLayer Olmo2Layer(const nn::AttentionExtras& extras);
+
+// A checkpoint's names for the parts of the model outside its layers.
 struct DecoderNames {
   std::string_view model = "model";
   std::string_view embedding = "embed_tokens";
   std::string_view layers = "layers";
   std::string_view final_norm = "norm";
-  std::string_view attention = "self_attn";
-  // Pre-norms of a branch's input; empty: none.
-  std::string_view pre_attention_norm = "input_layernorm";
-  std::string_view pre_feed_forward_norm = "post_attention_layernorm";
-  // Post-norms of a branch's output, before it is added; empty: none.
-  std::string_view post_attention_norm = {};
-  std::string_view post_feed_forward_norm = {};
-  std::string_view feed_forward = "mlp";
 };
 
-// Only post-norms, as in OLMo 2.
-inline constexpr DecoderNames kPostNormNames = {
-    .pre_attention_norm = {},
-    .pre_feed_forward_norm = {},
-    .post_attention_norm = "post_attention_layernorm",
-    .post_feed_forward_norm = "post_feedforward_layernorm"};
-
 struct DecoderConfig {
-  std::string architecture;  // Hugging Face class name
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
   nn::NormConfig norm;  // of the residual stream
@@ -77,7 +86,11 @@ struct DecoderConfig {
   // At least one, unless all layers have kNoRope; then max_positions is the context.
   std::vector<nn::RopeSpec> ropes;
   int32_t max_positions = 0;
+  nn::AttentionConfig attention;  // of all layers, but for the window
+  nn::MlpShape mlp;
+  nn::MoeShape moe;  // in MoE layers instead
   std::vector<DecoderLayer> layers;
+  MakeLayer layer = LlamaLayer();
   DecoderNames names = {};
   int32_t mtp_layers = 0;  // multi-token prediction layers, stored after the others; not loaded
 };

@@ -15,13 +15,11 @@ int32_t Dim(ConfigReader& reader, std::string_view name) {
   return static_cast<int32_t>(reader.Int(name, kHeadDims));
 }
 
-// Replaces every layer's attention.
-void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
-  const nn::AttentionConfig& heads = c.layers.front().attention;
+nn::MlaConfig ParseLatentAttention(ConfigReader& reader, const DecoderConfig& c) {
   nn::MlaConfig mla;
   mla.hidden_size = c.hidden_size;
-  mla.num_heads = heads.num_heads;
-  mla.bias = heads.qkv_bias;
+  mla.num_heads = c.attention.num_heads;
+  mla.bias = c.attention.qkv_bias;
   mla.kv_lora_rank = Dim(reader, "kv_lora_rank");
   mla.rope_dim = Dim(reader, "qk_rope_head_dim");
   mla.nope_dim = Dim(reader, "qk_nope_head_dim");
@@ -29,22 +27,22 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
   // Null means no query latents.
   if (!reader.IsNull("q_lora_rank")) mla.q_lora_rank = Dim(reader, "q_lora_rank");
   // All heads have their own keys.
-  reader.ExpectOrAbsent("num_key_value_heads", int64_t{heads.num_heads});
+  reader.ExpectOrAbsent("num_key_value_heads", int64_t{mla.num_heads});
   const int32_t key_dim = mla.nope_dim + mla.rope_dim;
   // transformers also writes these.
   reader.ExpectOrAbsent("head_dim", JsonValue(int64_t{mla.rope_dim}));
   reader.ExpectOrAbsent("qk_head_dim", JsonValue(int64_t{key_dim}));
   mla.scale =
       static_cast<float>(c.ropes.front().score_factor / std::sqrt(static_cast<double>(key_dim)));
-  for (DecoderLayer& layer : c.layers) layer.mla = mla;
+  return mla;
 }
 
-// Replaces the MLPs of MoE layers. `moe` has the fields in which V2 and V3 differ.
-void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, int64_t shared,
-                  DecoderConfig& c) {
+// Reads what V2 and V3 share and finds the MoE layers.
+void ParseExperts(ConfigReader& reader, int64_t first_dense, int64_t shared, DecoderConfig& c) {
+  nn::MoeShape& moe = c.moe;
   moe.hidden_size = c.hidden_size;
   moe.intermediate_size = reader.Int("moe_intermediate_size", kIntermediateSizes);
-  moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
+  moe.activation = c.mlp.activation;
   if (reader.IsNull("n_shared_experts")) shared = 0;
   moe.shared_intermediate_size =
       moe.intermediate_size * reader.IntOr("n_shared_experts", shared, NonNegative(1024));
@@ -53,7 +51,7 @@ void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, i
   const int64_t step = reader.IntOr("moe_layer_freq", 1, Positive(10000));
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    if (index >= dense && index % step == 0) c.layers[i].feed_forward = moe;
+    c.layers[i].experts = index >= dense && index % step == 0;
   }
   // For training only.
   reader.Ignore({"output_router_logits", "aux_loss_alpha", "router_aux_loss_coef", "seq_aux",
@@ -71,7 +69,10 @@ RouterConfig ParseRouter(ConfigReader& reader) {
 DecoderConfig ParseCommon(ConfigReader& reader) {
   DecoderConfig c = ParseDecoder(reader, {.head_dim = "qk_rope_head_dim"});
   c.ropes.front().style = RopeStyle::kInterleaved;
-  ParseLatentAttention(reader, c);
+  c.layer = [mla = ParseLatentAttention(reader, c)](const LayerBuilder& b) {
+    return PreNorm{b.Norm("input_layernorm"), b.LatentAttention("self_attn", mla),
+                   b.Norm("post_attention_layernorm"), b.FeedForward("mlp")};
+  };
   return c;
 }
 
@@ -79,8 +80,7 @@ DecoderConfig ParseCommon(ConfigReader& reader) {
 
 Result<DecoderConfig> ParseDeepseekV2(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader);
-  c.architecture = "DeepseekV2ForCausalLM";
-  nn::MoeShape moe;
+  nn::MoeShape& moe = c.moe;
   moe.router = ParseRouter(reader);
   moe.router.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
   reader.ExpectOrAbsent("scoring_func", "softmax");
@@ -96,15 +96,14 @@ Result<DecoderConfig> ParseDeepseekV2(ConfigReader reader) {
                                    "group_limited_greedy");
   }
   reader.ExpectOrAbsent("norm_topk_prob", false);  // the reference ignores it, the authors use it
-  ParseExperts(reader, moe, /*first_dense=*/0, /*shared=*/2, c);
+  ParseExperts(reader, /*first_dense=*/0, /*shared=*/2, c);
   return reader.Finish(c);
 }
 
 Result<DecoderConfig> ParseDeepseekV3(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader);
-  c.architecture = "DeepseekV3ForCausalLM";
   if (!reader.BoolOr("rope_interleave", true)) c.ropes.front().style = RopeStyle::kHalfSplit;
-  nn::MoeShape moe;
+  nn::MoeShape& moe = c.moe;
   moe.router = ParseRouter(reader);
   moe.router.score = RouterConfig::Score::kSigmoid;
   moe.router.group_score = RouterConfig::GroupScore::kTwoBest;
@@ -114,7 +113,7 @@ Result<DecoderConfig> ParseDeepseekV3(ConfigReader reader) {
   ParseExpertGroups(reader, 8, 4, moe.router);
   reader.ExpectOrAbsent("scoring_func", "sigmoid");
   reader.ExpectOrAbsent("topk_method", "noaux_tc");
-  ParseExperts(reader, moe, /*first_dense=*/3, /*shared=*/1, c);
+  ParseExperts(reader, /*first_dense=*/3, /*shared=*/1, c);
   // transformers writes the second name since version 5.
   const char* drafts =
       reader.Has("num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers";

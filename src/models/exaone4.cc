@@ -28,14 +28,12 @@ std::vector<bool> ParseWindowLayers(ConfigReader& reader, size_t num_layers, boo
 
 Result<DecoderConfig> ParseExaone4(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
-  c.architecture = "Exaone4ForCausalLM";
-  c.names = kPostNormNames;
+  c.layer = Olmo2Layer({.qk_norm = c.norm});
   // Null means no window; if the field is absent, the reference's default applies.
   const bool windows = !reader.IsNull("sliding_window");
   const auto window = static_cast<int32_t>(windows ? reader.IntOr("sliding_window", 4096) : 0);
   const std::vector<bool> sliding = ParseWindowLayers(reader, c.layers.size(), windows);
   for (size_t i = 0; i < c.layers.size(); ++i) {
-    c.layers[i].attention.qk_norm_eps = c.norm.eps;
     if (windows && !sliding[i]) c.layers[i].rope = DecoderLayer::kNoRope;
     if (!windows && sliding[i]) {
       reader.Fail("layer_types", "names a layer with a window, but sliding_window is null");

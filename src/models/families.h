@@ -16,34 +16,26 @@ namespace tokamak {
 // Reads a checkpoint's configuration strictly into the decoder's.
 using ParseDecoderFamily = Result<DecoderConfig>(ConfigReader config);
 
-ParseDecoderFamily ParseDeepseekV2;         // deepseek.cc
-ParseDecoderFamily ParseDeepseekV3;         // deepseek.cc
-ParseDecoderFamily ParseExaone4;            // exaone4.cc
-ParseDecoderFamily ParseGemma2;             // gemma.cc
-ParseDecoderFamily ParseGemma3;             // gemma.cc
-ParseDecoderFamily ParseGemma3Multimodal;   // gemma.cc
-ParseDecoderFamily ParseGlm4;               // glm4.cc
-ParseDecoderFamily ParseGlm4Moe;            // glm4.cc
-ParseDecoderFamily ParseGptOss;             // gpt_oss.cc
-ParseDecoderFamily ParseLlama;              // llama.cc
-ParseDecoderFamily ParseMistral;            // mistral.cc
-ParseDecoderFamily ParseMistralMultimodal;  // mistral.cc
-ParseDecoderFamily ParseMixtral;            // mistral.cc
-ParseDecoderFamily ParseMpt;                // mpt.cc
-ParseDecoderFamily ParseOlmo2;              // olmo2.cc
-ParseDecoderFamily ParsePhi3;               // phi3.cc
-ParseDecoderFamily ParseQwen2;              // qwen2.cc
-ParseDecoderFamily ParseQwen2Moe;           // qwen2.cc
-ParseDecoderFamily ParseQwen3;              // qwen3.cc
-ParseDecoderFamily ParseQwen3Moe;           // qwen3.cc
-ParseDecoderFamily ParseSmolLm3;            // smollm3.cc
+ParseDecoderFamily ParseDeepseekV2, ParseDeepseekV3;
+ParseDecoderFamily ParseExaone4;
+ParseDecoderFamily ParseGemma2, ParseGemma3, ParseGemma3Multimodal;
+ParseDecoderFamily ParseGlm4, ParseGlm4Moe;
+ParseDecoderFamily ParseGptOss;
+ParseDecoderFamily ParseLlama;
+ParseDecoderFamily ParseMistral, ParseMistralMultimodal, ParseMixtral;
+ParseDecoderFamily ParseMpt;
+ParseDecoderFamily ParseOlmo2;
+ParseDecoderFamily ParsePhi3;
+ParseDecoderFamily ParseQwen2, ParseQwen2Moe;
+ParseDecoderFamily ParseQwen3, ParseQwen3Moe;
+ParseDecoderFamily ParseSmolLm3;
 
 // Creates a family's model: parses `config` and builds the layers, whose errors stay in
 // load.status.
 using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::WeightLoad& load,
                                                    const LoadOptions& options);
 
-CreateModel CreateBert;  // bert.cc
+CreateModel CreateBert;
 
 template <ParseDecoderFamily Parse>
 Result<std::unique_ptr<Model>> CreateDecoder(ConfigReader config, nn::WeightLoad& load,

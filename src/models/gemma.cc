@@ -23,22 +23,28 @@ DecoderConfig ParseCommon(ConfigReader& reader, bool rope_apart) {
                                           .activation = "hidden_activation",
                                           .absent_activation = "gelu_pytorch_tanh"});
   if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
-  c.names = {.pre_attention_norm = "input_layernorm",
-             .pre_feed_forward_norm = "pre_feedforward_layernorm",
-             .post_attention_norm = "post_attention_layernorm",
-             .post_feed_forward_norm = "post_feedforward_layernorm"};
   c.norm.offset = 1;
   c.embedding_scale = std::sqrt(static_cast<float>(c.hidden_size));
   const double scalar = reader.NumberOr("query_pre_attn_scalar", 256);
-  for (DecoderLayer& layer : c.layers) {
-    layer.attention.scale = static_cast<float>(1 / std::sqrt(scalar));
-  }
+  c.attention.scale = static_cast<float>(1 / std::sqrt(scalar));
   // Files may have both names of the activation.
   const std::string activation = reader.StringOr("hidden_activation", "gelu_pytorch_tanh");
   reader.ExpectOrAbsent("hidden_act", activation);
   reader.ExpectOrAbsent("use_bidirectional_attention", false);
   reader.Ignore({"cache_implementation"});
   return c;
+}
+
+// `extras`: Gemma 2 caps the scores, Gemma 3 normalizes queries and keys.
+MakeLayer MakeGemmaLayer(const nn::AttentionExtras& extras) {
+  return [extras](const LayerBuilder& b) {
+    return SandwichNorm{b.Norm("input_layernorm"),
+                        b.Attention("self_attn", extras),
+                        b.Norm("post_attention_layernorm"),
+                        b.Norm("pre_feedforward_layernorm"),
+                        b.FeedForward("mlp"),
+                        b.Norm("post_feedforward_layernorm")};
+  };
 }
 
 // Null means no cap.
@@ -58,7 +64,7 @@ std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& 
   constexpr NumberRange kBases = {1.0001, 1e15};
   const nn::RopeDefaults global = {.theta = reader.NumberOr("rope_theta", 1e6, kBases)};
   const nn::RopeDefaults local = {.theta = reader.NumberOr("rope_local_base_freq", 1e4, kBases)};
-  const int32_t head_dim = c.layers.front().attention.head_dim;
+  const int32_t head_dim = c.attention.head_dim;
   const auto positions = static_cast<int32_t>(reader.Int("max_position_embeddings"));
   if (!reader.Has("rope_parameters")) {
     return {nn::ParseRope(reader, head_dim, positions, global),
@@ -77,22 +83,18 @@ std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& 
 
 Result<DecoderConfig> ParseGemma2(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader, /*rope_apart=*/false);
-  c.architecture = "Gemma2ForCausalLM";
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 30);
-  const float softcap = ParseCap(reader, "attn_logit_softcapping", 50);
+  c.layer = MakeGemmaLayer({.softcap = ParseCap(reader, "attn_logit_softcapping", 50)});
   std::vector<bool> sliding(c.layers.size());
-  for (size_t i = 0; i < sliding.size(); ++i) {
-    c.layers[i].attention.softcap = softcap;
-    sliding[i] = i % 2 == 0;
-  }
+  for (size_t i = 0; i < sliding.size(); i += 2) sliding[i] = true;
   SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)), ParseWindow(reader));
   return reader.Finish(c);
 }
 
 Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader, /*rope_apart=*/true);
-  c.architecture = "Gemma3ForCausalLM";
   c.ropes = ParseRopes(reader, c);
+  c.layer = MakeGemmaLayer({.qk_norm = c.norm});
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 0);
   // The reference reads this field but does not use it.
   reader.ExpectOrAbsent("attn_logit_softcapping", JsonValue());
@@ -100,11 +102,7 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   const std::vector<bool> sliding =
       ParseSlidingLayers(reader, AllButEvery(pattern, c.layers.size()));
   SetWindow(c, sliding, ParseWindow(reader));
-  for (size_t i = 0; i < c.layers.size(); ++i) {
-    c.layers[i].attention.qk_norm_eps = c.norm.eps;
-    c.layers[i].attention.qk_norm_offset = c.norm.offset;
-    if (sliding[i]) c.layers[i].rope = 1;
-  }
+  for (size_t i = 0; i < c.layers.size(); ++i) c.layers[i].rope = sliding[i] ? 1 : 0;
   reader.Ignore({"_sliding_window_pattern"});
   return reader.Finish(c);
 }
@@ -120,7 +118,6 @@ Result<DecoderConfig> ParseGemma3Multimodal(ConfigReader reader) {
   text.SetDefault("max_position_embeddings", 131072);
   text.SetDefault("rms_norm_eps", 1e-6);
   ASSIGN_OR_RETURN(DecoderConfig c, ParseGemma3(text));
-  c.architecture = "Gemma3ForConditionalGeneration";
   ParseOuterTie(reader, c);
   // For images.
   reader.Ignore({"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index",

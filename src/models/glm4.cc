@@ -26,26 +26,29 @@ RouterConfig ParseRouter(ConfigReader& reader) {
 
 Result<DecoderConfig> ParseGlm4(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.rope = kHalf, .attention_bias = true});
-  c.architecture = "Glm4ForCausalLM";
   if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
   c.ropes.front().style = RopeStyle::kInterleaved;
-  c.names.post_attention_norm = "post_self_attn_layernorm";
-  c.names.post_feed_forward_norm = "post_mlp_layernorm";
-  for (DecoderLayer& layer : c.layers) {
-    layer.attention.output_bias = false;
-    std::get<nn::MlpShape>(layer.feed_forward).merged = true;
-  }
+  c.attention.output_bias = false;
+  c.mlp.merged = true;
+  c.layer = [](const LayerBuilder& b) {
+    return SandwichNorm{b.Norm("input_layernorm"),
+                        b.Attention("self_attn"),
+                        b.Norm("post_self_attn_layernorm"),
+                        b.Norm("post_attention_layernorm"),
+                        b.FeedForward("mlp"),
+                        b.Norm("post_mlp_layernorm")};
+  };
   return reader.Finish(c);
 }
 
 Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.rope = kHalf});
-  c.architecture = "Glm4MoeForCausalLM";
-  const bool qk_norm = reader.BoolOr("use_qk_norm", false);
-  nn::MoeShape moe;
+  c.attention.output_bias = false;
+  if (reader.BoolOr("use_qk_norm", false)) c.layer = LlamaLayer({.qk_norm = c.norm});
+  nn::MoeShape& moe = c.moe;
   moe.hidden_size = c.hidden_size;
   moe.intermediate_size = reader.Int("moe_intermediate_size", kIntermediateSizes);
-  moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
+  moe.activation = c.mlp.activation;
   moe.router = ParseRouter(reader);
   moe.score_correction_bias = true;
   moe.shared_intermediate_size =
@@ -53,11 +56,7 @@ Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
   moe.names.shared = "shared_experts";
   const auto num_dense =
       static_cast<size_t>(reader.IntOr("first_k_dense_replace", 1, NonNegative(10000)));
-  for (size_t i = 0; i < c.layers.size(); ++i) {
-    c.layers[i].attention.output_bias = false;
-    if (qk_norm) c.layers[i].attention.qk_norm_eps = c.norm.eps;
-    if (i >= num_dense) c.layers[i].feed_forward = moe;
-  }
+  for (size_t i = num_dense; i < c.layers.size(); ++i) c.layers[i].experts = true;
   c.mtp_layers = static_cast<int32_t>(reader.IntOr("num_nextn_predict_layers", 1, NonNegative(16)));
   reader.Ignore({"output_router_logits"});
   return reader.Finish(c);

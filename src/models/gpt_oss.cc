@@ -32,16 +32,15 @@ nn::MoeShape ParseExperts(ConfigReader& reader, const nn::MlpShape& expert) {
 
 Result<DecoderConfig> ParseGptOss(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 150000}, .attention_bias = true});
-  c.architecture = "GptOssForCausalLM";
   if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
   if (!reader.Has("rope_scaling") && !reader.Has("rope_parameters")) {
     reader.Fail("rope_scaling", "is missing; this architecture needs it");
   }
-  const nn::MoeShape moe = ParseExperts(reader, std::get<nn::MlpShape>(c.layers[0].feed_forward));
+  c.layer = LlamaLayer({.sinks = true});
+  c.moe = ParseExperts(reader, c.mlp);
   std::vector<bool> sliding(c.layers.size());
   for (size_t i = 0; i < sliding.size(); ++i) {
-    c.layers[i].attention.sinks = true;
-    c.layers[i].feed_forward = moe;
+    c.layers[i].experts = true;
     sliding[i] = i % 2 == 0;
   }
   const bool none = reader.IsNull("sliding_window");
@@ -55,7 +54,7 @@ Result<DecoderConfig> ParseGptOss(ConfigReader reader) {
   }
   reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // for training only
   // Other names for num_experts_per_tok and original_max_position_embeddings.
-  reader.ExpectOrAbsent("experts_per_token", int64_t{moe.router.top_k});
+  reader.ExpectOrAbsent("experts_per_token", int64_t{c.moe.router.top_k});
   if (c.ropes.front().original_max_positions > 0) {
     reader.ExpectOrAbsent("initial_context_length",
                           int64_t{c.ropes.front().original_max_positions});

@@ -30,7 +30,7 @@ std::vector<bool> AllButEvery(size_t interval, size_t num_layers) {
 
 void SetWindow(DecoderConfig& config, const std::vector<bool>& sliding, int32_t window) {
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    config.layers[i].attention.window = sliding[i] ? window : 0;
+    config.layers[i].window = sliding[i] ? window : 0;
   }
 }
 

@@ -5,11 +5,16 @@
 
 namespace tokamak {
 
+MakeLayer LlamaLayer(const nn::AttentionExtras& extras, const char* feed_forward) {
+  return [=](const LayerBuilder& b) {
+    return PreNorm{b.Norm("input_layernorm"), b.Attention("self_attn", extras),
+                   b.Norm("post_attention_layernorm"), b.FeedForward(feed_forward)};
+  };
+}
+
 Result<DecoderConfig> ParseLlama(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader);
-  c.architecture = "LlamaForCausalLM";
-  const bool mlp_bias = reader.BoolOr("mlp_bias", false);
-  for (DecoderLayer& layer : c.layers) std::get<nn::MlpShape>(layer.feed_forward).bias = mlp_bias;
+  c.mlp.bias = reader.BoolOr("mlp_bias", false);
   reader.ExpectOrAbsent("rope_interleaved", false);
   reader.Ignore({"pretraining_tp"});  // how the authors split products; results are the same
   return reader.Finish(c);

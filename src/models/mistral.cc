@@ -10,14 +10,13 @@ namespace tokamak {
 namespace {
 
 void SetWindow(DecoderConfig& c, int64_t window) {
-  for (DecoderLayer& layer : c.layers) layer.attention.window = static_cast<int32_t>(window);
+  for (DecoderLayer& layer : c.layers) layer.window = static_cast<int32_t>(window);
 }
 
 }  // namespace
 
 Result<DecoderConfig> ParseMistral(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
-  c.architecture = "MistralForCausalLM";
   // Later models have null, which means no window. If the field is absent, the first model's
   // applies.
   const bool none = reader.IsNull("sliding_window");
@@ -29,7 +28,6 @@ Result<DecoderConfig> ParseMistral(ConfigReader reader) {
 Result<DecoderConfig> ParseMistralMultimodal(ConfigReader reader) {
   ConfigReader text = OpenTextConfig(reader, "mistral");
   ASSIGN_OR_RETURN(DecoderConfig c, ParseMistral(text));
-  c.architecture = "Mistral3ForConditionalGeneration";
   ParseOuterTie(reader, c);
   // For images.
   reader.Ignore({"vision_config", "image_token_index", "multimodal_projector_bias",
@@ -39,20 +37,18 @@ Result<DecoderConfig> ParseMistralMultimodal(ConfigReader reader) {
 
 Result<DecoderConfig> ParseMixtral(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 1e6}, .attention_bias_is_fixed = true});
-  c.architecture = "MixtralForCausalLM";
-  c.names.feed_forward = "block_sparse_moe";
   if (reader.Has("sliding_window")) SetWindow(c, reader.Int("sliding_window"));
-  const nn::MlpShape expert = std::get<nn::MlpShape>(c.layers.front().feed_forward);
-  nn::MoeShape moe;
-  moe.hidden_size = expert.hidden_size;
-  moe.intermediate_size = expert.intermediate_size;
-  moe.activation = expert.activation;
+  nn::MoeShape& moe = c.moe;
+  moe.hidden_size = c.mlp.hidden_size;
+  moe.intermediate_size = c.mlp.intermediate_size;
+  moe.activation = c.mlp.activation;
   moe.names = {.gate_proj = "w1", .up_proj = "w3", .down_proj = "w2"};
   moe.router.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
   moe.router.top_k =
       static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
   moe.router.normalize = true;
-  for (DecoderLayer& layer : c.layers) layer.feed_forward = moe;
+  for (DecoderLayer& layer : c.layers) layer.experts = true;
+  c.layer = LlamaLayer({}, "block_sparse_moe");
   // For training only.
   reader.Ignore({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});
   return reader.Finish(c);

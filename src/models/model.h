@@ -1,36 +1,21 @@
 // A loaded model: weights plus the forward pass of its family.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
+#include <utility>
 
-#include "nn/cache_layout.h"
+#include "nn/model_spec.h"
 #include "nn/pass.h"
 
 namespace tokamak {
-
-struct ModelSpec {
-  std::string architecture;  // Hugging Face class name, e.g. "LlamaForCausalLM"
-  int32_t vocab_size = 0;
-  int32_t hidden_size = 0;
-  int32_t max_context = 0;  // positions that the model was trained for
-  int64_t num_parameters = 0;
-  int64_t weight_bytes = 0;  // as packed
-  int64_t expert_parameters = 0;
-  int64_t expert_bytes = 0;  // a token reads expert_share of them
-  double expert_share = 1;
-  int32_t num_moe_layers = 0;  // layers with experts
-  int32_t max_experts = 0;     // of any layer
-  nn::CacheLayout cache;
-};
 
 // Immutable after loading; independent of the backend. Used by one runner.
 class Model {
  public:
   virtual ~Model() = default;
 
-  virtual const ModelSpec& spec() const = 0;
+  const ModelSpec& spec() const { return spec_; }
+  void set_spec(ModelSpec spec) { spec_ = std::move(spec); }  // ends loading
 
   // Runs all layers over the pass's tokens and writes their cache entries. Returns the final
   // normalized hidden states of pass.logit_rows: [R, hidden], in the type that Logits takes, or f32
@@ -44,6 +29,9 @@ class Model {
   virtual std::optional<ArgmaxLogits> Argmax(nn::Pass& /*pass*/, Tensor /*hidden*/) const {
     return std::nullopt;
   }
+
+ private:
+  ModelSpec spec_;
 };
 
 }  // namespace tokamak

@@ -5,14 +5,16 @@
 
 namespace tokamak {
 
+MakeLayer Olmo2Layer(const nn::AttentionExtras& extras) {
+  return [extras](const LayerBuilder& b) {
+    return PostNorm{b.Attention("self_attn", extras), b.Norm("post_attention_layernorm"),
+                    b.FeedForward("mlp"), b.Norm("post_feedforward_layernorm")};
+  };
+}
+
 Result<DecoderConfig> ParseOlmo2(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader);
-  c.architecture = "Olmo2ForCausalLM";
-  c.names = kPostNormNames;
-  for (DecoderLayer& layer : c.layers) {
-    layer.attention.qk_norm_eps = c.norm.eps;
-    layer.attention.whole_qk_norm = true;
-  }
+  c.layer = Olmo2Layer({.qk_norm = c.norm, .whole_qk_norm = true});
   return reader.Finish(c);
 }
 

@@ -8,18 +8,15 @@ namespace tokamak {
 Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
   DecoderConfig c =
       ParseDecoder(reader, {.rope = {.partial_rotary_factor = 1}, .attention_bias_is_fixed = true});
-  c.architecture = "Phi3ForCausalLM";
   if (c.ropes.front().scaling != nn::RopeScaling::kNone &&
       c.ropes.front().scaling != nn::RopeScaling::kLongRope) {
     // Early files say "yarn" and mean LongRoPE; no Phi model was trained with other scalings.
     reader.Fail("rope_scaling", "this family supports only \"longrope\"");
   }
   const int64_t window = reader.Has("sliding_window") ? reader.Int("sliding_window") : 0;
-  for (DecoderLayer& layer : c.layers) {
-    layer.attention.window = static_cast<int32_t>(window);
-    layer.attention.merged_qkv = true;
-    std::get<nn::MlpShape>(layer.feed_forward).merged = true;
-  }
+  for (DecoderLayer& layer : c.layers) layer.window = static_cast<int32_t>(window);
+  c.mlp.merged = true;
+  c.layer = LlamaLayer({.names = {.qkv = "qkv_proj"}});
   reader.Ignore({"original_max_position_embeddings"});  // LongRoPE's; others may have it too
   return reader.Finish(c);
 }

@@ -13,7 +13,7 @@ namespace {
 DecoderConfig ParseCommon(ConfigReader& reader, bool qkv_bias) {
   DecoderConfig c =
       ParseDecoder(reader, {.attention_bias = qkv_bias, .attention_bias_is_fixed = true});
-  for (DecoderLayer& layer : c.layers) layer.attention.output_bias = false;
+  c.attention.output_bias = false;
   return c;
 }
 
@@ -21,7 +21,6 @@ DecoderConfig ParseCommon(ConfigReader& reader, bool qkv_bias) {
 
 Result<DecoderConfig> ParseQwen2(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader, true);
-  c.architecture = "Qwen2ForCausalLM";
   const int32_t window = ParseQwenWindow(reader);
   SetWindow(c, ParseQwenSlidingLayers(reader, c.layers.size()), window);
   return reader.Finish(c);
@@ -29,7 +28,6 @@ Result<DecoderConfig> ParseQwen2(ConfigReader reader) {
 
 Result<DecoderConfig> ParseQwen2Moe(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader, reader.BoolOr("qkv_bias", true));
-  c.architecture = "Qwen2MoeForCausalLM";
   const int32_t window = ParseQwenWindow(reader);
   // Default for "layer_types": every second one of the first max_window_layers layers.
   const int64_t end = reader.IntOr("max_window_layers", 28, NonNegative(10000));
@@ -38,10 +36,10 @@ Result<DecoderConfig> ParseQwen2Moe(ConfigReader reader) {
     sliding[i] = i % 2 == 0 && static_cast<int64_t>(i) < end;
   }
   SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)), window);
-  nn::MoeShape moe;
-  moe.shared_intermediate_size = reader.Int("shared_expert_intermediate_size", kIntermediateSizes);
-  moe.shared_gate = true;
-  ParseQwenExperts(reader, moe, c);
+  c.moe.shared_intermediate_size =
+      reader.Int("shared_expert_intermediate_size", kIntermediateSizes);
+  c.moe.shared_gate = true;
+  ParseQwenExperts(reader, c);
   return reader.Finish(c);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 DecoderConfig ParseCommon(ConfigReader& reader) {
   DecoderConfig c = ParseDecoder(reader);
-  for (DecoderLayer& layer : c.layers) layer.attention.qk_norm_eps = c.norm.eps;
+  c.layer = LlamaLayer({.qk_norm = c.norm});
   return c;
 }
 
@@ -19,7 +19,6 @@ DecoderConfig ParseCommon(ConfigReader& reader) {
 
 Result<DecoderConfig> ParseQwen3(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader);
-  c.architecture = "Qwen3ForCausalLM";
   const int32_t window = ParseQwenWindow(reader);
   SetWindow(c, ParseQwenSlidingLayers(reader, c.layers.size()), window);
   return reader.Finish(c);
@@ -27,11 +26,10 @@ Result<DecoderConfig> ParseQwen3(ConfigReader reader) {
 
 Result<DecoderConfig> ParseQwen3Moe(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader);
-  c.architecture = "Qwen3MoeForCausalLM";
   const int32_t window = ParseQwenWindow(reader);
-  for (DecoderLayer& layer : c.layers) layer.attention.window = window;  // all layers, or none
+  for (DecoderLayer& layer : c.layers) layer.window = window;  // all layers, or none
   reader.Ignore({"max_window_layers"});
-  ParseQwenExperts(reader, {}, c);
+  ParseQwenExperts(reader, c);
   return reader.Finish(c);
 }
 

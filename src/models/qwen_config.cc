@@ -8,10 +8,11 @@
 
 namespace tokamak {
 
-void ParseQwenExperts(ConfigReader& reader, nn::MoeShape moe, DecoderConfig& c) {
+void ParseQwenExperts(ConfigReader& reader, DecoderConfig& c) {
+  nn::MoeShape& moe = c.moe;
   moe.hidden_size = c.hidden_size;
   moe.intermediate_size = reader.Int("moe_intermediate_size", kIntermediateSizes);
-  moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
+  moe.activation = c.mlp.activation;
   // transformers writes the second name since version 5.
   const char* count = reader.Has("num_local_experts") ? "num_local_experts" : "num_experts";
   moe.router.num_experts = static_cast<int32_t>(reader.Int(count, Positive(1024)));
@@ -24,9 +25,8 @@ void ParseQwenExperts(ConfigReader& reader, nn::MoeShape moe, DecoderConfig& c) 
                                          : std::vector<int64_t>();
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    if (std::find(dense.begin(), dense.end(), index) == dense.end() && (index + 1) % step == 0) {
-      c.layers[i].feed_forward = moe;
-    }
+    c.layers[i].experts =
+        std::find(dense.begin(), dense.end(), index) == dense.end() && (index + 1) % step == 0;
   }
   reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // for training only
 }

@@ -7,8 +7,8 @@
 
 namespace tokamak {
 
-// Reads the experts' fields and replaces the MLPs of MoE layers. `shape` has what the family sets.
-void ParseQwenExperts(ConfigReader& reader, nn::MoeShape shape, DecoderConfig& config);
+// Reads the experts' fields into config.moe and finds the MoE layers.
+void ParseQwenExperts(ConfigReader& reader, DecoderConfig& config);
 
 // ParseQwenWindow returns 0 unless "use_sliding_window" is set. Without "layer_types", the layers
 // from "max_window_layers" on have the window.

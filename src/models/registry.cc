@@ -140,7 +140,8 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
                       .uniform_routing = options.uniform_routing,
                       .progress = options.progress,
                       .status = {},
-                      .cache = {}};
+                      .spec = {}};
+  load.spec.architecture = checkpoint.architecture;
   RETURN_IF_ERROR(CheckModelType(reader, family->known));
   Result<std::unique_ptr<Model>> model = family->create(reader, load, options);
   RETURN_IF_ERROR(model.status());
@@ -150,6 +151,7 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
                          Describe(missing), ops.name());
   }
   RETURN_IF_ERROR(checkpoint.tensors->CheckAllUsed());
+  (*model)->set_spec(std::move(load.spec));
   return model;
 }
 

@@ -28,12 +28,10 @@ std::vector<bool> ParseRotatingLayers(ConfigReader& reader, size_t num_layers) {
 
 Result<DecoderConfig> ParseSmolLm3(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 2e6}, .tie_word_embeddings = true});
-  c.architecture = "SmolLM3ForCausalLM";
-  const bool mlp_bias = reader.BoolOr("mlp_bias", false);
+  c.mlp.bias = reader.BoolOr("mlp_bias", false);
   std::vector<bool> sliding = ParseRotatingLayers(reader, c.layers.size());
   for (size_t i = 0; i < c.layers.size(); ++i) {
     if (!sliding[i]) c.layers[i].rope = DecoderLayer::kNoRope;
-    std::get<nn::MlpShape>(c.layers[i].feed_forward).bias = mlp_bias;
   }
   sliding.flip();  // default for "layer_types": layers that do not rotate
   const bool windows = reader.BoolOr("use_sliding_window", false);

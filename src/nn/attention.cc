@@ -22,13 +22,14 @@ OwnedTensor ReadSinks(const Builder& at, int64_t num_heads, IndexRange shard) {
 
 }  // namespace
 
-Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope* rope)
+Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope* rope,
+                     const AttentionExtras& extras)
     : head_dim_(config.head_dim),
       scale_(config.scale),
       rope_(rope),
-      whole_norm_(config.whole_qk_norm),
-      softcap_(config.softcap),
-      clip_qkv_(config.clip_qkv) {
+      whole_norm_(extras.whole_qk_norm),
+      softcap_(extras.softcap),
+      clip_qkv_(extras.clip_qkv) {
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(config.num_heads) || !parallel.DividesKvHeads(config.num_kv_heads)) {
     b.Fail(InvalidArgument("{}: {} heads and {} KV heads cannot be divided among {} ranks",
@@ -40,9 +41,9 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
     return;
   }
   if (softcap_ > 0) b.Needs(Capability::kAttentionSoftcap);
-  if (config.sinks) b.Needs(Capability::kSinks);
-  if (!config.causal) b.Needs(Capability::kNonCausal);
-  if (config.alibi_bias_max > 0) b.Needs(Capability::kAlibi);
+  if (extras.sinks) b.Needs(Capability::kSinks);
+  if (!extras.causal) b.Needs(Capability::kNonCausal);
+  if (extras.alibi_bias_max > 0) b.Needs(Capability::kAlibi);
   if (clip_qkv_ > 0) b.Needs(Capability::kClamp);
   const IndexRange heads = parallel.Shard(config.num_heads);
   const IndexRange kv_heads = parallel.KvHeads(config.num_kv_heads);
@@ -56,30 +57,29 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   const std::string kv_meaning =
       fmt::format("num_kv_heads {} × head_dim {}", config.num_kv_heads, dim);
   const std::vector<Linear::Output> outputs = {
-      {config.names.q, config.num_heads * dim, q_rows, q_meaning},
-      {config.names.k, config.num_kv_heads * dim, kv_rows, kv_meaning},
-      {config.names.v, config.num_kv_heads * dim, kv_rows, kv_meaning}};
-  qkv_ = config.merged_qkv ? Linear::MergedColumn(b / config.qkv_name, outputs, config.hidden_size,
-                                                  config.qkv_bias)
-                           : Linear::Column(b, outputs, config.hidden_size, config.qkv_bias);
-  output_ = Linear::Row(b / config.output_name, config.hidden_size, config.num_heads * dim, q_rows,
+      {extras.names.q, config.num_heads * dim, q_rows, q_meaning},
+      {extras.names.k, config.num_kv_heads * dim, kv_rows, kv_meaning},
+      {extras.names.v, config.num_kv_heads * dim, kv_rows, kv_meaning}};
+  qkv_ = extras.names.qkv.empty() ? Linear::Column(b, outputs, config.hidden_size, config.qkv_bias)
+                                  : Linear::MergedColumn(b / extras.names.qkv, outputs,
+                                                         config.hidden_size, config.qkv_bias);
+  output_ = Linear::Row(b / extras.names.output, config.hidden_size, config.num_heads * dim, q_rows,
                         config.output_bias);
-  if (config.qk_norm_eps) {
+  if (extras.qk_norm) {
     const int64_t q_size = whole_norm_ ? num_heads_ * dim : dim;
     const int64_t k_size = whole_norm_ ? num_kv_heads_ * dim : dim;
-    const NormConfig norm = {.eps = *config.qk_norm_eps, .offset = config.qk_norm_offset};
-    q_norm_.emplace(b / "q_norm", q_size, norm);
-    k_norm_.emplace(b / "k_norm", k_size, norm);
+    q_norm_.emplace(b / "q_norm", q_size, *extras.qk_norm);
+    k_norm_.emplace(b / "k_norm", k_size, *extras.qk_norm);
   }
-  if (config.sinks) sinks_ = ReadSinks(b / "sinks", config.num_heads, heads);
-  if (config.alibi_bias_max > 0) {
-    const std::vector<float> all = AlibiSlopes(config.num_heads, config.alibi_bias_max);
+  if (extras.sinks) sinks_ = ReadSinks(b / "sinks", config.num_heads, heads);
+  if (extras.alibi_bias_max > 0) {
+    const std::vector<float> all = AlibiSlopes(config.num_heads, extras.alibi_bias_max);
     slopes_ = b.Store({all.begin() + heads.begin, all.begin() + heads.end}, Shape{num_heads_});
   }
   layer_ = b.AddKvLayer(config.window, {.num_heads = static_cast<int32_t>(num_heads_),
                                         .num_kv_heads = static_cast<int32_t>(num_kv_heads_),
                                         .head_dim = config.head_dim,
-                                        .causal = config.causal});
+                                        .causal = extras.causal});
   group_ = b.KvGroup(layer_);
 }
 

@@ -14,41 +14,43 @@
 
 namespace tokamak::nn {
 
-// A checkpoint's names for the projections, relative to the layer's name.
-struct AttentionNames {
-  std::string_view q = "q_proj", k = "k_proj", v = "v_proj";
-};
-
 struct AttentionConfig {
   int32_t hidden_size = 0;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  // divides num_heads
   int32_t head_dim = 0;
-  float scale = 0;          // of the scores; usually 1 / sqrt(head_dim)
-  int32_t window = 0;       // keys that a query sees, its own included; 0: all
-  bool merged_qkv = false;  // stored as one weight, qkv_name
+  float scale = 0;     // of the scores; usually 1 / sqrt(head_dim)
+  int32_t window = 0;  // keys that a query sees, its own included; 0: all
   bool qkv_bias = false;
   bool output_bias = false;
-  std::optional<float> qk_norm_eps = std::nullopt;  // normalizes q and k with this eps
-  float qk_norm_offset = 0;                         // added to the weights of those norms
-  bool whole_qk_norm = false;                       // normalizes all heads together
-  float softcap = 0;                                // of the scores; 0: none
-  bool sinks = false;                               // each head has an extra score without a value
-  bool causal = true;                               // false: a query sees its whole sequence
-  AttentionNames names = {};                        // unless merged_qkv
-  float alibi_bias_max = 0;                         // > 0: ALiBi (nn/alibi.h)
-  float clip_qkv = 0;                               // > 0: clamps q, k and v to ± this
-  std::string_view qkv_name = "qkv_proj";           // for merged_qkv
-  std::string_view output_name = "o_proj";
+};
+
+// A checkpoint's names for the projections, relative to the layer's name.
+struct AttentionNames {
+  std::string_view q = "q_proj", k = "k_proj", v = "v_proj";
+  std::string_view qkv = {};  // all three, stored as one weight
+  std::string_view output = "o_proj";
+};
+
+// What only some families have.
+struct AttentionExtras {
+  std::optional<NormConfig> qk_norm = {};  // of each head of queries and keys: q_norm, k_norm
+  bool whole_qk_norm = false;              // normalizes all heads together instead
+  float softcap = 0;                       // of the scores; 0: none
+  bool sinks = false;                      // each head has an extra score without a value
+  float alibi_bias_max = 0;                // > 0: ALiBi (nn/alibi.h)
+  float clip_qkv = 0;                      // > 0: clamps q, k and v to ± this
+  bool causal = true;                      // false: a query sees its whole sequence
+  AttentionNames names = {};
 };
 
 class Attention final : public Sublayer {
  public:
   Attention() = default;
-  // Reads q_proj, k_proj, v_proj (or qkv_proj), o_proj (and q_norm, k_norm, sinks) below b, or by
-  // the configuration's names, and adds a layer to the load's cache layout. `rope` must outlive
-  // this; null: no rotation.
-  Attention(const Builder& b, const AttentionConfig& config, const Rope* rope);
+  // Reads the projections (and q_norm, k_norm, sinks) below b and adds a layer to the load's cache
+  // layout. `rope` must outlive this; null: no rotation.
+  Attention(const Builder& b, const AttentionConfig& config, const Rope* rope,
+            const AttentionExtras& extras = {});
 
   DType activation() const override { return qkv_.activation(); }
   DType output() const override { return output_.output(); }

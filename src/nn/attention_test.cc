@@ -19,11 +19,11 @@ AttentionConfig Config() {
 }
 
 std::vector<float> Attend(Bench& bench, const AttentionConfig& config, Tensor x,
-                          const Rope* rope = nullptr) {
+                          const Rope* rope = nullptr, const AttentionExtras& extras = {}) {
   WeightLoad load = bench.Load({});
-  const Attention layer(Builder(load) / "self_attn", config, rope);
+  const Attention layer(Builder(load) / "self_attn", config, rope, extras);
   CHECK_MSG(load.status.ok(), load.status.ToString());
-  return bench.Run(layer, load.cache, x, kHidden);
+  return bench.Run(layer, load.spec.cache, x, kHidden);
 }
 
 std::vector<float> Row(const std::vector<float>& values, int64_t t) {
@@ -62,12 +62,12 @@ TEST(Attention, LayersWithTheSameWindowAndShapeShareACacheGroup) {
   config.num_kv_heads = 4;
   Attention(Builder(load) / "self_attn", config, nullptr);
   ASSERT_TRUE(load.status.ok());
-  ASSERT_EQ(load.cache.groups.size(), 4u);
-  EXPECT_EQ(load.cache.groups[0].kind, CacheGroupKind::kFull);
-  EXPECT_EQ(load.cache.groups[1].kind, CacheGroupKind::kWindow);
-  EXPECT_EQ(load.cache.groups[2].window, 16);
+  ASSERT_EQ(load.spec.cache.groups.size(), 4u);
+  EXPECT_EQ(load.spec.cache.groups[0].kind, CacheGroupKind::kFull);
+  EXPECT_EQ(load.spec.cache.groups[1].kind, CacheGroupKind::kWindow);
+  EXPECT_EQ(load.spec.cache.groups[2].window, 16);
   std::vector<int32_t> groups;
-  for (const KvLayerSpec& layer : load.cache.layers) groups.push_back(layer.group);
+  for (const KvLayerSpec& layer : load.spec.cache.layers) groups.push_back(layer.group);
   EXPECT_EQ(groups, (std::vector<int32_t>{0, 1, 0, 2, 1, 3}));
 }
 
@@ -86,12 +86,11 @@ TEST(Attention, EveryOptionChangesTheOutput) {
   config = Config();
   config.output_bias = true;
   EXPECT_NE(Attend(bench, config, x), plain);
-  config = Config();
-  config.qk_norm_eps = 1e-6f;
-  const std::vector<float> normed = Attend(bench, config, x);
-  EXPECT_NE(normed, plain);
-  config.qk_norm_eps = 1e-1f;
-  EXPECT_NE(Attend(bench, config, x), normed);
+  const auto attend_normed = [&](float eps) {
+    return Attend(bench, Config(), x, nullptr, {.qk_norm = NormConfig{.eps = eps}});
+  };
+  EXPECT_NE(attend_normed(1e-6f), plain);
+  EXPECT_NE(attend_normed(1e-1f), attend_normed(1e-6f));
 
   RopeSpec spec;
   spec.theta = 100;

@@ -64,7 +64,7 @@ SourcePtr Builder::OrFail(Result<SourcePtr> source) const {
 SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   if (!ok()) return nullptr;
   SourcePtr source = OrFail(load_->tensors.Find(path_, shape, meaning));
-  if (source) load_->num_parameters += shape.elements();
+  if (source) load_->spec.num_parameters += shape.elements();
   return source;
 }
 
@@ -80,7 +80,7 @@ std::shared_ptr<const Packed> Builder::Record(std::span<const WeightSpec> read,
       load_->bytes_read += RowBytes(part->dtype(), part->shape().cols()) * part->shape().rows();
     }
   }
-  load_->weight_bytes += (*packed)->bytes();
+  load_->spec.weight_bytes += (*packed)->bytes();
   if (load_->progress) load_->progress(load_->bytes_read);
   return *std::move(packed);
 }
@@ -137,7 +137,7 @@ OwnedTensor Builder::Store(const std::vector<float>& values, const Shape& shape)
     Fail(result.status());
     return {};
   }
-  load_->weight_bytes += static_cast<int64_t>(result->storage.size());
+  load_->spec.weight_bytes += static_cast<int64_t>(result->storage.size());
   return *std::move(result);
 }
 
@@ -148,8 +148,8 @@ OwnedTensor Builder::ReadVector(int64_t length, float offset) const {
 
 int32_t Builder::AddKvLayer(int32_t window, KvLayerSpec layer) const {
   const CacheGroupKind kind = window > 0 ? CacheGroupKind::kWindow : CacheGroupKind::kFull;
-  std::vector<CacheLayout::Group>& groups = load_->cache.groups;
-  std::vector<KvLayerSpec>& layers = load_->cache.layers;
+  std::vector<CacheLayout::Group>& groups = load_->spec.cache.groups;
+  std::vector<KvLayerSpec>& layers = load_->spec.cache.layers;
   layer.group = static_cast<int32_t>(groups.size());
   for (const KvLayerSpec& other : layers) {  // a group shares one plan, which needs equal shapes
     if (groups[static_cast<size_t>(other.group)].window == window && other.SameShape(layer)) {

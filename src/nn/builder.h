@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/cache_layout.h"
+#include "nn/model_spec.h"
 #include "nn/parallel.h"
 #include "ops/ops.h"
 #include "weights/checkpoint.h"
@@ -43,16 +43,9 @@ struct WeightLoad {
   std::function<void(int64_t bytes)> progress;
 
   Status status;            // the first error
+  int64_t bytes_read = 0;   // as stored
   Capabilities needs = {};  // of the layers built so far
-  int64_t num_parameters = 0;
-  int64_t bytes_read = 0;    // as stored
-  int64_t weight_bytes = 0;  // as packed
-  int64_t expert_parameters = 0;
-  int64_t expert_bytes = 0;    // a token reads expert_share of them
-  double expert_share = 1;     // top_k / num_experts
-  int32_t num_moe_layers = 0;  // layers with experts
-  int32_t max_experts = 0;     // of any layer
-  CacheLayout cache;
+  ModelSpec spec;           // of these layers; the family sets the rest
 };
 
 using WeightPtr = std::shared_ptr<const PackedWeight>;
@@ -75,14 +68,14 @@ class Builder {
   bool ok() const { return load_->status.ok(); }
   // Records expert weights, of which a token uses `share`.
   void AddExperts(int64_t parameters, int64_t bytes, double share) const {
-    load_->expert_parameters += parameters;
-    load_->expert_bytes += bytes;
-    load_->expert_share = share;
+    load_->spec.expert_parameters += parameters;
+    load_->spec.expert_bytes += bytes;
+    load_->spec.expert_share = share;
   }
   // Records an MoE layer with this many experts and returns its index.
   int32_t AddMoeLayer(int32_t num_experts) const {
-    load_->max_experts = std::max(load_->max_experts, num_experts);
-    return load_->num_moe_layers++;
+    load_->spec.max_experts = std::max(load_->spec.max_experts, num_experts);
+    return load_->spec.num_moe_layers++;
   }
   void Fail(Status status) const;
   // Returns the value; on an error records it and returns null.
@@ -116,7 +109,7 @@ class Builder {
   int32_t AddKvLayer(int32_t window, KvLayerSpec layer) const;
   // The cache group of an added layer.
   int32_t KvGroup(int32_t layer) const {
-    return load_->cache.layers[static_cast<size_t>(layer)].group;
+    return load_->spec.cache.layers[static_cast<size_t>(layer)].group;
   }
 
  private:

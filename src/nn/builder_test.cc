@@ -33,7 +33,7 @@ TEST(Builder, KeepsTheFirstErrorAndDoesNothingAfterIt) {
   Linear::Replicated(b / "d", 4, 4, true);
   Linear::Column(b, {{"q", 4, {0, 4}, ""}}, 4, true);
   EXPECT_EQ(load.status.message(), "first");
-  EXPECT_EQ(load.num_parameters, 0);
+  EXPECT_EQ(load.spec.num_parameters, 0);
 }
 
 TEST(Builder, ReadsRangesOfRowsAndColumns) {

@@ -36,7 +36,7 @@ void Mlp::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   down_.Forward(pass, inner, out);
 }
 
-PlainMlp::PlainMlp(const Builder& b, const PlainMlpShape& shape) : activation_(shape.activation) {
+PlainMlp::PlainMlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation) {
   b.Needs(Capability::kActivate);
   b.Needs(NeedsOf(shape.activation));
   const ParallelContext& parallel = b.parallel();

@@ -14,7 +14,7 @@ struct MlpShape {
   int64_t intermediate_size = 0;
   Activation activation = Activation::kSilu;
   bool bias = false;
-  bool merged = false;  // gate and up are stored as one weight, gate_up_proj
+  bool merged = false;  // gated: gate and up are stored as one weight, gate_up_proj
 };
 
 class Mlp final : public Sublayer {
@@ -33,18 +33,11 @@ class Mlp final : public Sublayer {
   Linear down_;
 };
 
-struct PlainMlpShape {
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  Activation activation = Activation::kGelu;
-  bool bias = false;
-};
-
 class PlainMlp final : public Sublayer {
  public:
   PlainMlp() = default;
   // Reads up_proj and down_proj below b.
-  PlainMlp(const Builder& b, const PlainMlpShape& shape);
+  PlainMlp(const Builder& b, const MlpShape& shape);
 
   DType activation() const override { return up_.activation(); }
   DType output() const override { return down_.output(); }

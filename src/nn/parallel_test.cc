@@ -35,7 +35,7 @@ TEST(Parallel, RanksOfAColumnParallelLinearComputeNeighbouringOutputs) {
   WeightLoad whole = bench.Load({});
   const std::vector<float> expected = bench.Run(make(whole), x, 18);
   ASSERT_TRUE(whole.status.ok());
-  EXPECT_EQ(whole.num_parameters, 18 * 20 + 18);
+  EXPECT_EQ(whole.spec.num_parameters, 18 * 20 + 18);
   for (int rank = 0; rank < 3; ++rank) {
     WeightLoad load = bench.Load({3, rank});
     const std::vector<float> mine = bench.Run(make(load), x, 6);
@@ -103,8 +103,7 @@ TEST(Parallel, RanksOfAnAttentionAddUp) {
                                .head_dim = 6,
                                .scale = 0.4f,
                                .qkv_bias = true,
-                               .output_bias = true,
-                               .qk_norm_eps = 1e-5f};
+                               .output_bias = true};
   RopeSpec spec;
   spec.theta = 100;
   spec.rotary_dim = 6;
@@ -115,11 +114,12 @@ TEST(Parallel, RanksOfAnAttentionAddUp) {
     std::vector<float> sum;
     for (int rank = 0; rank < size; ++rank) {
       WeightLoad load = bench.Load({size, rank});
-      const Attention layer(Builder(load) / "self_attn", config, &*rope);
+      const Attention layer(Builder(load) / "self_attn", config, &*rope,
+                            {.qk_norm = NormConfig{.eps = 1e-5f}});
       ASSERT_TRUE(load.status.ok()) << load.status.ToString();
-      EXPECT_EQ(load.cache.layers.front().num_heads, 8 / size);
-      EXPECT_EQ(load.cache.layers.front().num_kv_heads, size >= 2 ? 1 : 2);
-      Add(sum, bench.Run(layer, load.cache, x, 24));
+      EXPECT_EQ(load.spec.cache.layers.front().num_heads, 8 / size);
+      EXPECT_EQ(load.spec.cache.layers.front().num_kv_heads, size >= 2 ? 1 : 2);
+      Add(sum, bench.Run(layer, load.spec.cache, x, 24));
     }
     if (size == 1) expected = sum;
     ExpectNear(sum, expected);
@@ -157,11 +157,11 @@ TEST(Parallel, RanksOfMlaAddUpInEveryForm) {
           WeightLoad load = bench.Load({size, rank});
           const MlaAttention layer(Builder(load) / "self_attn", config, &*rope);
           ASSERT_TRUE(load.status.ok()) << load.status.ToString();
-          const KvLayerSpec& cache = load.cache.layers.front();
+          const KvLayerSpec& cache = load.spec.cache.layers.front();
           EXPECT_EQ(cache.num_heads, 8 / size);
           EXPECT_EQ(cache.num_kv_heads * (cache.head_dim + cache.StoredValueDim()),
                     form == MlaForm::kStandard ? 8 / size * (6 + 5 + 7) : 6 + 12);
-          Add(sum, bench.Run(layer, load.cache, x, 24));
+          Add(sum, bench.Run(layer, load.spec.cache, x, 24));
         }
         if (expected.empty()) expected = sum;
         ExpectNear(sum, expected);

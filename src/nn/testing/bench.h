@@ -27,7 +27,7 @@ class Bench {
             .parallel = parallel,
             .progress = {},
             .status = {},
-            .cache = {}};
+            .spec = {}};
   }
   // f32 [kTokens, cols]; the same values for the same cols.
   Tensor Input(int64_t cols) {

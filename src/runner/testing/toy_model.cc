@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -54,26 +55,27 @@ class ToyModel final : public Model {
                          i == 1 && config.window > 0 ? 1 : 0});
     }
     MakeRope(ops, config.max_context);
-    spec_.architecture = "Toy";
-    spec_.vocab_size = config.vocab_size;
-    spec_.max_context = config.max_context;
-    spec_.cache.groups.push_back({.kind = CacheGroupKind::kFull, .window = 0});
+    ModelSpec spec;
+    spec.architecture = "Toy";
+    spec.vocab_size = config.vocab_size;
+    spec.max_context = config.max_context;
+    spec.cache.groups.push_back({.kind = CacheGroupKind::kFull, .window = 0});
     if (config.window > 0) {
-      spec_.cache.groups.push_back({.kind = CacheGroupKind::kWindow, .window = config.window});
+      spec.cache.groups.push_back({.kind = CacheGroupKind::kWindow, .window = config.window});
     }
     for (const Layer& layer : layers_) {
-      spec_.cache.layers.push_back({.group = layer.group,
-                                    .num_heads = kHeads,
-                                    .num_kv_heads = kKvHeads,
-                                    .head_dim = kHeadDim});
-      spec_.weight_bytes += layer.qkv->bytes() + layer.output->bytes();
+      spec.cache.layers.push_back({.group = layer.group,
+                                   .num_heads = kHeads,
+                                   .num_kv_heads = kKvHeads,
+                                   .head_dim = kHeadDim});
+      spec.weight_bytes += layer.qkv->bytes() + layer.output->bytes();
     }
+    set_spec(std::move(spec));
   }
 
-  const ModelSpec& spec() const override { return spec_; }
   Tensor Forward(nn::Pass& pass) const override;
   Tensor Logits(nn::Pass& pass, Tensor hidden) const override {
-    const Tensor logits = pass.arena.Allocate(DType::kF32, Shape{hidden.rows(), spec_.vocab_size});
+    const Tensor logits = pass.arena.Allocate(DType::kF32, Shape{hidden.rows(), spec().vocab_size});
     pass.ops.Run(Linear{.x = hidden, .weight = head_.get(), .bias = {}, .out = logits},
                  pass.stream);
     return logits;
@@ -102,7 +104,6 @@ class ToyModel final : public Model {
 
   void Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x, Tensor out) const;
 
-  ModelSpec spec_;
   std::unique_ptr<PackedWeight> embedding_;
   std::unique_ptr<PackedWeight> head_;
   nn::OwnedTensor norm_;

@@ -1,0 +1,27 @@
+// What is known of a model once it is loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "nn/cache_layout.h"
+
+namespace tokamak {
+
+struct ModelSpec {
+  std::string architecture;  // Hugging Face class name, e.g. "LlamaForCausalLM"
+  int32_t vocab_size = 0;
+  int32_t hidden_size = 0;
+  int32_t max_context = 0;  // positions that the model was trained for
+  // nn::Builder counts these.
+  int64_t num_parameters = 0;
+  int64_t weight_bytes = 0;  // as packed
+  int64_t expert_parameters = 0;
+  int64_t expert_bytes = 0;    // a token reads expert_share of them
+  double expert_share = 1;     // top_k / num_experts
+  int32_t num_moe_layers = 0;  // layers with experts
+  int32_t max_experts = 0;     // of any layer
+  nn::CacheLayout cache;
+};
+
+}  // namespace tokamak
