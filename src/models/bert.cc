@@ -36,9 +36,9 @@ Activation ParseActivation(ConfigReader& reader) {
 
 Result<Config> ParseConfig(ConfigReader reader) {
   Config c;
-  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
-  c.max_positions = static_cast<int32_t>(reader.Int("max_position_embeddings"));
-  c.token_types = static_cast<int32_t>(reader.Int("type_vocab_size", Positive(1 << 16)));
+  c.vocab_size = reader.Int("vocab_size", kVocabSizes);
+  c.max_positions = reader.Int("max_position_embeddings");
+  c.token_types = reader.Int("type_vocab_size", Positive(1 << 16));
   c.num_layers = reader.Int("num_hidden_layers", Positive(10000));
   c.intermediate_size = reader.Int("intermediate_size", kIntermediateSizes);
   c.activation = ParseActivation(reader);

@@ -28,10 +28,9 @@ Activation ParseActivation(ConfigReader& reader, const DecoderDefaults& defaults
 
 nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& defaults) {
   nn::AttentionConfig attention;
-  attention.hidden_size = static_cast<int32_t>(reader.Int("hidden_size", kHiddenSizes));
-  attention.num_heads = static_cast<int32_t>(reader.Int("num_attention_heads", kHeadCounts));
-  attention.num_kv_heads =
-      static_cast<int32_t>(reader.IntOr("num_key_value_heads", attention.num_heads, kHeadCounts));
+  attention.hidden_size = reader.Int("hidden_size", kHiddenSizes);
+  attention.num_heads = reader.Int("num_attention_heads", kHeadCounts);
+  attention.num_kv_heads = reader.IntOr("num_key_value_heads", attention.num_heads, kHeadCounts);
   if (attention.num_heads % attention.num_kv_heads != 0) {
     reader.Fail("num_key_value_heads", "does not divide num_attention_heads");
   }
@@ -39,8 +38,8 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& 
     reader.Fail("num_attention_heads",
                 fmt::format("does not divide hidden_size, and there is no {}", defaults.head_dim));
   }
-  attention.head_dim = static_cast<int32_t>(
-      reader.IntOr(defaults.head_dim, attention.hidden_size / attention.num_heads, kHeadDims));
+  attention.head_dim =
+      reader.IntOr(defaults.head_dim, attention.hidden_size / attention.num_heads, kHeadDims);
   attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(attention.head_dim)));
   if (defaults.attention_bias_is_fixed) {
     reader.ExpectOrAbsent("attention_bias", defaults.attention_bias);
@@ -205,7 +204,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
 
 DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults) {
   DecoderConfig c;
-  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
+  c.vocab_size = reader.Int("vocab_size", kVocabSizes);
   const int64_t num_layers = reader.Int("num_hidden_layers", Positive(10000));
   c.norm.eps = static_cast<float>(reader.Number("rms_norm_eps", {0, 1}));
   c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", defaults.tie_word_embeddings);
@@ -217,8 +216,7 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
            .activation = ParseActivation(reader, defaults)};
   c.layers.resize(static_cast<size_t>(num_layers));
   if (defaults.rope_apart) return c;
-  c.ropes = {nn::ParseRope(reader, c.attention.head_dim,
-                           static_cast<int32_t>(reader.Int("max_position_embeddings")),
+  c.ropes = {nn::ParseRope(reader, c.attention.head_dim, reader.Int("max_position_embeddings"),
                            defaults.rope)};
   return c;
 }
@@ -226,8 +224,8 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
 nn::AttentionConfig ParseMultiHeadAttention(ConfigReader& reader, const char* hidden_size,
                                             const char* num_heads) {
   nn::AttentionConfig attention;
-  attention.hidden_size = static_cast<int32_t>(reader.Int(hidden_size, kHiddenSizes));
-  attention.num_heads = static_cast<int32_t>(reader.Int(num_heads, kHeadCounts));
+  attention.hidden_size = reader.Int(hidden_size, kHiddenSizes);
+  attention.num_heads = reader.Int(num_heads, kHeadCounts);
   attention.num_kv_heads = attention.num_heads;
   if (attention.hidden_size % attention.num_heads != 0) {
     reader.Fail(num_heads, fmt::format("does not divide {}", hidden_size));

@@ -11,9 +11,7 @@
 namespace tokamak {
 namespace {
 
-int32_t Dim(ConfigReader& reader, std::string_view name) {
-  return static_cast<int32_t>(reader.Int(name, kHeadDims));
-}
+int32_t Dim(ConfigReader& reader, std::string_view name) { return reader.Int(name, kHeadDims); }
 
 nn::MlaConfig ParseLatentAttention(ConfigReader& reader, const DecoderConfig& c) {
   nn::MlaConfig mla;
@@ -60,9 +58,8 @@ void ParseExperts(ConfigReader& reader, int64_t first_dense, int64_t shared, Dec
 
 RouterConfig ParseRouter(ConfigReader& reader) {
   RouterConfig router;
-  router.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
-  router.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(router.num_experts)));
+  router.num_experts = reader.Int("n_routed_experts", Positive(1024));
+  router.top_k = reader.Int("num_experts_per_tok", Positive(router.num_experts));
   return router;
 }
 
@@ -117,7 +114,7 @@ Result<DecoderConfig> ParseDeepseekV3(ConfigReader reader) {
   // transformers writes the second name since version 5.
   const char* drafts =
       reader.Has("num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers";
-  c.mtp_layers = static_cast<int32_t>(reader.IntOr(drafts, 1, NonNegative(16)));
+  c.mtp_layers = reader.IntOr(drafts, 1, NonNegative(16));
   reader.Ignore({"num_nextn_predict_layers", "num_mtp_layers"});
   return reader.Finish(c);
 }

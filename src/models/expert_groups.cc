@@ -4,10 +4,8 @@ namespace tokamak {
 
 void ParseExpertGroups(ConfigReader& reader, int64_t num_groups, int64_t top_groups,
                        RouterConfig& router) {
-  router.num_groups =
-      static_cast<int32_t>(reader.IntOr("n_group", num_groups, Positive(router.num_experts)));
-  router.top_groups =
-      static_cast<int32_t>(reader.IntOr("topk_group", top_groups, Positive(router.num_groups)));
+  router.num_groups = reader.IntOr("n_group", num_groups, Positive(router.num_experts));
+  router.top_groups = reader.IntOr("topk_group", top_groups, Positive(router.num_groups));
   const int32_t group_size = router.num_experts / router.num_groups;
   if (router.num_experts % router.num_groups != 0) {
     reader.Fail("n_group", "does not divide n_routed_experts");

@@ -53,9 +53,7 @@ float ParseCap(ConfigReader& reader, std::string_view name, double absent) {
   return static_cast<float>(reader.NumberOr(name, absent));
 }
 
-int32_t ParseWindow(ConfigReader& reader) {
-  return static_cast<int32_t>(reader.IntOr("sliding_window", 4096));
-}
+int32_t ParseWindow(ConfigReader& reader) { return reader.IntOr("sliding_window", 4096); }
 
 // The RoPE of layers without a window, and of those with one. Files have an object for each. Older
 // files have separate fields, whose rope_scaling is for layers without a window. An object without
@@ -65,7 +63,7 @@ std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& 
   const nn::RopeDefaults global = {.theta = reader.NumberOr("rope_theta", 1e6, kBases)};
   const nn::RopeDefaults local = {.theta = reader.NumberOr("rope_local_base_freq", 1e4, kBases)};
   const int32_t head_dim = c.attention.head_dim;
-  const auto positions = static_cast<int32_t>(reader.Int("max_position_embeddings"));
+  const auto positions = reader.Int("max_position_embeddings");
   if (!reader.Has("rope_parameters")) {
     return {nn::ParseRope(reader, head_dim, positions, global),
             nn::ParseRopeObject(reader, nullptr, head_dim, positions, local)};

@@ -13,9 +13,8 @@ constexpr nn::RopeDefaults kHalf = {.partial_rotary_factor = 0.5};
 RouterConfig ParseRouter(ConfigReader& reader) {
   RouterConfig router = {.score = RouterConfig::Score::kSigmoid,
                          .group_score = RouterConfig::GroupScore::kTwoBest};
-  router.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
-  router.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(router.num_experts)));
+  router.num_experts = reader.Int("n_routed_experts", Positive(1024));
+  router.top_k = reader.Int("num_experts_per_tok", Positive(router.num_experts));
   router.normalize = reader.BoolOr("norm_topk_prob", true);
   router.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
   ParseExpertGroups(reader, 1, 1, router);
@@ -57,7 +56,7 @@ Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
   const auto num_dense =
       static_cast<size_t>(reader.IntOr("first_k_dense_replace", 1, NonNegative(10000)));
   for (size_t i = num_dense; i < c.layers.size(); ++i) c.layers[i].experts = true;
-  c.mtp_layers = static_cast<int32_t>(reader.IntOr("num_nextn_predict_layers", 1, NonNegative(16)));
+  c.mtp_layers = reader.IntOr("num_nextn_predict_layers", 1, NonNegative(16));
   reader.Ignore({"output_router_logits"});
   return reader.Finish(c);
 }

@@ -19,9 +19,8 @@ nn::MoeShape ParseExperts(ConfigReader& reader, const nn::MlpShape& expert) {
   moe.swiglu_limit = static_cast<float>(reader.NumberOr("swiglu_limit", 7));
   moe.swiglu_alpha = static_cast<float>(reader.NumberOr("swiglu_alpha", 1.702));
   moe.router.score = RouterConfig::Score::kChosenSoftmax;
-  moe.router.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
-  moe.router.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
+  moe.router.num_experts = reader.Int("num_local_experts", Positive(1024));
+  moe.router.top_k = reader.Int("num_experts_per_tok", Positive(moe.router.num_experts));
   moe.router_bias = moe.expert_bias = true;
   moe.storage = nn::ExpertStorage::kFused;
   moe.names.router = "router";

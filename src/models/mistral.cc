@@ -43,9 +43,8 @@ Result<DecoderConfig> ParseMixtral(ConfigReader reader) {
   moe.intermediate_size = c.mlp.intermediate_size;
   moe.activation = c.mlp.activation;
   moe.names = {.gate_proj = "w1", .up_proj = "w3", .down_proj = "w2"};
-  moe.router.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
-  moe.router.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
+  moe.router.num_experts = reader.Int("num_local_experts", Positive(1024));
+  moe.router.top_k = reader.Int("num_experts_per_tok", Positive(moe.router.num_experts));
   moe.router.normalize = true;
   for (DecoderLayer& layer : c.layers) layer.experts = true;
   c.layer = LlamaLayer({}, "block_sparse_moe");

@@ -35,8 +35,8 @@ Result<DecoderConfig> ParseMpt(ConfigReader reader) {
   DecoderConfig c;
   c.names = {
       .model = "transformer", .embedding = "wte", .layers = "blocks", .final_norm = "norm_f"};
-  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
-  c.max_positions = static_cast<int32_t>(reader.Int("max_seq_len"));
+  c.vocab_size = reader.Int("vocab_size", kVocabSizes);
+  c.max_positions = reader.Int("max_seq_len");
   c.norm.eps = static_cast<float>(reader.NumberOr("layer_norm_epsilon", 1e-5, {0, 1}));
   c.norm.layer_norm = true;
   c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", true);

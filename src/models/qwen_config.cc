@@ -15,16 +15,15 @@ void ParseQwenExperts(ConfigReader& reader, DecoderConfig& c) {
   moe.activation = c.mlp.activation;
   // transformers writes the second name since version 5.
   const char* count = reader.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  moe.router.num_experts = static_cast<int32_t>(reader.Int(count, Positive(1024)));
-  moe.router.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
+  moe.router.num_experts = reader.Int(count, Positive(1024));
+  moe.router.top_k = reader.Int("num_experts_per_tok", Positive(moe.router.num_experts));
   moe.router.normalize = reader.BoolOr("norm_topk_prob", false);
   const int64_t step = reader.IntOr("decoder_sparse_step", 1);
-  const std::vector<int64_t> dense = reader.Has("mlp_only_layers")
+  const std::vector<int32_t> dense = reader.Has("mlp_only_layers")
                                          ? reader.Ints("mlp_only_layers", NonNegative())
-                                         : std::vector<int64_t>();
+                                         : std::vector<int32_t>();
   for (size_t i = 0; i < c.layers.size(); ++i) {
-    const auto index = static_cast<int64_t>(i);
+    const auto index = static_cast<int32_t>(i);
     c.layers[i].experts =
         std::find(dense.begin(), dense.end(), index) == dense.end() && (index + 1) % step == 0;
   }

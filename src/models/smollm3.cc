@@ -15,7 +15,7 @@ std::vector<bool> ParseRotatingLayers(ConfigReader& reader, size_t num_layers) {
       static_cast<size_t>(reader.IntOr("no_rope_layer_interval", 4, Positive(10000)));
   std::vector<bool> rotates = AllButEvery(interval, num_layers);
   if (!reader.Has("no_rope_layers")) return rotates;
-  const std::vector<int64_t> list = reader.Ints("no_rope_layers", {0, 1});
+  const std::vector<int32_t> list = reader.Ints("no_rope_layers", {0, 1});
   if (list.size() < num_layers) {
     reader.Fail("no_rope_layers", "must have a value for each layer");
     return rotates;

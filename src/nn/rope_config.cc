@@ -20,7 +20,7 @@ double YarnMscale(double factor, double mscale) {
 int32_t OriginalMaxPositions(ConfigReader& top, ConfigReader& rope, int32_t max_positions) {
   constexpr const char* kName = "original_max_position_embeddings";
   const int64_t inside = rope.IntOr(kName, max_positions);
-  return static_cast<int32_t>(top.IntOr(kName, inside));
+  return top.IntOr(kName, inside);
 }
 
 void ParseLlama3(ConfigReader& rope, RopeSpec& spec) {

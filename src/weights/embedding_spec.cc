@@ -70,7 +70,7 @@ Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
   ConfigReader reader(config, path);
   const char* size =
       reader.Has("embedding_dimension") ? "embedding_dimension" : "word_embedding_dimension";
-  spec.hidden_size = static_cast<int32_t>(reader.Int(size));
+  spec.hidden_size = reader.Int(size);
   constexpr std::pair<const char*, Pooling> kModes[] = {
       {"pooling_mode_mean_tokens", Pooling::kMean},
       {"pooling_mode_cls_token", Pooling::kCls},
@@ -138,7 +138,7 @@ Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
   if (FileExists(path)) {
     ASSIGN_OR_RETURN(const JsonValue config, ReadConfigFile(path));
     ConfigReader reader(config, path);
-    spec.max_tokens = static_cast<int32_t>(reader.IntOr("max_seq_length", 0));
+    spec.max_tokens = reader.IntOr("max_seq_length", 0);
     reader.ExpectOrAbsent("do_lower_case", false);
     RETURN_IF_ERROR(reader.Finish());
   }

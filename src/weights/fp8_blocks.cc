@@ -103,8 +103,8 @@ Result<bool> HasFp8Blocks(const JsonValue& config, const std::string& source) {
   reader.ExpectOrAbsent("fmt", "e4m3");
   // Activation scales are computed at run time by engines that multiply in FP8. This one does not.
   reader.ExpectOrAbsent("activation_scheme", "dynamic");
-  const std::vector<int64_t> block = reader.Ints("weight_block_size");
-  if (reader.ok() && block != std::vector<int64_t>{kFp8Block, kFp8Block}) {
+  const std::vector<int32_t> block = reader.Ints("weight_block_size");
+  if (reader.ok() && block != std::vector<int32_t>{kFp8Block, kFp8Block}) {
     reader.Fail("weight_block_size",
                 fmt::format("only [{}, {}] is supported", kFp8Block, kFp8Block));
   }

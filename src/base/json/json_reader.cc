@@ -121,9 +121,9 @@ std::vector<T> ReadArray(const JsonReader& list, const char* expected, Read read
 
 }  // namespace
 
-std::vector<int64_t> JsonReader::Ints(std::string_view name, IntRange range) const {
-  return ReadArray<int64_t>((*this)[name], "an array of integers", [&](const JsonReader& element) {
-    return element.Int(range.min, range.max);
+std::vector<int32_t> JsonReader::Ints(std::string_view name, IntRange range) const {
+  return ReadArray<int32_t>((*this)[name], "an array of integers", [&](const JsonReader& element) {
+    return static_cast<int32_t>(element.Int(range.min, range.max));
   });
 }
 std::vector<double> JsonReader::Numbers(std::string_view name, NumberRange range) const {
@@ -139,9 +139,9 @@ bool JsonReader::BoolOr(std::string_view name, bool absent) const {
   const JsonReader member = (*this)[name];
   return member.present() ? member.Bool() : absent;
 }
-int64_t JsonReader::IntOr(std::string_view name, int64_t absent, IntRange range) const {
+int32_t JsonReader::IntOr(std::string_view name, int32_t absent, IntRange range) const {
   const JsonReader member = (*this)[name];
-  return member.present() ? member.Int(range.min, range.max) : absent;
+  return member.present() ? static_cast<int32_t>(member.Int(range.min, range.max)) : absent;
 }
 double JsonReader::NumberOr(std::string_view name, double absent, NumberRange range) const {
   const JsonReader member = (*this)[name];

@@ -30,12 +30,12 @@ namespace tokamak {
 
 // Inclusive bounds.
 struct IntRange {
-  int64_t min, max;
+  int32_t min, max;
 };
 // Sizes and counts. The upper bound exceeds any real model and keeps products of two within 64
 // bits.
-inline constexpr IntRange Positive(int64_t max = int64_t{1} << 30) { return {1, max}; }
-inline constexpr IntRange NonNegative(int64_t max = int64_t{1} << 30) { return {0, max}; }
+inline constexpr IntRange Positive(int32_t max = 1 << 30) { return {1, max}; }
+inline constexpr IntRange NonNegative(int32_t max = 1 << 30) { return {0, max}; }
 
 struct NumberRange {
   double min, max;
@@ -111,20 +111,20 @@ class JsonReader {
 
   // The member must exist.
   bool Bool(std::string_view name) const { return (*this)[name].Bool(); }
-  int64_t Int(std::string_view name, IntRange range = Positive()) const {
-    return (*this)[name].Int(range.min, range.max);
+  int32_t Int(std::string_view name, IntRange range = Positive()) const {
+    return static_cast<int32_t>((*this)[name].Int(range.min, range.max));
   }
   double Number(std::string_view name, NumberRange range = PositiveNumber()) const {
     return (*this)[name].Number(range);
   }
   std::string String(std::string_view name) const { return (*this)[name].String(); }
-  std::vector<int64_t> Ints(std::string_view name, IntRange range = Positive()) const;
+  std::vector<int32_t> Ints(std::string_view name, IntRange range = Positive()) const;
   std::vector<double> Numbers(std::string_view name, NumberRange range = PositiveNumber()) const;
   std::vector<std::string> Strings(std::string_view name) const;
 
   // The member may be absent or null.
   bool BoolOr(std::string_view name, bool absent) const;
-  int64_t IntOr(std::string_view name, int64_t absent, IntRange range = Positive()) const;
+  int32_t IntOr(std::string_view name, int32_t absent, IntRange range = Positive()) const;
   double NumberOr(std::string_view name, double absent, NumberRange range = PositiveNumber()) const;
   std::string StringOr(std::string_view name, std::string_view absent) const;
   // These keep `out` if the member is absent or null.
