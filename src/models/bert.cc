@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "models/families.h"
+#include "models/fields.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,41 +14,6 @@
 
 namespace tokamak {
 namespace {
-
-Activation ParseActivation(ConfigReader& reader, const DecoderDefaults& defaults) {
-  const char* const field = defaults.activation;
-  const std::string name = defaults.absent_activation != nullptr
-                               ? reader.StringOr(field, defaults.absent_activation)
-                               : reader.String(field);
-  if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
-  if (name != "silu") reader.Fail(field, "\"" + name + "\" is not supported");
-  return Activation::kSilu;
-}
-
-nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& defaults) {
-  nn::AttentionConfig attention;
-  attention.hidden_size = reader.Int("hidden_size", kHiddenSizes);
-  attention.num_heads = reader.Int("num_attention_heads", kHeadCounts);
-  attention.num_kv_heads = reader.IntOr("num_key_value_heads", attention.num_heads, kHeadCounts);
-  if (attention.num_heads % attention.num_kv_heads != 0) {
-    reader.Fail("num_key_value_heads", "does not divide num_attention_heads");
-  }
-  if (!reader.Has(defaults.head_dim) && attention.hidden_size % attention.num_heads != 0) {
-    reader.Fail("num_attention_heads",
-                fmt::format("does not divide hidden_size, and there is no {}", defaults.head_dim));
-  }
-  attention.head_dim =
-      reader.IntOr(defaults.head_dim, attention.hidden_size / attention.num_heads, kHeadDims);
-  attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(attention.head_dim)));
-  if (defaults.attention_bias_is_fixed) {
-    reader.ExpectOrAbsent("attention_bias", defaults.attention_bias);
-    attention.qkv_bias = defaults.attention_bias;
-  } else {
-    attention.qkv_bias = reader.BoolOr("attention_bias", defaults.attention_bias);
-  }
-  attention.output_bias = attention.qkv_bias;
-  return attention;
-}
 
 class Decoder final : public Model {
  public:
@@ -200,39 +164,6 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
   load.spec.hidden_size = c.hidden_size;
   load.spec.max_context = max_context;
   return std::unique_ptr<Model>(std::move(model));
-}
-
-DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults) {
-  DecoderConfig c;
-  c.vocab_size = reader.Int("vocab_size", kVocabSizes);
-  const int64_t num_layers = reader.Int("num_hidden_layers", Positive(10000));
-  c.norm.eps = static_cast<float>(reader.Number("rms_norm_eps", {0, 1}));
-  c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", defaults.tie_word_embeddings);
-
-  c.attention = ParseAttention(reader, defaults);
-  c.hidden_size = c.attention.hidden_size;
-  c.mlp = {.hidden_size = c.hidden_size,
-           .intermediate_size = reader.Int("intermediate_size", kIntermediateSizes),
-           .activation = ParseActivation(reader, defaults)};
-  c.layers.resize(static_cast<size_t>(num_layers));
-  if (defaults.rope_apart) return c;
-  c.ropes = {nn::ParseRope(reader, c.attention.head_dim, reader.Int("max_position_embeddings"),
-                           defaults.rope)};
-  return c;
-}
-
-nn::AttentionConfig ParseMultiHeadAttention(ConfigReader& reader, const char* hidden_size,
-                                            const char* num_heads) {
-  nn::AttentionConfig attention;
-  attention.hidden_size = reader.Int(hidden_size, kHiddenSizes);
-  attention.num_heads = reader.Int(num_heads, kHeadCounts);
-  attention.num_kv_heads = attention.num_heads;
-  if (attention.hidden_size % attention.num_heads != 0) {
-    reader.Fail(num_heads, fmt::format("does not divide {}", hidden_size));
-  }
-  attention.head_dim = attention.hidden_size / attention.num_heads;
-  attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(attention.head_dim)));
-  return attention;
 }
 
 }  // namespace tokamak

@@ -2,11 +2,9 @@
 // family's file reads its configuration and says what a layer is made of (models/layer.h).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,17 +18,8 @@
 #include "nn/moe.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
-#include "weights/config_reader.h"
 
 namespace tokamak {
-
-// Limits for configurations. They are far beyond any model, but heads × dimensions still fits into
-// 32 bits, and a vector of each size into memory.
-inline constexpr IntRange kHiddenSizes = Positive(1 << 20);
-inline constexpr IntRange kIntermediateSizes = Positive(1 << 24);  // of feed-forward layers
-inline constexpr IntRange kVocabSizes = Positive(1 << 24);
-inline constexpr IntRange kHeadCounts = Positive(1 << 14);
-inline constexpr IntRange kHeadDims = Positive(1 << 14);
 
 struct DecoderConfig;
 
@@ -98,30 +87,5 @@ struct DecoderConfig {
 // Errors of weights stay in load.status.
 Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig config, nn::WeightLoad& load,
                                            const LoadOptions& options);
-
-// Defaults of absent fields, which differ between families.
-struct DecoderDefaults {
-  nn::RopeDefaults rope = {};
-  bool rope_apart = false;  // the family sets DecoderConfig::ropes itself
-  bool tie_word_embeddings = false;
-  bool attention_bias = false;
-  // The reference ignores the configuration's attention_bias and always uses the value above.
-  bool attention_bias_is_fixed = false;
-  // The field with the dimensions of a head (in DeepSeek, of its rotated part).
-  const char* head_dim = "head_dim";
-  // The field with the feed-forward's activation, and the activation if it is absent; null:
-  // required.
-  const char* activation = "hidden_act";
-  const char* absent_activation = nullptr;
-};
-
-// The fields that Llama and its descendants share: layers that are all alike, attention with or
-// without biases, and an MLP without biases. A family reads its other fields itself.
-DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults = {});
-
-// Attention whose heads share hidden_size equally and have their own keys and values, from the
-// fields of these names.
-nn::AttentionConfig ParseMultiHeadAttention(ConfigReader& reader, const char* hidden_size,
-                                            const char* num_heads);
 
 }  // namespace tokamak

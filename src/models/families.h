@@ -10,6 +10,7 @@
 #include "models/model.h"
 #include "models/registry.h"
 #include "nn/builder.h"
+#include "weights/config_reader.h"
 
 namespace tokamak {
 

@@ -5,13 +5,11 @@
 #include <cmath>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "models/families.h"
-#include "models/layer_types.h"
-#include "models/multimodal.h"
+#include "models/fields.h"
 
 namespace tokamak {
 namespace {
@@ -53,8 +51,6 @@ float ParseCap(ConfigReader& reader, std::string_view name, double absent) {
   return static_cast<float>(reader.NumberOr(name, absent));
 }
 
-int32_t ParseWindow(ConfigReader& reader) { return reader.IntOr("sliding_window", 4096); }
-
 // The RoPE of layers without a window, and of those with one. Files have an object for each. Older
 // files have separate fields, whose rope_scaling is for layers without a window. An object without
 // a base takes it from the older fields.
@@ -83,9 +79,8 @@ Result<DecoderConfig> ParseGemma2(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader, /*rope_apart=*/false);
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 30);
   c.layer = MakeGemmaLayer({.softcap = ParseCap(reader, "attn_logit_softcapping", 50)});
-  std::vector<bool> sliding(c.layers.size());
-  for (size_t i = 0; i < sliding.size(); i += 2) sliding[i] = true;
-  SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)), ParseWindow(reader));
+  ParseSlidingLayers(reader, c, reader.IntOr("sliding_window", 4096),
+                     [](int32_t i) { return i % 2 == 0; });
   return reader.Finish(c);
 }
 
@@ -96,11 +91,10 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 0);
   // The reference reads this field but does not use it.
   reader.ExpectOrAbsent("attn_logit_softcapping", JsonValue());
-  const auto pattern = static_cast<size_t>(reader.IntOr("sliding_window_pattern", 6));
-  const std::vector<bool> sliding =
-      ParseSlidingLayers(reader, AllButEvery(pattern, c.layers.size()));
-  SetWindow(c, sliding, ParseWindow(reader));
-  for (size_t i = 0; i < c.layers.size(); ++i) c.layers[i].rope = sliding[i] ? 1 : 0;
+  const int32_t pattern = reader.IntOr("sliding_window_pattern", 6);
+  ParseSlidingLayers(reader, c, reader.IntOr("sliding_window", 4096),
+                     [=](int32_t i) { return (i + 1) % pattern != 0; });
+  for (DecoderLayer& layer : c.layers) layer.rope = layer.window > 0 ? 1 : 0;
   reader.Ignore({"_sliding_window_pattern"});
   return reader.Finish(c);
 }

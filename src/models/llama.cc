@@ -1,7 +1,7 @@
 // Llama, the decoder from which most open models derive. Papers: arXiv:2302.13971,
 // arXiv:2307.09288, arXiv:2407.21783. Reference: transformers, models/llama.
-#include "models/decoder.h"
 #include "models/families.h"
+#include "models/fields.h"
 
 namespace tokamak {
 

@@ -2,26 +2,15 @@
 // multimodal Mistral 3. Papers: arXiv:2310.06825, arXiv:2401.04088. Reference: transformers,
 // models/mistral, mixtral and mistral3.
 #include "base/error.h"
-#include "models/decoder.h"
 #include "models/families.h"
-#include "models/multimodal.h"
+#include "models/fields.h"
 
 namespace tokamak {
-namespace {
-
-void SetWindow(DecoderConfig& c, int64_t window) {
-  for (DecoderLayer& layer : c.layers) layer.window = static_cast<int32_t>(window);
-}
-
-}  // namespace
 
 Result<DecoderConfig> ParseMistral(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
-  // Later models have null, which means no window. If the field is absent, the first model's
-  // applies.
-  const bool none = reader.IsNull("sliding_window");
-  const int64_t window = reader.IntOr("sliding_window", 4096);
-  SetWindow(c, none ? 0 : window);
+  // Later models have null. If the field is absent, the first model's window applies.
+  SetWindow(c, ParseWindow(reader, 4096));
   return reader.Finish(c);
 }
 
@@ -37,19 +26,12 @@ Result<DecoderConfig> ParseMistralMultimodal(ConfigReader reader) {
 
 Result<DecoderConfig> ParseMixtral(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 1e6}, .attention_bias_is_fixed = true});
-  if (reader.Has("sliding_window")) SetWindow(c, reader.Int("sliding_window"));
-  nn::MoeShape& moe = c.moe;
-  moe.hidden_size = c.mlp.hidden_size;
-  moe.intermediate_size = c.mlp.intermediate_size;
-  moe.activation = c.mlp.activation;
-  moe.names = {.gate_proj = "w1", .up_proj = "w3", .down_proj = "w2"};
-  moe.router.num_experts = reader.Int("num_local_experts", Positive(1024));
-  moe.router.top_k = reader.Int("num_experts_per_tok", Positive(moe.router.num_experts));
-  moe.router.normalize = true;
-  for (DecoderLayer& layer : c.layers) layer.experts = true;
+  SetWindow(c, reader.IntOr("sliding_window", 0));
+  ParseExperts(reader, c, "num_local_experts", nullptr);
+  c.moe.names = {.gate_proj = "w1", .up_proj = "w3", .down_proj = "w2"};
+  c.moe.router.normalize = true;
   c.layer = LlamaLayer({}, "block_sparse_moe");
-  // For training only.
-  reader.Ignore({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});
+  reader.Ignore({"router_jitter_noise"});  // for training only
   return reader.Finish(c);
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "models/families.h"
+#include "models/fields.h"
 
 namespace tokamak {
 namespace {

@@ -1,7 +1,7 @@
 // OLMo 2: post-norms, and norms over all heads of queries and keys together. Report:
 // arXiv:2501.00656. Reference: transformers, models/olmo2.
-#include "models/decoder.h"
 #include "models/families.h"
+#include "models/fields.h"
 
 namespace tokamak {
 

@@ -1,7 +1,7 @@
 // Phi-3 and Phi-4: Llama with merged projections, and LongRoPE in the long variants. Report:
 // arXiv:2404.14219. Reference: transformers, models/phi3.
-#include "models/decoder.h"
 #include "models/families.h"
+#include "models/fields.h"
 
 namespace tokamak {
 
@@ -13,8 +13,7 @@ Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
     // Early files say "yarn" and mean LongRoPE; no Phi model was trained with other scalings.
     reader.Fail("rope_scaling", "this family supports only \"longrope\"");
   }
-  const int64_t window = reader.Has("sliding_window") ? reader.Int("sliding_window") : 0;
-  for (DecoderLayer& layer : c.layers) layer.window = static_cast<int32_t>(window);
+  SetWindow(c, reader.IntOr("sliding_window", 0));
   c.mlp.merged = true;
   c.layer = LlamaLayer({.names = {.qkv = "qkv_proj"}});
   reader.Ignore({"original_max_position_embeddings"});  // LongRoPE's; others may have it too

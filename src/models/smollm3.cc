@@ -1,27 +1,25 @@
 // SmolLM3: Llama with some layers that do not rotate queries and keys ("NoPE", arXiv:2501.18795).
 // Reference: transformers, models/smollm3.
-#include <utility>
 #include <vector>
 
 #include "models/families.h"
-#include "models/layer_types.h"
+#include "models/fields.h"
 
 namespace tokamak {
 namespace {
 
-// The layers that rotate. The list takes precedence over the interval.
-std::vector<bool> ParseRotatingLayers(ConfigReader& reader, size_t num_layers) {
-  const auto interval =
-      static_cast<size_t>(reader.IntOr("no_rope_layer_interval", 4, Positive(10000)));
-  std::vector<bool> rotates = AllButEvery(interval, num_layers);
-  if (!reader.Has("no_rope_layers")) return rotates;
-  const std::vector<int32_t> list = reader.Ints("no_rope_layers", {0, 1});
-  if (list.size() < num_layers) {
-    reader.Fail("no_rope_layers", "must have a value for each layer");
-    return rotates;
+// Finds the layers that do not rotate. The list takes precedence over the interval.
+void ParseNopeLayers(ConfigReader& reader, DecoderConfig& c) {
+  const int32_t interval = reader.IntOr("no_rope_layer_interval", 4, Positive(10000));
+  std::vector<int32_t> rotates(c.layers.size(), 1);
+  for (size_t i = interval; i <= rotates.size(); i += interval) rotates[i - 1] = 0;
+  if (reader.Has("no_rope_layers")) rotates = reader.Ints("no_rope_layers", {0, 1});
+  if (rotates.size() < c.layers.size()) {
+    return reader.Fail("no_rope_layers", "must have a value for each layer");
   }
-  for (size_t i = 0; i < num_layers; ++i) rotates[i] = list[i] == 1;
-  return rotates;
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    if (rotates[i] == 0) c.layers[i].rope = DecoderLayer::kNoRope;
+  }
 }
 
 }  // namespace
@@ -29,15 +27,11 @@ std::vector<bool> ParseRotatingLayers(ConfigReader& reader, size_t num_layers) {
 Result<DecoderConfig> ParseSmolLm3(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 2e6}, .tie_word_embeddings = true});
   c.mlp.bias = reader.BoolOr("mlp_bias", false);
-  std::vector<bool> sliding = ParseRotatingLayers(reader, c.layers.size());
-  for (size_t i = 0; i < c.layers.size(); ++i) {
-    if (!sliding[i]) c.layers[i].rope = DecoderLayer::kNoRope;
-  }
-  sliding.flip();  // default for "layer_types": layers that do not rotate
+  ParseNopeLayers(reader, c);
   const bool windows = reader.BoolOr("use_sliding_window", false);
-  const int64_t window = reader.Has("sliding_window") ? reader.Int("sliding_window") : 0;
-  SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)),
-            windows ? static_cast<int32_t>(window) : 0);
+  const int32_t window = reader.IntOr("sliding_window", 0);
+  ParseSlidingLayers(reader, c, windows ? window : 0,
+                     [&](int32_t i) { return c.layers[i].rope == DecoderLayer::kNoRope; });
   reader.Ignore({"max_window_layers", "pretraining_tp"});
   return reader.Finish(c);
 }

@@ -19,7 +19,7 @@ double YarnMscale(double factor, double mscale) {
 // In older checkpoints original_max_position_embeddings is outside the RoPE object.
 int32_t OriginalMaxPositions(ConfigReader& top, ConfigReader& rope, int32_t max_positions) {
   constexpr const char* kName = "original_max_position_embeddings";
-  const int64_t inside = rope.IntOr(kName, max_positions);
+  const int32_t inside = rope.IntOr(kName, max_positions);
   return top.IntOr(kName, inside);
 }
 

@@ -1,0 +1,90 @@
+// Qwen2, Qwen2.5 and the MoE models of Qwen1.5 and Qwen2: Llama with biases on queries, keys and
+// values. Qwen3 and its MoE models: Llama with norms on the heads of queries and keys. Reports:
+// arXiv:2407.10671, arXiv:2505.09388. Reference: transformers, models/qwen2, qwen2_moe, qwen3 and
+// qwen3_moe.
+#include <algorithm>
+#include <vector>
+
+#include "models/families.h"
+#include "models/fields.h"
+
+namespace tokamak {
+namespace {
+
+DecoderConfig ParseQwen2Decoder(ConfigReader& reader, bool qkv_bias) {
+  DecoderConfig c =
+      ParseDecoder(reader, {.attention_bias = qkv_bias, .attention_bias_is_fixed = true});
+  c.attention.output_bias = false;
+  return c;
+}
+
+DecoderConfig ParseQwen3Decoder(ConfigReader& reader) {
+  DecoderConfig c = ParseDecoder(reader);
+  c.layer = LlamaLayer({.qk_norm = c.norm});
+  return c;
+}
+
+// 0, which means none, unless use_sliding_window is set.
+int32_t ParseQwenWindow(ConfigReader& reader) {
+  const int32_t window = reader.IntOr("sliding_window", 4096, NonNegative());
+  return reader.BoolOr("use_sliding_window", false) ? window : 0;
+}
+
+int32_t ParseMaxWindowLayers(ConfigReader& reader) {
+  return reader.IntOr("max_window_layers", 28, NonNegative(10000));
+}
+
+// Without layer_types, layers from max_window_layers on have the window.
+void ParseQwenSlidingLayers(ConfigReader& reader, DecoderConfig& c) {
+  const int32_t first = ParseMaxWindowLayers(reader);
+  ParseSlidingLayers(reader, c, ParseQwenWindow(reader), [=](int32_t i) { return i >= first; });
+}
+
+void ParseQwenExperts(ConfigReader& reader, DecoderConfig& c) {
+  // transformers writes the first name since version 5.
+  ParseExperts(reader, c, reader.Has("num_local_experts") ? "num_local_experts" : "num_experts",
+               "moe_intermediate_size");
+  c.moe.router.normalize = reader.BoolOr("norm_topk_prob", false);
+  const int32_t step = reader.IntOr("decoder_sparse_step", 1);
+  std::vector<int32_t> dense;
+  if (reader.Has("mlp_only_layers")) dense = reader.Ints("mlp_only_layers", NonNegative());
+  SetExperts(c, [&](int32_t i) {
+    return std::find(dense.begin(), dense.end(), i) == dense.end() && (i + 1) % step == 0;
+  });
+}
+
+}  // namespace
+
+Result<DecoderConfig> ParseQwen2(ConfigReader reader) {
+  DecoderConfig c = ParseQwen2Decoder(reader, true);
+  ParseQwenSlidingLayers(reader, c);
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseQwen2Moe(ConfigReader reader) {
+  DecoderConfig c = ParseQwen2Decoder(reader, reader.BoolOr("qkv_bias", true));
+  const int32_t end = ParseMaxWindowLayers(reader);
+  ParseSlidingLayers(reader, c, ParseQwenWindow(reader),
+                     [=](int32_t i) { return i % 2 == 0 && i < end; });
+  c.moe.shared_intermediate_size =
+      reader.Int("shared_expert_intermediate_size", kIntermediateSizes);
+  c.moe.shared_gate = true;
+  ParseQwenExperts(reader, c);
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseQwen3(ConfigReader reader) {
+  DecoderConfig c = ParseQwen3Decoder(reader);
+  ParseQwenSlidingLayers(reader, c);
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseQwen3Moe(ConfigReader reader) {
+  DecoderConfig c = ParseQwen3Decoder(reader);
+  SetWindow(c, ParseQwenWindow(reader));
+  reader.Ignore({"max_window_layers"});
+  ParseQwenExperts(reader, c);
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak
