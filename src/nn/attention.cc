@@ -9,19 +9,6 @@
 #include "nn/alibi.h"
 
 namespace tokamak::nn {
-namespace {
-
-OwnedTensor ReadSinks(const Builder& at, int64_t num_heads, IndexRange shard) {
-  SourcePtr source = at.Find(Shape{num_heads}, "num_heads");
-  if (!source) return {};
-  Result<SourcePtr> range = ColumnRange(std::move(source), shard);
-  if (range.ok()) return at.ReadVectors({*std::move(range)});
-  at.Fail(range.status());
-  return {};
-}
-
-}  // namespace
-
 Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope* rope,
                      const AttentionExtras& extras)
     : head_dim_(config.head_dim),
@@ -71,7 +58,10 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
     q_norm_.emplace(b / "q_norm", q_size, *extras.qk_norm);
     k_norm_.emplace(b / "k_norm", k_size, *extras.qk_norm);
   }
-  if (extras.sinks) sinks_ = ReadSinks(b / "sinks", config.num_heads, heads);
+  if (extras.sinks) {
+    SourcePtr all = (b / "sinks").Find(Shape{config.num_heads}, "num_heads");
+    sinks_ = b.ReadVectors({b.Columns(std::move(all), heads)});
+  }
   if (extras.alibi_bias_max > 0) {
     const std::vector<float> all = AlibiSlopes(config.num_heads, extras.alibi_bias_max);
     slopes_ = b.Store({all.begin() + heads.begin, all.begin() + heads.end}, Shape{num_heads_});

@@ -68,6 +68,26 @@ SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   return source;
 }
 
+SourcePtr Builder::Columns(SourcePtr source, IndexRange cols) const {
+  if (!source || cols == IndexRange{0, source->shape().cols()}) return source;
+  CHECK(0 <= cols.begin && cols.begin <= cols.end && cols.end <= source->shape().cols());
+  const int block = Info(source->dtype()).block_elements;
+  if (cols.begin % block == 0 && cols.end % block == 0) {
+    return std::make_shared<ColumnRangeSource>(std::move(source), cols);
+  }
+  Fail(Unimplemented("{}: columns [{}, {}) cut through a block of {} ({} elements)", source->name(),
+                     cols.begin, cols.end, Name(source->dtype()), block));
+  return nullptr;
+}
+
+IndexRange Builder::Shard(int64_t count, std::string_view what) const {
+  if (!parallel().Divides(count)) {
+    Fail(InvalidArgument("{}: {} {} cannot be divided among {} ranks", path_, what, count,
+                         parallel().size));
+  }
+  return parallel().Shard(count);
+}
+
 template <typename Packed>
 std::shared_ptr<const Packed> Builder::Record(std::span<const WeightSpec> read,
                                               Result<std::unique_ptr<Packed>> packed) const {
@@ -175,17 +195,6 @@ Result<OwnedTensor> Upload(Ops& ops, const std::vector<float>& values, const Sha
 SourcePtr RowRange(SourcePtr source, IndexRange rows) {
   if (rows == IndexRange{0, source->shape().rows()}) return source;
   return tokamak::RowRange(std::move(source), rows.begin, rows.end);
-}
-
-Result<SourcePtr> ColumnRange(SourcePtr source, IndexRange cols) {
-  CHECK(0 <= cols.begin && cols.begin <= cols.end && cols.end <= source->shape().cols());
-  if (cols == IndexRange{0, source->shape().cols()}) return source;
-  const int block = Info(source->dtype()).block_elements;
-  if (cols.begin % block != 0 || cols.end % block != 0) {
-    return Unimplemented("{}: columns [{}, {}) cut through a block of {} ({} elements)",
-                         source->name(), cols.begin, cols.end, Name(source->dtype()), block);
-  }
-  return SourcePtr(std::make_shared<ColumnRangeSource>(std::move(source), cols));
 }
 
 }  // namespace tokamak::nn

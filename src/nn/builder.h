@@ -84,6 +84,11 @@ class Builder {
   // Returns the tensor at this place, which must exist with this shape; null after an error.
   // `meaning` explains the shape in messages: "num_heads 9 × head_dim 64".
   SourcePtr Find(const Shape& shape, std::string_view meaning = {}) const;
+  // These columns of a stored weight, or these elements of a vector, for a rank's shard. They must
+  // be whole blocks of the stored type. Null if `source` is, and after an error.
+  SourcePtr Columns(SourcePtr source, IndexRange cols) const;
+  // This rank's shard of `count` items, `what` in messages. An error if they cannot be divided.
+  IndexRange Shard(int64_t count, std::string_view what) const;
   // Stacks the parts (equal cols) in the backend's layout. Null after an error.
   WeightPtr PackWeight(std::vector<SourcePtr> parts, WeightUse use) const;
   // The same for each of several weights of one shape.
@@ -122,9 +127,7 @@ class Builder {
   std::string path_;
 };
 
-// Views of a stored weight, for a rank's shard. Column ranges must be whole blocks of the stored
-// type; others are an error.
+// These rows of a stored weight, for a rank's shard.
 SourcePtr RowRange(SourcePtr source, IndexRange rows);
-Result<SourcePtr> ColumnRange(SourcePtr source, IndexRange cols);
 
 }  // namespace tokamak::nn

@@ -7,10 +7,6 @@
 namespace tokamak::nn {
 namespace {
 
-SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
-  return source ? b.OrFail(ColumnRange(std::move(source), range)) : nullptr;
-}
-
 // One kind of weight for all experts, [experts, ...], and access to one expert's [out, in].
 struct Fused {
   SourcePtr all;
@@ -60,7 +56,7 @@ void Experts::ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRan
     };
     gate_up.push_back({rows(shape.gate_proj), rows(shape.up_proj)});
     down.push_back(
-        {Columns(b, (b / e / shape.down_proj / "weight").Find(Shape{hidden, inner}), shard)});
+        {b.Columns((b / e / shape.down_proj / "weight").Find(Shape{hidden, inner}), shard)});
   }
   gate_up_ = b.PackStack(std::move(gate_up), WeightUse::kInnerLinear);
   down_ = b.PackStack(std::move(down), WeightUse::kLinear);
@@ -93,7 +89,7 @@ void Experts::ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange 
   std::vector<std::vector<SourcePtr>> gate_up_parts, down_parts;
   for (int64_t e = 0; e < shape.num_experts; ++e) {
     const SourcePtr both = gate_up.Expert(b, e);
-    SourcePtr columns = Columns(b, down.Expert(b, e), shard);
+    SourcePtr columns = b.Columns(down.Expert(b, e), shard);
     if (!b.ok()) return;
     gate_up_parts.push_back(
         {RowRange(EveryNthRow(both, 0, 2), shard), RowRange(EveryNthRow(both, 1, 2), shard)});

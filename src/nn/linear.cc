@@ -7,17 +7,19 @@
 namespace tokamak::nn {
 namespace {
 
-// Returns columns `range` of the source; null with the error recorded in `b`.
-SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
-  if (!source) return nullptr;
-  Result<SourcePtr> columns = ColumnRange(std::move(source), range);
-  if (columns.ok()) return *std::move(columns);
-  b.Fail(columns.status());
-  return nullptr;
-}
-
 // A bias is added in f32, so the outputs of a layer with a bias are f32.
 WeightUse UseOf(bool bias) { return bias ? WeightUse::kLinear : WeightUse::kInnerLinear; }
+
+Linear Pack(const Builder& b, std::vector<SourcePtr> weights, WeightUse use, bool bias,
+            const std::vector<SourcePtr>& biases) {
+  WeightPtr weight = b.PackWeight(std::move(weights), use);
+  return Linear(std::move(weight), bias ? b.ReadVectors(biases) : OwnedTensor());
+}
+
+Linear Whole(const Builder& b, int64_t out, int64_t in, bool bias, WeightUse use) {
+  SourcePtr weight = (b / "weight").Find(Shape{out, in});
+  return Pack(b, {std::move(weight)}, use, bias, {bias ? (b / "bias").Find(Shape{out}) : nullptr});
+}
 
 }  // namespace
 
@@ -28,13 +30,11 @@ Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int6
     const Builder at = b / output.name;
     SourcePtr weight = (at / "weight").Find(Shape{output.rows, in}, output.meaning);
     if (weight) weights.push_back(RowRange(std::move(weight), output.range));
-    if (bias)
-      biases.push_back(
-          Columns(at, (at / "bias").Find(Shape{output.rows}, output.meaning), output.range));
+    if (!bias) continue;
+    SourcePtr stored = (at / "bias").Find(Shape{output.rows}, output.meaning);
+    biases.push_back(b.Columns(std::move(stored), output.range));
   }
-  Linear layer(b.PackWeight(std::move(weights), UseOf(bias)));
-  if (bias) layer.bias_ = b.ReadVectors(biases);
-  return layer;
+  return Pack(b, std::move(weights), UseOf(bias), bias, biases);
 }
 
 Linear Linear::MergedColumn(const Builder& b, const std::vector<Output>& outputs, int64_t in,
@@ -54,34 +54,25 @@ Linear Linear::MergedColumn(const Builder& b, const std::vector<Output>& outputs
   for (const Output& output : outputs) {
     const IndexRange shard{first + output.range.begin, first + output.range.end};
     weights.push_back(RowRange(weight, shard));
-    if (bias) biases.push_back(Columns(b, stored_bias, shard));
+    if (bias) biases.push_back(b.Columns(stored_bias, shard));
     first += output.rows;
   }
-  Linear layer(b.PackWeight(std::move(weights), UseOf(bias)));
-  if (bias) layer.bias_ = b.ReadVectors(biases);
-  return layer;
+  return Pack(b, std::move(weights), UseOf(bias), bias, biases);
 }
 
 Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias) {
-  SourcePtr weight = Columns(b, (b / "weight").Find(Shape{out, in}), range);
-  Linear layer(b.PackWeight({std::move(weight)}, UseOf(bias)));
-  if (bias) {
-    SourcePtr source = (b / "bias").Find(Shape{out});
-    if (b.parallel().rank == 0) layer.bias_ = b.ReadVectors({std::move(source)});
-  }
-  return layer;
+  SourcePtr weight = b.Columns((b / "weight").Find(Shape{out, in}), range);
+  SourcePtr stored = bias ? (b / "bias").Find(Shape{out}) : nullptr;
+  return Pack(b, {std::move(weight)}, UseOf(bias), bias && b.parallel().rank == 0,
+              {std::move(stored)});
 }
 
 Linear Linear::Replicated(const Builder& b, int64_t out, int64_t in, bool bias) {
-  Linear layer(b.PackWeight({(b / "weight").Find(Shape{out, in})}, WeightUse::kLinear));
-  if (bias) layer.bias_ = (b / "bias").ReadVector(out);
-  return layer;
+  return Whole(b, out, in, bias, WeightUse::kLinear);
 }
 
 Linear Linear::Router(const Builder& b, int64_t out, int64_t in, bool bias) {
-  Linear layer(b.PackWeight({(b / "weight").Find(Shape{out, in})}, WeightUse::kRouter));
-  if (bias) layer.bias_ = (b / "bias").ReadVector(out);
-  return layer;
+  return Whole(b, out, in, bias, WeightUse::kRouter);
 }
 
 void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {

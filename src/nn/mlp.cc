@@ -2,19 +2,11 @@
 
 #include <vector>
 
-#include "base/error.h"
-
 namespace tokamak::nn {
 
 Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation) {
   b.Needs(NeedsOf(shape.activation));
-  const ParallelContext& parallel = b.parallel();
-  if (!parallel.Divides(shape.intermediate_size)) {
-    b.Fail(InvalidArgument("{}: intermediate_size {} cannot be divided among {} ranks", b.path(),
-                           shape.intermediate_size, parallel.size));
-    return;
-  }
-  const IndexRange shard = parallel.Shard(shape.intermediate_size);
+  const IndexRange shard = b.Shard(shape.intermediate_size, "intermediate_size");
   const std::vector<Linear::Output> outputs = {
       {"gate_proj", shape.intermediate_size, shard, "intermediate_size"},
       {"up_proj", shape.intermediate_size, shard, "intermediate_size"}};
@@ -36,20 +28,15 @@ void Mlp::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   down_.Forward(pass, inner, out);
 }
 
-PlainMlp::PlainMlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation) {
+PlainMlp::PlainMlp(const Builder& b, const MlpShape& shape, const PlainMlpNames& names)
+    : activation_(shape.activation) {
   b.Needs(Capability::kActivate);
   b.Needs(NeedsOf(shape.activation));
-  const ParallelContext& parallel = b.parallel();
-  if (!parallel.Divides(shape.intermediate_size)) {
-    b.Fail(InvalidArgument("{}: intermediate size {} cannot be divided among {} ranks", b.path(),
-                           shape.intermediate_size, parallel.size));
-    return;
-  }
-  const IndexRange shard = parallel.Shard(shape.intermediate_size);
-  up_ = Linear::Column(b, {{"up_proj", shape.intermediate_size, shard, "intermediate size"}},
+  const IndexRange shard = b.Shard(shape.intermediate_size, "intermediate size");
+  up_ = Linear::Column(b, {{names.up, shape.intermediate_size, shard, "intermediate size"}},
                        shape.hidden_size, shape.bias);
   down_ =
-      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, shard, shape.bias);
+      Linear::Row(b / names.down, shape.hidden_size, shape.intermediate_size, shard, shape.bias);
 }
 
 void PlainMlp::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {

@@ -2,6 +2,8 @@
 // down(activation(up(x))), arXiv:1706.03762.
 #pragma once
 
+#include <string_view>
+
 #include "nn/builder.h"
 #include "nn/linear.h"
 #include "nn/pass.h"
@@ -33,11 +35,16 @@ class Mlp final : public Sublayer {
   Linear down_;
 };
 
+// A checkpoint's names for the projections of a plain MLP.
+struct PlainMlpNames {
+  std::string_view up = "up_proj", down = "down_proj";
+};
+
 class PlainMlp final : public Sublayer {
  public:
   PlainMlp() = default;
-  // Reads up_proj and down_proj below b.
-  PlainMlp(const Builder& b, const MlpShape& shape);
+  // Reads the projections below b.
+  PlainMlp(const Builder& b, const MlpShape& shape, const PlainMlpNames& names = {});
 
   DType activation() const override { return up_.activation(); }
   DType output() const override { return down_.output(); }

@@ -1,19 +1,12 @@
 #include "nn/moe.h"
 
-#include "base/error.h"
-
 namespace tokamak::nn {
 
 Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
   b.Needs({Capability::kMoe, Capability::kConvert});
   b.Needs(NeedsOf(shape.activation));
-  const ParallelContext& parallel = b.parallel();
-  if (!parallel.Divides(shape.intermediate_size) ||
-      !parallel.Divides(shape.shared_intermediate_size)) {
-    b.Fail(InvalidArgument("{}: experts of intermediate_size {} cannot be divided among {} ranks",
-                           b.path(), shape.intermediate_size, parallel.size));
-    return;
-  }
+  b.Shard(shape.intermediate_size, "intermediate_size of experts");
+  b.Shard(shape.shared_intermediate_size, "intermediate_size of shared experts");
   moe_layer_ = b.AddMoeLayer(shape.router.num_experts);
   const int64_t hidden = shape.hidden_size;
   const MoeNames& names = shape.names;

@@ -7,6 +7,7 @@
 #include "nn/linear.h"
 #include "nn/mla.h"
 #include "nn/mlp.h"
+#include "nn/moe.h"
 #include "nn/testing/bench.h"
 
 namespace tokamak::nn {
@@ -185,6 +186,16 @@ TEST(Parallel, RefusesUnevenDivisionsWithNumbers) {
   WeightLoad load = bench.Load({4, 0});
   Mlp(Builder(load) / "mlp", {16, 26, Activation::kSilu, false});
   EXPECT_EQ(load.status.message(), "mlp: intermediate_size 26 cannot be divided among 4 ranks");
+  for (const bool shared : {false, true}) {
+    WeightLoad experts = bench.Load({4, 0});
+    MoeShape shape = {.hidden_size = 16, .intermediate_size = 8, .router = {}};
+    shape.router.num_experts = 4;
+    (shared ? shape.shared_intermediate_size : shape.intermediate_size) = 26;
+    Moe(Builder(experts) / "moe", shape);
+    EXPECT_EQ(experts.status.message(),
+              shared ? "moe: intermediate_size of shared experts 26 cannot be divided among 4 ranks"
+                     : "moe: intermediate_size of experts 26 cannot be divided among 4 ranks");
+  }
   WeightLoad heads = bench.Load({4, 0});
   Attention(Builder(heads) / "attn",
             {.hidden_size = 16, .num_heads = 6, .num_kv_heads = 3, .head_dim = 4, .scale = 1},
