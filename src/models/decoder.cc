@@ -20,10 +20,9 @@ class Decoder final : public Model {
   // `b` is where the layers are: c.names.model below `top`, or `top` itself.
   Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b,
           const LoadOptions& options, std::vector<nn::Rope> ropes)
-      : hidden_size_(c.hidden_size),
-        logit_softcap_(c.logit_softcap),
+      : logit_softcap_(c.logit_softcap),
         ropes_(std::move(ropes)),
-        embedding_(b / c.names.embedding, c.vocab_size, hidden_size_,
+        embedding_(b / c.names.embedding, c.vocab_size, c.hidden_size,
                    c.tie_word_embeddings && options.task == Task::kGenerate, c.embedding_scale) {
     if (logit_softcap_ > 0) b.Needs(Capability::kLogitSoftcap);
     layers_.reserve(c.layers.size());
@@ -43,15 +42,15 @@ class Decoder final : public Model {
     if (options.task == Task::kEmbed) return;
     lm_head_ = c.tie_word_embeddings
                    ? embedding_.OutputLayer()
-                   : nn::Linear::Replicated(top / "lm_head", c.vocab_size, hidden_size_, false);
+                   : nn::Linear::Replicated(top / "lm_head", c.vocab_size, c.hidden_size, false);
   }
 
   Tensor Forward(nn::Pass& pass) const override {
     const DType type = lm_head_ ? lm_head_->activation() : DType::kF32;
-    Tensor hidden = pass.arena.Allocate(type, {pass.logit_rows.cols(), hidden_size_});
+    Tensor hidden = pass.arena.Allocate(type, {pass.logit_rows.cols(), spec().hidden_size});
 
     const ArenaScope scope(pass.arena);
-    Residual h(pass, hidden_size_);
+    Residual h(pass, spec().hidden_size);
     embedding_.Forward(pass, h.first());
     for (const Layer& layer : layers_) {
       std::visit([&](const auto& block) { block.Forward(h); }, layer);
@@ -81,7 +80,6 @@ class Decoder final : public Model {
   }
 
  private:
-  const int64_t hidden_size_;
   const float logit_softcap_;
   const std::vector<nn::Rope> ropes_;  // layers point to them
   nn::Embedding embedding_;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "nn/model_spec.h"
 #include "nn/pass.h"
 
@@ -23,7 +24,10 @@ class Model {
   virtual Tensor Forward(nn::Pass& pass) const = 0;
 
   // f32 [rows, vocab_size] for any rows of Forward's result. Unavailable if loaded to embed.
-  virtual Tensor Logits(nn::Pass& pass, Tensor hidden) const = 0;
+  virtual Tensor Logits(nn::Pass& /*pass*/, Tensor /*hidden*/) const {
+    CHECK_MSG(false, "the model was loaded to embed");
+    return {};
+  }
 
   // The argmax of Logits, in the pass's arena, if it costs less; else none.
   virtual std::optional<ArgmaxLogits> Argmax(nn::Pass& /*pass*/, Tensor /*hidden*/) const {
