@@ -15,14 +15,15 @@ void Clear(std::span<uint32_t> mask, size_t token) {
   mask[token / 32] &= ~(uint32_t{1} << token % 32);
 }
 
-bool OnlyLineBreaks(std::string_view text) {
-  return text.find_first_not_of('\n') == std::string_view::npos;
+// Whether `text` may stand between reasoning and answer.
+bool IsGap(std::string_view text) {
+  return text.size() <= kMaxLineBreaks && text.find_first_not_of('\n') == std::string_view::npos;
 }
 
-// Whether `text` closes the reasoning and goes on with something else than line breaks.
+// Whether `text` closes the reasoning and goes on with more than a gap.
 bool GoesAcross(std::string_view text, std::string_view close) {
   const size_t found = text.find(close);
-  return found != std::string_view::npos && !OnlyLineBreaks(text.substr(found + close.size()));
+  return found != std::string_view::npos && !IsGap(text.substr(found + close.size()));
 }
 
 class ReasoningConstraint final : public TokenConstraint {
@@ -62,8 +63,7 @@ class ReasoningConstraint final : public TokenConstraint {
       case State::kReasoning:
         return AcceptReasoning(bytes);
       case State::kGap:
-        if (!bytes.empty() && OnlyLineBreaks(bytes) &&
-            text_.size() + bytes.size() <= kMaxLineBreaks) {
+        if (!bytes.empty() && IsGap(text_ + std::string(bytes))) {
           text_ += bytes;
           return true;
         }
@@ -139,8 +139,7 @@ class ReasoningConstraint final : public TokenConstraint {
       const std::string_view rest = std::string_view(close_).substr(begun);
       for (size_t id = 0; id < tokens_->bytes.size(); ++id) {
         const std::string_view bytes = tokens_->bytes[id];
-        if (bytes.starts_with(rest) && !OnlyLineBreaks(bytes.substr(rest.size())))
-          Clear(allowed, id);
+        if (bytes.starts_with(rest) && !IsGap(bytes.substr(rest.size()))) Clear(allowed, id);
       }
     }
   }
@@ -154,7 +153,7 @@ class ReasoningConstraint final : public TokenConstraint {
     }
     text_.erase(0, end + close_.size());
     state_ = State::kGap;
-    return OnlyLineBreaks(text_);
+    return IsGap(text_);
   }
 
   Status AllowGap(std::span<uint32_t> allowed) {

@@ -12,8 +12,8 @@
 
 namespace tokamak {
 
-// Returns the tokens that contain `close` and more than line breaks after it, in one scan of the
-// vocabulary.
+// Returns the tokens that contain `close` and more than two line breaks after it, in one scan of
+// the vocabulary.
 std::vector<TokenId> TokensAcross(std::string_view close, const ConstraintTokens& tokens);
 
 // Text from `reasoning.open` to `reasoning.close` at the start of an answer may be anything but end

@@ -45,11 +45,15 @@ class ReasoningConstraintTest : public ::testing::Test {
  protected:
   void Start(bool begun, const std::string& answer = "{}") {
     auto tokens = std::make_shared<ConstraintTokens>();
-    tokens->bytes = {"<",         "think>",   "<think>",    "</think>",
-                     "</",        "think>\n", "think>{",    "a",
-                     "{}",        "\n",       "\n\n",       "{",
-                     "}",         "",         "a</think>{", "<think></think>{",
-                     "</think>\n"};
+    tokens->bytes = {"<",          "think>",
+                     "<think>",    "</think>",
+                     "</",         "think>\n",
+                     "think>{",    "a",
+                     "{}",         "\n",
+                     "\n\n",       "{",
+                     "}",          "",
+                     "a</think>{", "<think></think>{",
+                     "</think>\n", "</think>\n\n\n"};
     tokens->newlines = {9, 10};
     tokens_ = tokens;
     const auto across =
@@ -139,6 +143,7 @@ TEST_F(ReasoningConstraintTest, NoTokenMayEndTheReasoningAndBeginTheAnswer) {
   EXPECT_EQ(allowed.find("think>{"), std::string::npos) << allowed;
   EXPECT_EQ(allowed.find("</think>{"), std::string::npos) << allowed;
   EXPECT_NE(allowed.find("</think>$"), std::string::npos) << allowed;
+  EXPECT_EQ(allowed.find("</think>$$$"), std::string::npos) << "the gap is too long";
 }
 
 TEST_F(ReasoningConstraintTest, TwoLineBreaksMayFollowTheReasoning) {
