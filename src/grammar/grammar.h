@@ -94,6 +94,8 @@ class Vocabulary {
   size_t bytes() const;  // memory
   // Calls `found` with each token that `text` begins with.
   void ForEachStart(std::string_view text, FunctionRef<void(int32_t)> found) const;
+  // Calls `found` with each token that begins with `text`, which is not empty.
+  void ForEachWithPrefix(std::string_view text, FunctionRef<void(int32_t)> found) const;
   const Impl& impl() const { return *impl_; }
 
  private:

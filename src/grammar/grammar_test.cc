@@ -50,7 +50,7 @@ TEST(Grammar, SpecialTokensAreNeverAllowed) {
   EXPECT_TRUE(matcher.Accept(1));
 }
 
-TEST(Grammar, FindsTheTokensThatATextBeginsWith) {
+TEST(Grammar, FindsTheTokensThatATextBeginsWithAndThoseThatBeginWithIt) {
   std::mt19937 random(5);
   const auto draw = [&](size_t longest) {
     std::string text(1 + random() % longest, 'a');
@@ -68,6 +68,14 @@ TEST(Grammar, FindsTheTokensThatATextBeginsWith) {
       if (!tokens[id].empty() && text.starts_with(tokens[id])) {
         expected.insert(static_cast<int32_t>(id));
       }
+    }
+    EXPECT_EQ(found, expected) << text;
+    found.clear();
+    expected.clear();
+    if (text.empty()) continue;
+    vocabulary->ForEachWithPrefix(text, [&](int32_t id) { found.insert(id); });
+    for (size_t id = 0; id < tokens.size(); ++id) {
+      if (tokens[id].starts_with(text)) expected.insert(static_cast<int32_t>(id));
     }
     EXPECT_EQ(found, expected) << text;
   }

@@ -70,6 +70,23 @@ std::vector<Node> MakeTrie(const std::vector<Token>& tokens, const Has& has) {
   return nodes;
 }
 
+// Calls `at` with each node that `text` passes and its depth, from the root down.
+void Descend(const std::vector<Node>& nodes, std::string_view text,
+             FunctionRef<void(size_t, size_t)> at) {
+  size_t begin = 0, end = nodes.size();  // the nodes below the one reached
+  for (size_t depth = 1; depth <= text.size() && begin < end; ++depth) {
+    // Equal tokens have nodes of their own, and only the last of these has more below it.
+    const size_t first = begin, last = end;
+    begin = end = 0;
+    for (size_t i = first; i < last; i += nodes[i].size) {
+      if (nodes[i].byte != static_cast<uint8_t>(text[depth - 1])) continue;
+      at(i, depth);
+      begin = i + 1;
+      end = i + nodes[i].size;
+    }
+  }
+}
+
 }  // namespace
 
 Vocabulary::Impl::Impl(std::span<const std::string> token_bytes) : size_(token_bytes.size()) {
@@ -114,19 +131,19 @@ size_t Vocabulary::bytes() const { return impl_->memory(); }
 
 void Vocabulary::ForEachStart(std::string_view text, FunctionRef<void(int32_t)> found) const {
   const std::vector<Node>& nodes = impl_->TrieWithout(PlainText::kNone);
-  size_t begin = 0, end = nodes.size();  // the nodes below the one reached
-  for (const char c : text) {
-    // Equal tokens have nodes of their own, and only the last of these has more below it.
-    const size_t first = begin, last = end;
-    begin = end = 0;
-    for (size_t i = first; i < last; i += nodes[i].size) {
-      if (nodes[i].byte != static_cast<uint8_t>(c)) continue;
+  Descend(nodes, text, [&](size_t node, size_t) {
+    if (nodes[node].token >= 0) found(nodes[node].token);
+  });
+}
+
+void Vocabulary::ForEachWithPrefix(std::string_view text, FunctionRef<void(int32_t)> found) const {
+  const std::vector<Node>& nodes = impl_->TrieWithout(PlainText::kNone);
+  Descend(nodes, text, [&](size_t node, size_t depth) {
+    if (depth < text.size()) return;
+    for (size_t i = node; i < node + nodes[node].size; ++i) {
       if (nodes[i].token >= 0) found(nodes[i].token);
-      begin = i + 1;
-      end = i + nodes[i].size;
     }
-    if (begin == end) return;
-  }
+  });
 }
 
 }  // namespace tokamak
