@@ -33,7 +33,7 @@ Found FindMarker(std::string_view text, const std::vector<std::string_view>& mar
 AnswerParser::AnswerParser(std::shared_ptr<const AnswerFormat> format)
     : format_(std::move(format)),
       harmony_(format_->harmony() ? std::make_unique<HarmonyParser>(format_) : nullptr),
-      state_(format_->reasoning == nullptr ? State::kContent
+      state_(format_->reasoning == nullptr ? AtAnswer()
              : format_->in_reasoning       ? State::kReasoning
                                            : State::kStart) {}
 
@@ -56,7 +56,7 @@ AnswerPart AnswerParser::Finish() {
     harmony_->Finish(part);
     return part;
   }
-  if (state_ == State::kStart) state_ = State::kContent;  // shorter than an opening marker
+  if (state_ == State::kStart) state_ = AtAnswer();  // shorter than an opening marker
   Read(part);
   if (state_ == State::kBlock) {
     block_->Finish(part.calls);
@@ -84,11 +84,17 @@ void AnswerParser::Read(AnswerPart& part) {
       case State::kReasoning:
         more = Reasoning(part);
         break;
+      case State::kUndecided:
+        more = Decide();
+        break;
       case State::kContent:
         more = Content(part);
         break;
       case State::kBlock:
         InBlock(part);
+        break;
+      case State::kOnlyContent:
+        AddContent(std::exchange(pending_, {}), part);
         break;
     }
     if (!more) return;
@@ -97,9 +103,11 @@ void AnswerParser::Read(AnswerPart& part) {
 
 bool AnswerParser::Start(AnswerPart& /*part*/) {
   const std::string_view open = format_->reasoning->open;
-  const size_t begin = std::min(pending_.find_first_not_of(kWhiteSpace), pending_.size());
-  gap_ += pending_.substr(0, begin);
-  pending_.erase(0, begin);
+  if (format_->call_begins.empty()) {
+    const size_t begin = std::min(pending_.find_first_not_of(kWhiteSpace), pending_.size());
+    gap_ += pending_.substr(0, begin);
+    pending_.erase(0, begin);
+  }
   if (pending_.starts_with(open)) {
     pending_.erase(0, open.size());
     gap_.clear();
@@ -107,7 +115,7 @@ bool AnswerParser::Start(AnswerPart& /*part*/) {
     return true;
   }
   if (open.starts_with(pending_)) return false;
-  state_ = State::kContent;
+  state_ = AtAnswer();
   return true;
 }
 
@@ -129,8 +137,26 @@ bool AnswerParser::Reasoning(AnswerPart& part) {
   pending_.erase(0, found.marker.size());
   gap_.clear();
   after_call_ = true;  // white space after reasoning is dropped as after a call
-  state_ = State::kContent;
+  state_ = AtAnswer();
   return true;
+}
+
+bool AnswerParser::Decide() {
+  constexpr size_t kMaxLineBreaks = 2;
+  for (; after_call_ && gap_.size() < kMaxLineBreaks && pending_.starts_with('\n');
+       pending_.erase(0, 1)) {
+    gap_ += '\n';
+  }
+  bool may_begin = false;
+  for (const std::string& begin : format_->call_begins) {
+    if (pending_.starts_with(begin)) {
+      state_ = State::kContent;
+      return true;
+    }
+    may_begin = may_begin || begin.starts_with(pending_);
+  }
+  if (!may_begin) state_ = State::kOnlyContent;
+  return !may_begin;
 }
 
 bool AnswerParser::BareCallMayStart() const {

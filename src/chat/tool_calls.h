@@ -23,6 +23,10 @@ struct AnswerFormat {
   // Harmony's marks stand only where AnswerParser::Append is told so. Otherwise any text that looks
   // like a mark counts.
   bool marks_are_told = false;
+  // If there are any, the answer consists of calls exactly if it begins with one of these, after
+  // reasoning and up to two line breaks. Otherwise it is all content. Nothing may come before the
+  // mark that opens the reasoning. Harmony does not need them.
+  std::vector<std::string> call_begins = {};
   ToolTypes types = {};
 
   bool active() const { return tools != nullptr || reasoning != nullptr; }
@@ -62,10 +66,18 @@ class AnswerParser {
   AnswerPart Finish();
 
  private:
-  enum class State { kStart, kReasoning, kContent, kBlock };
+  enum class State {
+    kStart,  // reasoning may begin
+    kReasoning,
+    kUndecided,  // one of call_begins may come
+    kContent,    // a call may begin
+    kBlock,
+    kOnlyContent,
+  };
   // Each consumes what it can from pending_. False if it needs more text to go on.
   bool Start(AnswerPart& part);
   bool Reasoning(AnswerPart& part);
+  bool Decide();
   bool Content(AnswerPart& part);
   void InBlock(AnswerPart& part);
 
@@ -75,6 +87,10 @@ class AnswerParser {
   void OpenBlock(std::string_view start);
   void NoteCalls(const AnswerPart& part);
   void CloseBlock(AnswerPart& part);
+  // The state at the start of an answer or after its reasoning.
+  State AtAnswer() const {
+    return format_->call_begins.empty() ? State::kContent : State::kUndecided;
+  }
   // Whether a { here starts a call.
   bool BareCallMayStart() const;
 

@@ -300,10 +300,16 @@ Result<StructuredOutput> ForceCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel) {
   StructuredOutput output;
-  ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
-  if (parallel) output.call_separator = format.written.separator;
+  RETURN_IF_ERROR(OrCalls(format, tools, parallel, output));
   output.must_call = true;
   return output;
+}
+
+Status OrCalls(const ToolFormat& format, std::span<const std::pair<std::string, std::string>> tools,
+               bool parallel, StructuredOutput& output) {
+  ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
+  if (parallel) output.call_separator = format.written.separator;
+  return Status();
 }
 
 Result<StructuredOutput> AllowCalls(const ToolFormat& format,
@@ -311,7 +317,7 @@ Result<StructuredOutput> AllowCalls(const ToolFormat& format,
                                     bool parallel) {
   if (format.harmony) {
     StructuredOutput output{.kind = StructuredOutput::Kind::kRegex, .text = "[\\s\\S]*"};
-    ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
+    RETURN_IF_ERROR(OrCalls(format, tools, parallel, output));
     return output;
   }
   StructuredOutput output{.kind = StructuredOutput::Kind::kTags};

@@ -118,6 +118,10 @@ Result<StructuredOutput> ForceCalls(const ToolFormat& format,
 Result<StructuredOutput> AllowCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel);
+// Lets an answer of the form `output` be calls of these tools instead, several if `parallel` and
+// the format allows it. Errors as for ForceCalls.
+Status OrCalls(const ToolFormat& format, std::span<const std::pair<std::string, std::string>> tools,
+               bool parallel, StructuredOutput& output);
 // Returns the reasoning that a structured output must leave free before the answer to this prompt.
 // Absent if the model does not reason, or if the template has ended the reasoning already.
 std::optional<StructuredOutput::Reasoning> FreeReasoning(std::string_view prompt,

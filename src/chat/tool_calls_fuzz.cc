@@ -72,6 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (reasoning > 0) format->reasoning = &ReasoningFormats()[reasoning - 1];
   format->in_reasoning = data[1] >= 128;
   format->marks_are_told = (data[0] & 64) != 0;
+  if (data[0] >= 128) format->call_begins = {"<tool_call>\n{\"name\": \"f\"", "{\"name\": \"f\""};
   static const jinja::Value* const kTools =
       new jinja::Value(*ParseJson(R"([{"type": "function", "function": {"name": "f",
           "parameters": {"properties": {"a": {"type": "string"}, "b": {"type": "number"}}}}}])"));
