@@ -46,7 +46,8 @@ struct StructuredOutput {
   bool ends_after_tag = false;  // the text ends after the first tag
 
   // Tool calls. If there are any, the text may be one of these tags instead of the above, or
-  // several with call_separator between them if that is not empty.
+  // several with call_separator between them if that is not empty. A text that begins with the
+  // `begin` of one, after up to two line breaks if there was reasoning, is never the above.
   std::vector<Tag> calls = {};
   std::string call_separator = {};
   bool must_call = false;  // the text must be calls; what is above `calls` does not count

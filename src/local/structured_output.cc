@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "grammar/grammar.h"
+#include "local/calls_constraint.h"
 #include "local/messages_constraint.h"
 #include "local/reasoning_constraint.h"
 
@@ -183,6 +184,17 @@ Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
             return call->Start((*calls)[content].begin) ? std::move(call) : nullptr;
           });
     };
+  } else if (grammars.answer && grammars.calls) {
+    auto begins = std::make_shared<std::vector<std::string>>();
+    for (const StructuredOutput::Tag& call : output.calls) {
+      begins->push_back(call.begin);
+      if (!output.reasoning) continue;
+      // Line breaks after reasoning do not belong to the answer.
+      for (const char* gap : {"\n", "\n\n"}) begins->push_back(gap + call.begin);
+    }
+    make = [start, grammars, begins, tokens = tokens_] {
+      return MakeCallsConstraint(start(grammars.calls), start(grammars.answer), begins, tokens);
+    };
   } else {
     make = [start, grammar = grammars.answer ? grammars.answer : grammars.calls] {
       return start(grammar);
@@ -205,8 +217,9 @@ Result<ConstraintMaker::Grammars> ConstraintMaker::CompileAll(const StructuredOu
   if (output.must_call && output.calls.empty()) {
     return InvalidArgument("structured_output.calls: must_call needs at least one");
   }
-  if (!output.must_call && !output.calls.empty() && !output.messages) {
-    return Unimplemented("structured_output.calls: need must_call or messages");
+  for (size_t i = 0; i < output.calls.size(); ++i) {
+    if (!output.calls[i].begin.empty()) continue;
+    return InvalidArgument("structured_output.calls[{}].begin: must not be empty", i);
   }
   Grammars grammars;
   if (!output.must_call) {
