@@ -192,6 +192,42 @@ class Structured(unittest.TestCase):
                     self.assertEqual(''.join(pieces), arguments)
                     self.assertTrue(all(e.name == name for e in events if e.index == index))
 
+    def test_answers_in_its_form_or_calls_a_tool(self):
+        class Size(pydantic.BaseModel):
+            width: int = pydantic.Field(ge=1, le=99)
+            unit: typing.Literal['mm', 'inch']
+
+        class Paint(pydantic.BaseModel):
+            colour: typing.Literal['red', 'green']
+            coats: int = pydantic.Field(ge=1, le=9)
+
+        def read(choice):
+            """What was made: arguments as the tool's class, or an answer as the other one."""
+            self.assertEqual(choice.finish_reason, 'tool_calls' if choice.message.tool_calls else 'stop')
+            if not choice.message.tool_calls:
+                self.assertIsInstance(choice.message.parsed, Size)
+                return choice.message.content
+            self.assertFalse(choice.message.content)
+            call, = choice.message.tool_calls
+            self.assertIsInstance(call.function.parsed_arguments, Paint)
+            return call.function.name, call.function.arguments
+
+        with support.Server('--tool-call-parser', 'hermes') as server:
+            client = server.client()
+
+            def first(letter):  # the request has no choice but to begin with it
+                _, answer = server.request('/tokenize', {'text': letter, 'add_special_tokens': False})
+                return {str(answer['tokens'][0]): 100}
+            for bias, kinds in ((first('<'), {tuple}), (first('{'), {str}), ({}, {tuple, str})):
+                for seed in range(4):
+                    options = dict(model=self.model, messages=PROMPT, max_tokens=200, temperature=1,
+                                   seed=seed, logit_bias=bias, parallel_tool_calls=False,
+                                   tools=[openai.pydantic_function_tool(Paint)], response_format=Size)
+                    made = read(client.chat.completions.parse(**options).choices[0])
+                    self.assertIn(type(made), kinds)
+                    with client.chat.completions.stream(**options) as stream:
+                        self.assertEqual(read(stream.get_final_completion().choices[0]), made)
+
     def test_structural_tags(self):
         """Free text with tags: the model begins one because the prompt is full of them."""
         tag = {'type': 'structural_tag', 'triggers': ['<f='], 'structures': [

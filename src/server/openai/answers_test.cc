@@ -110,6 +110,37 @@ TEST_F(AnswersTest, StreamsToolCallsInPiecesAndNoPieceOfTheirMarkers) {
   }
 }
 
+// A text of the form that the request asks for may spell calls; only an answer that begins as one
+// is a call.
+TEST_F(AnswersTest, ReadsAStructuredAnswerAsTextOrAsCalls) {
+  engine_.SetChatTemplate(kEcho);
+  Start();
+  const Json form = {{"regex", "[\\s\\S]*"}};
+  const std::string call =
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>";
+  for (const auto& [text, content, calls] :
+       std::vector<std::tuple<std::string, std::string, size_t>>{
+           {call, "", 1},
+           {call + "\n" + call, "", 2},
+           {"<think>a</think>\n\n" + call, "", 1},
+           {"{\"a\": \"" + call + "\"}", "{\"a\": \"" + call + "\"}", 0},
+           {"A\n" + call, "A\n" + call, 0},
+           {kToolCall, kToolCall, 0}}) {
+    const Json message =
+        Json::parse(Connect().Post(kChat, Body(text, form)).body)["choices"][0]["message"];
+    EXPECT_EQ(message["content"].is_null() ? "" : message["content"], content);
+    ASSERT_EQ(message.contains("tool_calls") ? message["tool_calls"].size() : 0, calls) << text;
+    Json streaming = form;
+    streaming["stream"] = true;
+    const Streamed got = Join(Connect().Post(kChat, Body(text, streaming)).body);
+    EXPECT_EQ(got.content, content);
+    ASSERT_EQ(got.calls.size(), calls);
+    for (size_t i = 0; i < calls; ++i) {
+      EXPECT_EQ(got.calls[i]["function"], message["tool_calls"][i]["function"]);
+    }
+  }
+}
+
 TEST_F(AnswersTest, LeavesCallsInTheTextWithoutToolsOrAParser) {
   engine_.SetChatTemplate(kEcho);
   Start();
@@ -200,6 +231,14 @@ TEST_F(AnswersTest, HoldsHarmonyMessagesToSchemas) {
   EXPECT_FALSE(free.must_call);
   EXPECT_EQ(free.calls[0].begin, calls.calls[0].begin);
   EXPECT_EQ(free.messages->free.back(), "<|channel|>commentary<|message|>");
+
+  // With a form for the final message nothing else may be content.
+  EXPECT_EQ(Connect().Post(kChat, Body("A", {{"regex", "a"}})).status, 200);
+  const StructuredOutput both = *engine_.last_request().sampling.structured_output;
+  EXPECT_EQ(both.text, "a");
+  EXPECT_FALSE(both.must_call);
+  EXPECT_EQ(both.calls[0].begin, calls.calls[0].begin);
+  EXPECT_EQ(both.messages, json.messages);
 }
 
 TEST_F(AnswersTest, RefusesUnknownParsers) {

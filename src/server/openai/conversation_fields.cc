@@ -146,7 +146,7 @@ bool CheckConversation(const JsonReader& fields, ChatInput& conversation) {
   return use_tools;
 }
 
-std::vector<HeldTool> HeldTools(const JsonValue& body, bool* must_call) {
+std::vector<HeldTool> HeldTools(const JsonValue& body, bool structured, bool* must_call) {
   const JsonValue* choice = body.Find("tool_choice");
   const bool named = choice != nullptr && choice->is_object();
   *must_call = named || (choice != nullptr && *choice == "required");
@@ -168,7 +168,7 @@ std::vector<HeldTool> HeldTools(const JsonValue& body, bool* must_call) {
     if ((schema.is_null() || schema.is_object()) && !typed) schema.Set("type", "object");
     held.push_back({i, *name.AsString(), schema.Dump()});
   }
-  if (!*must_call && !any_strict) held.clear();
+  if (!*must_call && !any_strict && !structured) held.clear();
   return held;
 }
 

@@ -23,9 +23,9 @@ struct HeldTool {
   std::string schema;  // JSON Schema of its arguments
 };
 // Returns those of a checked body. Sets *must_call if the answer must call one of them. Otherwise
-// they are all of its tools if one of them is strict, and none if not; those that are not strict
-// take any object.
-std::vector<HeldTool> HeldTools(const JsonValue& body, bool* must_call);
+// they are all of its tools if one of them is strict or the answer is `structured`, and none if
+// not; those that are not strict take any object.
+std::vector<HeldTool> HeldTools(const JsonValue& body, bool structured, bool* must_call);
 
 // Reads the conversation of a body that passed CheckConversation. `spellings` tells where the
 // client put the fields.

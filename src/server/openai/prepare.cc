@@ -177,55 +177,66 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   return Status();
 }
 
-Status Preparer::HoldTools(const AnswerFormat& format, CompletionRequest& request) const {
+Status Preparer::HoldTools(AnswerFormat& format, CompletionRequest& request) const {
   std::optional<StructuredOutput>& output = request.sampling.structured_output;
-  if (output) {
-    return request.spellings.Apply(Unimplemented(
-        "structured_output: is not supported together with tools that the model may or must call; "
-        "set \"tool_choice\": \"none\""));
-  }
   if (format.tools == nullptr) {
     return Unimplemented("tool_choice: the form of this model's tool calls is not known");
   }
   std::vector<std::pair<std::string, std::string>> tools;
   for (const HeldTool& tool : request.held_tools) tools.emplace_back(tool.name, tool.schema);
   const bool parallel = request.parallel_tool_calls;
-  Result<StructuredOutput> form =
-      request.must_call ? ForceCalls(*format.tools, tools, parallel && tools.size() > 1)
-                        : AllowCalls(*format.tools, tools, parallel);
-  // OpenAI's client makes every tool strict, so calls of other forms stay free, and the response's
-  // header says so.
-  if (!form.ok()) return request.must_call ? form.status().WithContext("tool_choice") : Status();
   auto& spelled = request.spellings.by_name;
-  for (const char* place : {"structured_output", "structured_output.triggers[0]"}) {
-    spelled.insert_or_assign(place, "tools");
+  if (output && !request.must_call) {
+    const Status added = OrCalls(*format.tools, tools, parallel, *output);
+    if (!added.ok()) {
+      return Status(added.code(),
+                    fmt::format("tools: {}; with structured output, set \"tool_choice\": \"none\"",
+                                added.message()));
+    }
+    for (const StructuredOutput::Tag& call : output->calls) {
+      format.call_begins.push_back(call.begin);
+    }
+  } else {
+    // Calls take the place of a text, but the client learns if its form is wrong.
+    if (output) {
+      RETURN_IF_ERROR(request.spellings.Apply(engine_.PrepareStructuredOutput(*output)));
+    }
+    Result<StructuredOutput> form =
+        request.must_call ? ForceCalls(*format.tools, tools, parallel && tools.size() > 1)
+                          : AllowCalls(*format.tools, tools, parallel);
+    // OpenAI's client makes every tool strict, so calls of other forms stay free, and the
+    // response's header says so.
+    if (!form.ok()) return request.must_call ? form.status().WithContext("tool_choice") : Status();
+    output = *std::move(form);
+    for (const char* place : {"structured_output", "structured_output.triggers[0]"}) {
+      spelled.insert_or_assign(place, "tools");
+    }
   }
   for (size_t i = 0; i < request.held_tools.size(); ++i) {  // each tool has a tag
     spelled.insert_or_assign(
-        fmt::format("structured_output.{}[{}].content", form->calls.empty() ? "tags" : "calls", i),
+        fmt::format("structured_output.{}[{}].content", output->calls.empty() ? "tags" : "calls",
+                    i),
         fmt::format("tools[{}].function.parameters", request.held_tools[i].index));
   }
-  output = *std::move(form);
   std::erase(request.unknown_fields, "tools[].function.strict");
   return Status();
 }
 
-Status Preparer::AddStructure(const Rendered& rendered, CompletionRequest& request) const {
-  const AnswerFormat& format = *rendered.answer_format;
+Status Preparer::AddStructure(Rendered& rendered, CompletionRequest& request) const {
+  AnswerFormat& format = *rendered.answer_format;
   std::optional<StructuredOutput>& output = request.sampling.structured_output;
   // Without a form of tool calls there are none that could break a schema.
   const bool hold = !request.held_tools.empty() && (request.must_call || format.tools != nullptr);
+  const bool any_text = !output;
   if (hold) RETURN_IF_ERROR(HoldTools(format, request));
   if (!output) return Status();
-  if (format.tools != nullptr && !hold) {
-    return request.spellings.Apply(Unimplemented(
-        "structured_output: is not supported together with tools that the model may call; set "
-        "\"tool_choice\": \"none\""));
-  }
   if (format.harmony()) {
-    output->messages = HarmonyMessages(rendered.text, /*commentary=*/hold && !request.must_call);
+    output->messages =
+        HarmonyMessages(rendered.text, /*commentary=*/any_text && !request.must_call);
   } else {
     output->reasoning = FreeReasoning(rendered.text, format.reasoning);
+    // What looks like reasoning after the template has ended it belongs to the form.
+    if (!output->reasoning && !format.call_begins.empty()) format.reasoning = nullptr;
   }
   return Status();
 }

@@ -66,7 +66,7 @@ class Preparer {
   };
   struct Rendered {
     std::string text;
-    std::shared_ptr<const AnswerFormat> answer_format;
+    std::shared_ptr<AnswerFormat> answer_format;
   };
 
   ChatFormat MakeChatFormat(const std::string& source, const AnswerParsers& parsers) const;
@@ -78,10 +78,10 @@ class Preparer {
   Result<Rendered> Render(ChatInput conversation) const;
   Status PrepareChat(PreparedCompletion& prepared) const;
   Status PreparePrompts(PreparedCompletion& prepared) const;
-  // Makes the calls of an answer keep to the tools' schemas.
-  Status HoldTools(const AnswerFormat& format, CompletionRequest& request) const;
+  // Makes the calls of an answer keep to the tools' schemas, beside a structured output.
+  Status HoldTools(AnswerFormat& format, CompletionRequest& request) const;
   // Does that if the request demands it, and says what comes before a structured output.
-  Status AddStructure(const Rendered& rendered, CompletionRequest& request) const;
+  Status AddStructure(Rendered& rendered, CompletionRequest& request) const;
   // Refuses echoes that are too long.
   Status CheckEcho(const PreparedCompletion& prepared) const;
   Status CheckVectors(const OpenAiEmbeddingRequest& request) const;

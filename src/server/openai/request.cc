@@ -182,7 +182,10 @@ Result<CompletionRequest> ParseChatRequest(const std::string& body,
   const JsonReader fields = ReadFields(json);
   const bool use_tools = ReadChat(fields, defaults, request);
   RETURN_IF_ERROR(Finish(fields, request));
-  if (use_tools) request.held_tools = HeldTools(json, &request.must_call);
+  if (use_tools) {
+    const bool structured = request.sampling.structured_output.has_value();
+    request.held_tools = HeldTools(json, structured, &request.must_call);
+  }
   RETURN_IF_ERROR(ReadConversation(json, request.spellings, use_tools, request.conversation));
   return request;
 }

@@ -255,15 +255,6 @@ TEST_F(PreparingStructureTest, ReasoningIsFreeUnlessTheTemplateTurnsItOff) {
   EXPECT_EQ(reasoning("<think>\n\n</think>\n\n"), std::nullopt);
 }
 
-TEST_F(PreparingStructureTest, ToolsThatTheModelMayCallAreRefused) {
-  const std::string tools = R"("guided_regex": "a", "tools": [{"function": {"name": "f"}}])";
-  const std::string source = "{{ messages[0].content }}{{ tools }}<tool_call></tool_call>";
-  const auto refused = Prepare(tools, source);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(LeadingPath(refused.status().message()), "guided_regex");
-  EXPECT_TRUE(Prepare(tools + R"(, "tool_choice": "none")", source).ok());
-}
-
 constexpr char kTools[] = R"("tools": [
     {"function": {"name": "f", "parameters": {"properties": {"x": {}}}}},
     {"function": {"name": "g", "parameters": {"type": "object"}}}])";
@@ -321,10 +312,74 @@ TEST_F(PreparingStructureTest, StrictToolsHoldTheCallsToTheirSchemas) {
   }
   for (const auto& [fields, source, path] :
        std::vector<std::tuple<std::string, std::string, std::string>>{
-           {strict + R"(, "guided_regex": "a")", kHermes, "guided_regex"},
            {R"("tools": [{"function": {"name": "f", "strict": true,
                 "parameters": {"x": "refused"}}}])",
             kHermes, "tools[0].function.parameters.a"}}) {
+    const auto refused = Prepare(fields, source);
+    ASSERT_FALSE(refused.ok()) << fields;
+    EXPECT_EQ(LeadingPath(refused.status().message()), path) << refused.status().ToString();
+  }
+}
+
+// The answer has the form that the request asks for, or it calls tools.
+TEST_F(PreparingStructureTest, ToolsThatTheModelMayCallStandBesideAStructure) {
+  const std::string strict = R"("tools": [
+      {"function": {"name": "f", "strict": true, "parameters": {"properties": {"x": {}}}}},
+      {"function": {"name": "g", "parameters": {"x": "refused"}}}], )";
+  const std::string form = R"("guided_regex": "a")";
+  const auto both = Prepare(strict + form, kHermes);
+  ASSERT_TRUE(both.ok()) << both.status().ToString();
+  EXPECT_TRUE(both->request.unknown_fields.empty());
+  const StructuredOutput& output = *both->request.sampling.structured_output;
+  EXPECT_EQ(output.kind, Kind::kRegex);
+  EXPECT_EQ(output.text, "a");
+  EXPECT_FALSE(output.must_call);
+  ASSERT_EQ(output.calls.size(), 2u);
+  EXPECT_EQ(output.calls[0].schema, R"({"properties":{"x":{}},"type":"object"})");
+  EXPECT_EQ(output.calls[1].schema, R"({"type":"object"})") << "g is not strict";
+  EXPECT_EQ(output.call_separator, "\n");
+  EXPECT_EQ(both->answer_format->call_begins,
+            (std::vector<std::string>{output.calls[0].begin, output.calls[1].begin}));
+  const auto one = Prepare(strict + form + R"(, "parallel_tool_calls": false)", kHermes);
+  EXPECT_EQ(one->request.sampling.structured_output->call_separator, "");
+
+  // The form decides what is reasoning.
+  const auto reasoning = [&](const std::string& end) {
+    return Prepare(strict + form, kHermes + end)->answer_format->reasoning;
+  };
+  EXPECT_NE(reasoning("<think></think>a"), nullptr);
+  EXPECT_EQ(reasoning("<think></think>"), nullptr) << "it is over";
+
+  // The same without strict tools, and for calls without a marker.
+  constexpr char kBare[] = "{{ tools }}a<|start_header_id|>\"parameters\": ";
+  for (const char* source : {kHermes, kBare}) {
+    const auto loose = Prepare(std::string(kTools) + ", " + form, source);
+    ASSERT_TRUE(loose.ok()) << loose.status().ToString();
+    EXPECT_EQ(loose->request.sampling.structured_output->calls[0].schema, R"({"type":"object"})");
+  }
+  // No call can be made, or none is read.
+  for (const auto& [more, source] : std::vector<std::pair<std::string, std::string>>{
+           {R"(, "tool_choice": "none")", kHermes}, {"", "{{ tools }}a"}}) {
+    const auto text = Prepare(strict + form + more, source);
+    ASSERT_TRUE(text.ok()) << text.status().ToString();
+    EXPECT_TRUE(text->request.sampling.structured_output->calls.empty());
+  }
+  // Only a call can be made.
+  const auto forced =
+      Prepare(std::string(kTools) + ", " + form + R"(, "tool_choice": "required")", kHermes);
+  ASSERT_TRUE(forced.ok()) << forced.status().ToString();
+  EXPECT_TRUE(forced->request.sampling.structured_output->must_call);
+
+  const std::string refused_tool = R"("tools": [{"function": {"name": "f", "strict": true,
+      "parameters": {"x": "refused"}}}], )";
+  for (const auto& [fields, source, path] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {strict + form, "{{ tools }}a[TOOL_CALLS]", "tools"},
+           {R"("tools": [{"function": {"name": "a b"}}], )" + form, kHermes, "tools"},
+           {refused_tool + form, kHermes, "tools[0].function.parameters.a"},
+           {strict + R"("guided_regex": "refused")", kHermes, "guided_regex.a"},
+           {strict + R"("guided_regex": "refused", "tool_choice": "required")", kHermes,
+            "guided_regex.a"}}) {
     const auto refused = Prepare(fields, source);
     ASSERT_FALSE(refused.ok()) << fields;
     EXPECT_EQ(LeadingPath(refused.status().message()), path) << refused.status().ToString();
@@ -338,7 +393,6 @@ TEST_F(PreparingStructureTest, ToolsThatCannotBeForcedAreRefused) {
            {tools + R"("tool_choice": {"function": {"name": "h"}})", "tool_choice.function.name"},
            {tools + R"("tool_choice": {"type": "custom"})", "tool_choice.type"},
            {tools + R"("tool_choice": "any")", "tool_choice"},
-           {tools + R"("tool_choice": "required", "guided_regex": "a")", "guided_regex"},
            {R"("tools": [{"function": {"name": "a b"}}], "tool_choice": "required")",
             "tool_choice"},
            {R"("tools": [{"function": {"name": "f", "parameters": {"x": "refused"}}}],
