@@ -75,7 +75,8 @@ Status EngineCore::FillMask(const Sequence& sequence, std::vector<uint32_t>* mas
 Status EngineCore::NoTokenFits(const Sequence& sequence) {
   return InvalidArgument(
       "structured_output: no token can follow the {} generated ones: what it allows next is not in "
-      "the vocabulary, or has probability 0, or would end the answer before min_tokens",
+      "the vocabulary, or has probability 0, or would end the answer too early (stop_token_ids, "
+      "min_tokens)",
       sequence.num_generated());
 }
 

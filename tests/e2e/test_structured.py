@@ -135,6 +135,40 @@ class Structured(unittest.TestCase):
             self.client.chat.completions.parse(model=self.model, messages=PROMPT, max_tokens=4,
                                                response_format=self.person())
 
+    def digits(self):
+        """The ids of the tokens 0 to 9; the model has no others with digits."""
+        _, answer = self.server.request('/tokenize', {
+            'text': '0123456789', 'add_special_tokens': False})
+        self.assertEqual(len(answer['tokens']), 10)
+        return answer['tokens']
+
+    def test_logit_bias_cannot_break_a_form(self):
+        """A bias of -100 makes a token unlikely, but it is drawn if nothing else may follow."""
+        def answer(bias):
+            choice = self.chat(logit_bias=bias, extra_body={'regex': 'n[0-9]{6}'}).choices[0]
+            self.assertEqual(choice.finish_reason, 'stop')
+            return choice.message.content
+        digits = self.digits()
+        self.assertRegex(answer({str(token): -100 for token in digits}), '^n[0-9]{6}$')
+        self.assertEqual(answer({str(token): -100 for token in digits if token != digits[7]}),
+                         'n777777')
+
+    def test_a_request_without_a_token_left_ends_alone(self):
+        """The answer must go on with a digit, but each of them is an end token."""
+        free = dict(seed=5, max_tokens=60)
+        alone = self.chat(**free).choices[0].message.content
+        fields = {'regex': 'n[0-9]{6}', 'stop_token_ids': self.digits()}
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            other = pool.submit(self.chat, **free)
+            with self.assertRaises(openai.BadRequestError) as whole:
+                self.chat(extra_body=fields)
+            with self.assertRaises(openai.APIError) as streamed:
+                list(self.chat(extra_body=fields, stream=True))
+            self.assertEqual(other.result().choices[0].message.content, alone)
+        for caught in (whole, streamed):
+            self.assertEqual(caught.exception.param, 'regex')
+            self.assertIn('no token can follow the 1 generated ones', str(caught.exception))
+
     def test_names_the_place_of_what_is_wrong(self):
         at = 'response_format.json_schema.schema'
         for schema, path in (({'type': 'thing'}, at), ({'properties': {'a': {'type': 'thing'}}}, at),
