@@ -335,6 +335,16 @@ class Structured(unittest.TestCase):
         out = support.tokamak(*args, '--regex', '[a-f]{4}').stdout
         self.assertRegex(out, '^[a-f]{4}\n$')
         self.assertEqual(support.tokamak(*args, '--regex', '(a', check=False).returncode, 2)
+        with tempfile.NamedTemporaryFile('w', suffix='.gbnf') as file:
+            file.write('root ::= pair ("," pair){2}\npair ::= [a-f]{2} "=" [0-9]+\n')
+            file.flush()
+            out = support.tokamak(*args, '--grammar', file.name).stdout
+            self.assertRegex(out, '^[a-f]{2}=[0-9]+(,[a-f]{2}=[0-9]+){2}\n$')
+            file.write('more ::= (')
+            file.flush()
+            failed = support.tokamak(*args, '--grammar', file.name, check=False)
+            self.assertEqual(failed.returncode, 2)
+            self.assertIn('grammar, line 3', failed.stderr)
 
 
 if __name__ == '__main__':
