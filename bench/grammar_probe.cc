@@ -1,5 +1,5 @@
 // Follows given tokens through given JSON schemas and prints times, for bench/compare_grammars.py;
-// or draws answers at random, for tests/golden/check_random_answers.py.
+// or draws answers at random, for tests/e2e/test_grammar.py.
 //
 // grammar_probe VOCABULARY [MASKS]: the file VOCABULARY has the number of tokens, then each token's
 // size and bytes (uint32, this machine's order). Each line of the input is {"schema": text,
@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -156,6 +157,7 @@ int main(int argc, char** argv) {
     const bool draw = request->Find("draw") != nullptr;
     fmt::print("{}\n", draw ? DrawAnswers(*request, tokens, vocabulary, random).Dump()
                             : Follow(*request, vocabulary, masks).Dump());
+    std::fflush(stdout);
   }
   return 0;
 }
