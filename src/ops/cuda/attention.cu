@@ -153,42 +153,28 @@ class Tile {
     }
   }
 
-  // Computes all splits and writes the output.
-  __device__ void ComputeAll() {
+  // Computes the unit's splits: into the workspace if they are a part, else into the output.
+  __device__ void Compute() {
     Sums<kDims> total[kRowsPerWarp];
     Sums<kDims> sums[kRowsPerWarp];
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) total[i].Clear();
-    for (int split = unit_.begin_split; split < unit_.end_split; ++split) {
+    for (int split = unit_.begin_part; split < unit_.end_part; ++split) {
       ComputeSplit(split, sums);
 #pragma unroll
       for (int i = 0; i < kRowsPerWarp; ++i) {
-        if (i < my_rows_) TakeIn(RowOf(i), split, sums[i], total[i]);
+        if (i >= my_rows_) continue;
+        if (unit_.IsPart()) {
+          WritePartial(split, i, sums[i]);
+        } else {
+          TakeIn(RowOf(i), split, sums[i], total[i]);
+        }
       }
     }
+    if (unit_.IsPart()) return;
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) {
       if (i < my_rows_) Write(RowOf(i), total[i]);
-    }
-  }
-
-  // Computes one split into the workspace.
-  __device__ void ComputePartial() {
-    Sums<kDims> sums[kRowsPerWarp];
-    ComputeSplit(unit_.split, sums);
-#pragma unroll
-    for (int i = 0; i < kRowsPerWarp; ++i) {
-      if (i >= my_rows_) continue;
-      float* partial = Partial(unit_.split, i);
-#pragma unroll
-      for (int j = 0; j < kDims; ++j) {
-        const int d = lane_ + j * kWarp;
-        if (d < layout_.value_dim) partial[d] = sums[i].values[j];
-      }
-      if (lane_ == 0) {
-        partial[layout_.value_dim] = sums[i].highest;
-        partial[layout_.value_dim + 1] = sums[i].sum;
-      }
     }
   }
 
@@ -227,7 +213,20 @@ class Tile {
   __device__ float* Partial(int split, int i) const {
     const int64_t index = unit_.partial + (split - unit_.begin_split);
     const int64_t row = (index * a_.cache.num_kv_heads + kv_head_) * kTileRows + warp_ + i * kWarps;
-    return a_.partials + row * (layout_.value_dim + 2);
+    return a_.partials + row * PartialFloats(layout_.value_dim);
+  }
+
+  __device__ void WritePartial(int split, int i, const Sums<kDims>& sums) {
+    float* const partial = Partial(split, i);
+#pragma unroll
+    for (int j = 0; j < kDims; ++j) {
+      const int d = lane_ + j * kWarp;
+      if (d < layout_.value_dim) partial[d] = sums.values[j];
+    }
+    if (lane_ == 0) {
+      partial[layout_.value_dim] = sums.highest;
+      partial[layout_.value_dim + 1] = sums.sum;
+    }
   }
 
   // Loads keys [first, first + kChunk), and their values. Keys that no row of the tile sees may
@@ -504,13 +503,10 @@ __global__ void __launch_bounds__(kThreads)
     Tile<Cache, kDims, kExpands> tile(a, unit, shared, key_rows);
     __syncthreads();  // the last unit's queries have been used
     tile.LoadQueries();
-    if (unit.split < 0) {
-      tile.ComputeAll();
-    } else {
-      tile.ComputePartial();
-      const auto sync = [] { __syncthreads(); };
-      if (IsLastSplit(a, unit, blockIdx.y, is_last, sync)) tile.MergePartials();
-    }
+    tile.Compute();
+    if (!unit.IsPart()) continue;
+    const auto sync = [] { __syncthreads(); };
+    if (IsLastPart(a, unit, blockIdx.y, is_last, sync)) tile.MergePartials();
   }
 }
 

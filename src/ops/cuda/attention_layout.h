@@ -36,9 +36,14 @@ struct AttentionUnit {
   int32_t sequence;
   int32_t begin_split;  // [begin_split, end_split): splits that at least one row of the tile sees
   int32_t end_split;
-  int32_t split;    // the split to compute; -1: all, and the unit writes the output itself
+  int32_t begin_part;  // [begin_part, end_part): those of them to compute
+  int32_t end_part;
   int32_t partial;  // index of the tile in counters, and of its first split in partials. A
                     // split of a wide tile takes one partial for each kTileRows of its rows
+
+  // If so, the sums of its splits become partials, which the tile's last CTA merges. Otherwise the
+  // unit writes the output itself.
+  constexpr bool IsPart() const { return end_part - begin_part < end_split - begin_split; }
 };
 
 // The start of a plan's device memory; the units follow it in this order.
@@ -50,6 +55,9 @@ struct AttentionHeader {
   int32_t num_expanded_units;
   int32_t unused;
 };
+
+// The stride of rows of partials. Four values are read at once.
+constexpr int PartialFloats(int value_dim) { return value_dim + 4; }
 
 struct AttentionArgs {
   const void* q;
@@ -65,7 +73,7 @@ struct AttentionArgs {
   const int32_t* table_rows;    // [sequences]: rows of block_tables
   const int32_t* block_tables;  // [rows, table_stride]: blocks
   int64_t table_stride;
-  float* partials;    // [partial, num_kv_heads, kTileRows, value_dim + 2]: values, highest, sum
+  float* partials;    // [partial, num_kv_heads, kTileRows, PartialFloats]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches
   std::byte* totals;  // only for LaunchWideLatentAttention
   // The same as in Attention. Only the plain kernel reads these.

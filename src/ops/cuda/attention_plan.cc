@@ -13,7 +13,7 @@ namespace {
 
 // Limits on a plan's memory for the partial sums of splits, in tiles and in bytes. They also limit
 // how many CTAs can share the longest sequences.
-constexpr int kMaxPartials = 1024;
+constexpr int kMaxPartials = 2048;
 constexpr int64_t kMaxPartialBytes = 128 << 20;
 
 // Sequences with fewer rows or tokens than this in a step have no wide tiles. Few rows would waste
@@ -21,10 +21,7 @@ constexpr int64_t kMaxPartialBytes = 128 << 20;
 constexpr int32_t kMinWideRows = 64;
 constexpr int32_t kMinWideTokens = 16;
 
-// Returns the number of splits that a unit computes.
-int NumSplits(const AttentionUnit& unit) {
-  return unit.split < 0 ? unit.end_split - unit.begin_split : 1;
-}
+int NumSplits(const AttentionUnit& unit) { return unit.end_part - unit.begin_part; }
 
 bool HoldsKeys(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
@@ -74,7 +71,8 @@ int64_t CudaAttentionPlan::MaxUnits() const {
 }
 
 Status CudaAttentionPlan::AllocateMemory() {
-  const int64_t partial_bytes = int64_t{shape_.num_kv_heads} * kTileRows * (shape_.ValueDim() + 2) *
+  const int64_t partial_bytes = int64_t{shape_.num_kv_heads} * kTileRows *
+                                PartialFloats(shape_.ValueDim()) *
                                 static_cast<int64_t>(sizeof(float));
   max_partials_ =
       static_cast<int>(std::min<int64_t>(kMaxPartials, kMaxPartialBytes / partial_bytes));
@@ -130,7 +128,8 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
         shape_.window > 0 ? std::max(0, first_position + 1 - shape_.window) : 0;
     unit.begin_split = first_key / kSplitKeys;
     unit.end_split = std::max(last_position, unit.shared_last_key) / kSplitKeys + 1;
-    unit.split = -1;
+    unit.begin_part = unit.begin_split;
+    unit.end_part = unit.end_split;
     unit.partial = 0;
     const int splits = unit.end_split - unit.begin_split;
     cut.total_splits += splits;
@@ -139,8 +138,10 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
     if (splits > cut.long_splits && num_partials_ + partials <= max_partials_) {
       unit.partial = num_partials_;
       num_partials_ += partials;
-      for (unit.split = unit.begin_split; unit.split < unit.end_split; ++unit.split) {
+      while (unit.begin_part < unit.end_split) {
+        unit.end_part = std::min(unit.begin_part + cut.part_splits, unit.end_split);
         cut.units[cut.num_units++] = unit;
+        unit.begin_part = unit.end_part;
       }
     } else {
       cut.units[cut.num_units++] = unit;
@@ -148,10 +149,11 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
   }
 }
 
-// A tile with more splits than a CTA's share becomes one unit per split, while there is room for
-// partial sums. A wide tile does so only with more than twice the share, because writing and
-// merging its splits takes about as long as computing them. That changes no result, only which CTA
-// computes it. CTAs take units in turn, so the units with the most splits come first.
+// A tile with more splits than a CTA's share is divided into parts of a share, while there is room
+// for partial sums. A wide tile becomes parts of one split, and only with more than twice the
+// share, because writing and merging its splits takes about as long as computing them. That changes
+// no result, only which CTA computes it. CTAs take units in turn, so the units with the most splits
+// come first.
 int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, Tiles tiles,
                                     AttentionUnit* units) {
   Cut cut = {.tile_rows = tiles == Tiles::kWide ? wide_rows_ : kTileRows,
@@ -167,6 +169,7 @@ int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, Tiles tiles,
   switch (tiles) {
     case Tiles::kNarrow:
       cut.long_splits = CeilDiv(cut.total_splits, ctas_);
+      cut.part_splits = static_cast<int32_t>(cut.long_splits);
       break;
     case Tiles::kWide:
       cut.long_splits =
@@ -179,8 +182,8 @@ int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, Tiles tiles,
   cut.units = units;
   add_all();
   std::sort(units, units + cut.num_units, [](const AttentionUnit& a, const AttentionUnit& b) {
-    return std::tuple(-NumSplits(a), a.sequence, a.first_row, a.split) <
-           std::tuple(-NumSplits(b), b.sequence, b.first_row, b.split);
+    return std::tuple(-NumSplits(a), a.sequence, a.first_row, a.begin_part) <
+           std::tuple(-NumSplits(b), b.sequence, b.first_row, b.begin_part);
   });
   return cut.num_units;
 }

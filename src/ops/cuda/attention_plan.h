@@ -60,9 +60,10 @@ class CudaAttentionPlan final : public AttentionPlan {
   struct Cut {
     int32_t tile_rows;
     int32_t group;  // rows per token
-    // A tile with more splits than this is divided into units of one split each.
+    // A tile with more splits than this is divided into parts of `part_splits`.
     int64_t long_splits;
     AttentionUnit* units;  // null: only adds up the splits
+    int32_t part_splits = 1;
     int64_t num_units = 0;
     int64_t total_splits = 0;
   };

@@ -70,20 +70,20 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
     LoadQueries(rows);
     SyncComputers();
     State sums;
-    const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split) {
+    const bool is_one = unit.end_split == unit.begin_split + 1;
+    for (int split = unit.begin_part; split < unit.end_part; ++split) {
       ComputeSplit(rows, split, sums);
-      if (unit.split >= 0) {
-        part.WritePartial(unit, rows, sums);
-      } else if (splits.end > splits.begin + 1) {
+      if (unit.IsPart()) {
+        part.WritePartial(unit, rows, split, sums);
+      } else if (!is_one) {
         TakeIn(split, sums);
       }
     }
-    if (unit.split >= 0) {
+    if (unit.IsPart()) {
       const auto sync = [this] { SyncComputers(); };
-      if (!IsLastSplit(a_, unit, 0, memory_.is_last, sync)) return;
+      if (!IsLastPart(a_, unit, 0, memory_.is_last, sync)) return;
       part.MergePartials(unit, rows, sums);
-    } else if (splits.end > splits.begin + 1) {
+    } else if (!is_one) {
       LoadTotal(sums);
     }
     part.Write(rows, sums);

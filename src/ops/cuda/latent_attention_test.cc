@@ -30,8 +30,8 @@ Geometry Latents(int num_heads, int block_size = 16) {
 void CheckLatentRecipe(const Geometry& g, const std::vector<Sequence>& sequences) {
   const Problem p = MakeProblem(g, sequences);
   const Outputs expected = Expect(p);
-  for (const Cut& cut : {Cut{.ctas = 1}, Cut{.spread = true, .ctas = 3},
-                         Cut{.tile_rows = 5, .spread = true, .ctas = 2}}) {
+  for (const Cut& cut :
+       {Cut{.ctas = 1}, Cut{.spread = 1, .ctas = 3}, Cut{.tile_rows = 5, .spread = 2, .ctas = 2}}) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -53,7 +53,7 @@ void CheckWideLatents(const Problem& p, const Outputs& expected) {
   for (const Cut& cut :
        {Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true, .bf16_queries = true},
         Cut{.tile_rows = 37, .ctas = 3, .wide = true},
-        Cut{.tile_rows = kWideLatentRows, .spread = true, .ctas = 3, .wide = true}}) {
+        Cut{.tile_rows = kWideLatentRows, .spread = 1, .ctas = 3, .wide = true}}) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -85,7 +85,7 @@ TEST(LatentAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
     for (int i = 0; i < 3; ++i) {
       for (const bool keys_last : {false, true}) {
         for (const Cut& cut : {Cut{.ctas = 1, .late = true, .keys_last = keys_last},
-                               Cut{.spread = true, .late = true, .keys_last = keys_last},
+                               Cut{.spread = 2, .late = true, .keys_last = keys_last},
                                Cut{.tile_rows = kWideLatentRows,
                                .ctas = 1,
                                .wide = true,

@@ -36,8 +36,7 @@ class LatentLoader {
   __device__ void Load(const AttentionUnit& unit) {
     const Rows rows(a_, unit);
     const int32_t* table = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
-    const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split) {
+    for (int split = unit.begin_part; split < unit.end_part; ++split) {
       const KeyTiles tiles(rows, split);
       const int32_t block = LaneBlock(rows, table, split, block_bits_);
       for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {

@@ -68,23 +68,24 @@ class Computer : TileComputer<typename Shape<kHeadDim>::Memory, kWarps, kWarps> 
     LoadQueries(rows, kv_head);
     State total;
     total.Clear();
-    const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split) {
+    for (int split = unit.begin_part; split < unit.end_part; ++split) {
       State sums;
       ComputeSplit(rows, split, sums);
-      if (unit.split < 0) {
+      if (unit.IsPart()) {
+        part.WritePartial(unit, rows, split, sums);
+      } else {
         total.TakeIn(rows, RowOf(0), split, 0, sums);
         total.TakeIn(rows, RowOf(1), split, 1, sums);
-      } else {
-        part.WritePartial(unit, rows, sums);
       }
     }
-    if (unit.split >= 0) {
+    if (unit.IsPart()) {
       const auto sync = [this] { SyncComputers(); };
-      if (!IsLastSplit(a_, unit, kv_head, memory_.is_last, sync)) return;
-      part.MergePartials(unit, rows, total);
+      if (IsLastPart(a_, unit, kv_head, memory_.is_last, sync)) {
+        MergeParts<kHeadDim, kConsumers>(a_, unit, rows, kv_head);
+      }
+    } else {
+      part.Write(rows, total);
     }
-    part.Write(rows, total);
   }
 
  private:

@@ -188,6 +188,95 @@ __device__ void LoadTotals(const float (&highest)[2], const float (&sum)[2],
   }
 }
 
+// Returns where a row of a tile of kRows rows keeps a split's values, highest score and sum.
+template <int kHeadDim, int kRows>
+__device__ float* PartialOf(const AttentionArgs& a, const AttentionUnit& unit, int kv_head,
+                            int split, int row) {
+  const int64_t heads = a.cache.num_kv_heads;
+  const int64_t tile = int64_t{unit.partial} * heads * kTileRows;
+  const int64_t index = split - unit.begin_split;
+  return a.partials + (tile + (index * heads + kv_head) * kRows + row) * PartialFloats(kHeadDim);
+}
+
+// Writes two elements of the output.
+__device__ inline void StorePair(const AttentionArgs& a, int64_t at, float low, float high) {
+  if (!a.out_bf16) {
+    auto* const to = static_cast<float*>(a.out) + at;
+    to[0] = low;
+    to[1] = high;
+    return;
+  }
+  auto* const to = static_cast<uint16_t*>(a.out) + at;
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(uint32_t) == 0) {
+    *reinterpret_cast<uint32_t*>(to) = PackBf16(low, high);
+  } else {
+    to[0] = BF16::Store(low);
+    to[1] = BF16::Store(high);
+  }
+}
+// Adds zero, which makes a negative zero positive. Whether a zero is negative may depend on the
+// tile that computed it.
+__device__ inline float OutputOf(float value, float sum) {
+  return __fadd_rn(__fdiv_rn(value, sum), 0.0f);
+}
+__device__ inline void StoreLse(const AttentionArgs& a, int64_t token, int head, float highest,
+                                float sum) {
+  a.lse[token * a.lse_stride + head] = __fmul_rn(__fadd_rn(highest, log2f(sum)), kLn2);
+}
+
+// Merges the partials of all splits of a narrow tile and writes its rows. kThreads threads call it,
+// from thread 0 on. Each has four values of a row at a time, so that registers hold many splits:
+// read one after the other, the splits of a long sequence would take longer here than their
+// computation.
+template <int kHeadDim, int kThreads>
+__device__ void MergeParts(const AttentionArgs& a, const AttentionUnit& unit, const Rows& rows,
+                           int kv_head) {
+  constexpr int kChunks = kHeadDim / 4, kAtOnce = 8;
+  for (int i = static_cast<int>(threadIdx.x); i < rows.count * kChunks; i += kThreads) {
+    const int row = i / kChunks, dim = i % kChunks * 4;
+    const int first = rows.FirstKey(row) / kSplitKeys, last = rows.LastKey(row) / kSplitKeys;
+    float highest = 0, sum = 0;
+    Four<float> total = {};
+    for (int begin = first; begin <= last; begin += kAtOnce) {
+      float2 states[kAtOnce];
+      float4 values[kAtOnce];
+      // Past the L1 (__ldcg), which may hold what was there before other CTAs wrote these.
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const float* const partial =
+            PartialOf<kHeadDim, kTileRows>(a, unit, kv_head, min(begin + k, last), row);
+        states[k] = __ldcg(reinterpret_cast<const float2*>(partial + kHeadDim));
+        values[k] = __ldcg(reinterpret_cast<const float4*>(partial + dim));
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (begin + k > last) continue;
+        const float later[4] = {values[k].x, values[k].y, values[k].z, values[k].w};
+        if (begin + k == first) {
+          highest = states[k].x;
+          sum = states[k].y;
+#pragma unroll
+          for (int c = 0; c < 4; ++c) total.values[c] = later[c];
+          continue;
+        }
+        const MergeFactors factors = MergeWeights(highest, sum, states[k].x, states[k].y);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          total.values[c] = MergeValues(factors, total.values[c], later[c]);
+        }
+      }
+    }
+    const int64_t token = rows.Token(row);
+    const int head = kv_head * rows.group + rows.HeadInGroup(row);
+    const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim + dim;
+#pragma unroll
+    for (int c = 0; c < 4; c += 2) {
+      StorePair(a, at + c, OutputOf(total.values[c], sum), OutputOf(total.values[c + 1], sum));
+    }
+    if (a.lse != nullptr && dim == 0) StoreLse(a, token, head, highest, sum);
+  }
+}
+
 // The place of a lane's sums in a tile of kRows rows and one KV head.
 template <int kHeadDim, int kRows, int kGroups>
 struct Place {
@@ -203,18 +292,15 @@ struct Place {
   __device__ int DimOf(int j) const { return first_dim + 8 * j; }
 
   __device__ float* Partial(const AttentionUnit& unit, int split, int i) const {
-    const int64_t heads = a.cache.num_kv_heads;
-    const int64_t tile = int64_t{unit.partial} * heads * kTileRows;
-    const int64_t index = split - unit.begin_split;
-    return a.partials + (tile + (index * heads + kv_head) * kRows + RowOf(i)) * (kHeadDim + 2);
+    return PartialOf<kHeadDim, kRows>(a, unit, kv_head, split, RowOf(i));
   }
 
-  __device__ void WritePartial(const AttentionUnit& unit, const Rows& rows,
+  __device__ void WritePartial(const AttentionUnit& unit, const Rows& rows, int split,
                                const State& sums) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (RowOf(i) >= rows.count) continue;
-      float* const partial = Partial(unit, unit.split, i);
+      float* const partial = Partial(unit, split, i);
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
         *reinterpret_cast<float2*>(partial + DimOf(j)) =
@@ -242,10 +328,9 @@ struct Place {
       sums.values[j][2 * i + 1] = pair.y;
     }
   }
-  // Requests several splits at once, as registers allow. Read one after the other, the splits of a
-  // long sequence would take longer here than their computation.
+  // Requests two splits at once, as registers allow.
   __device__ void MergePartials(const AttentionUnit& unit, const Rows& rows, State& total) const {
-    constexpr int kAtOnce = kGroups <= 4 ? 6 : 2;
+    constexpr int kAtOnce = 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (RowOf(i) >= rows.count) continue;
@@ -263,25 +348,6 @@ struct Place {
     }
   }
 
-  // Two elements of the output.
-  __device__ void StorePair(int64_t at, float low, float high) const {
-    if (!a.out_bf16) {
-      auto* const to = static_cast<float*>(a.out) + at;
-      to[0] = low;
-      to[1] = high;
-      return;
-    }
-    auto* const to = static_cast<uint16_t*>(a.out) + at;
-    if (reinterpret_cast<uintptr_t>(to) % sizeof(uint32_t) == 0) {
-      *reinterpret_cast<uint32_t*>(to) = PackBf16(low, high);
-    } else {
-      to[0] = BF16::Store(low);
-      to[1] = BF16::Store(high);
-    }
-  }
-
-  // Adds zero, which makes a negative zero positive. Whether a zero is negative may depend on the
-  // tile that computed it.
   __device__ void Write(const Rows& rows, const State& total) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -291,14 +357,11 @@ struct Place {
       const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim;
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
-        const auto value = [&](int c) {
-          return __fadd_rn(__fdiv_rn(total.values[j][2 * i + c], total.sum[i]), 0.0f);
-        };
-        StorePair(at + DimOf(j), value(0), value(1));
+        const auto value = [&](int c) { return OutputOf(total.values[j][2 * i + c], total.sum[i]); };
+        StorePair(a, at + DimOf(j), value(0), value(1));
       }
       if (a.lse != nullptr && writes_state) {
-        a.lse[token * a.lse_stride + head] =
-            __fmul_rn(__fadd_rn(total.highest[i], log2f(total.sum[i])), kLn2);
+        StoreLse(a, token, head, total.highest[i], total.sum[i]);
       }
     }
   }

@@ -18,9 +18,9 @@ namespace {
 void CheckRecipe(const Geometry& g, const std::vector<Sequence>& sequences) {
   const Problem p = MakeProblem(g, sequences);
   const Outputs expected = Expect(p);
-  for (const Cut& cut : {Cut{}, Cut{.spread = true, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1},
-                         Cut{.ctas = 9}, Cut{.tile_rows = 5, .spread = true, .ctas = 2}, kWide,
-                         Cut{.tile_rows = 72, .spread = true, .ctas = 3, .wide = true}}) {
+  for (const Cut& cut : {Cut{}, Cut{.spread = 1, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1},
+                         Cut{.ctas = 9}, Cut{.tile_rows = 5, .spread = 2, .ctas = 2}, kWide,
+                         Cut{.tile_rows = 72, .spread = 1, .ctas = 3, .wide = true}}) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -83,7 +83,7 @@ TEST(MmaAttention, BothKernelsGiveTheSameBits) {
     const auto tile_rows = static_cast<int>(1 + random() % kWideRows);
     const Outputs expected = Attend(p);
     for (const Cut& cut : {kWide, Cut{.tile_rows = tile_rows, .ctas = 1, .wide = true},
-                           Cut{.tile_rows = kWideRows, .spread = true, .ctas = 3, .wide = true}}) {
+                           Cut{.tile_rows = kWideRows, .spread = 2, .ctas = 3, .wide = true}}) {
       const Outputs actual = Attend(p, cut);
       EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
           << "seed " << seed << ", rows " << cut.tile_rows << ", " << cut.spread;
@@ -106,7 +106,7 @@ TEST(MmaAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
       for (const bool keys_last : {false, true}) {
         for (const Cut& cut :
              {Cut{.late = true, .keys_last = keys_last},
-              Cut{.spread = true, .late = true, .keys_last = keys_last},
+              Cut{.spread = 1, .late = true, .keys_last = keys_last},
               Cut{.tile_rows = kWideRows, .wide = true, .late = true, .keys_last = keys_last}}) {
           const Outputs actual = Attend(p, cut);
           EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;

@@ -63,14 +63,6 @@ struct KeyTiles {
   const int begin, end;
 };
 
-// The splits that a unit computes.
-struct Splits {
-  __device__ explicit Splits(const AttentionUnit& unit)
-      : begin(unit.split < 0 ? unit.begin_split : unit.split),
-        end(unit.split < 0 ? unit.end_split : unit.split + 1) {}
-  const int begin, end;
-};
-
 // log2 of a power of two.
 __device__ inline int LogOf(int power) { return __popc(static_cast<unsigned>(power) - 1); }
 
@@ -116,10 +108,9 @@ class Loader {
   __device__ void Load(const AttentionUnit& unit, int kv_head, const AttentionUnit& next_unit) {
     const AttentionUnit next = next_unit;
     const Rows rows(a_, unit);
-    const Splits splits(unit);
     if (table_ == nullptr) LookUp(unit);
-    LoadSplit(rows, block_, splits.begin, kv_head);
-    for (int split = splits.begin + 1; split < splits.end; ++split) {
+    LoadSplit(rows, block_, unit.begin_part, kv_head);
+    for (int split = unit.begin_part + 1; split < unit.end_part; ++split) {
       LoadSplit(rows, LaneBlock(rows, table_, split, block_bits_), split, kv_head);
     }
     LookUp(next);
@@ -131,7 +122,7 @@ class Loader {
   // Finds the blocks of a unit's first split.
   __device__ void LookUp(const AttentionUnit& unit) {
     table_ = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
-    block_ = LaneBlock(Rows(a_, unit), table_, Splits(unit).begin, block_bits_);
+    block_ = LaneBlock(Rows(a_, unit), table_, unit.begin_part, block_bits_);
   }
 
   // `block`: what LaneBlock returned for the split.

@@ -112,18 +112,17 @@ class Computer {
     highest_[0] = highest_[1] = -INFINITY;
     sum_[0] = sum_[1] = 0;
     State sums;
-    const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split) {
+    for (int split = unit.begin_part; split < unit.end_part; ++split) {
       ComputeSplit(rows, split, sums);
-      if (unit.split < 0) {
-        TakeIntoTotals(split, seen_.low, seen_.high, sums, highest_, sum_, memory_.totals);
+      if (unit.IsPart()) {
+        part.WritePartial(unit, rows, split, sums);
       } else {
-        part.WritePartial(unit, rows, sums);
+        TakeIntoTotals(split, seen_.low, seen_.high, sums, highest_, sum_, memory_.totals);
       }
     }
-    if (unit.split >= 0) {
+    if (unit.IsPart()) {
       const auto sync = [] { ptx::SyncNamed(1, kConsumers); };
-      if (!IsLastSplit(a_, unit, kv_head, memory_.is_last, sync)) return;
+      if (!IsLastPart(a_, unit, kv_head, memory_.is_last, sync)) return;
       for (int split = unit.begin_split; split < unit.end_split; ++split) {
         part.LoadPartial(unit, split, 0, sums);
         part.LoadPartial(unit, split, 1, sums);

@@ -93,18 +93,17 @@ class WideLatentComputer {
     LoadQueries(rows);
     SyncComputers();
     State sums;
-    const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split) {
+    for (int split = unit.begin_part; split < unit.end_part; ++split) {
       ComputeSplit(rows, split, sums);
-      if (unit.split < 0) {
-        MergeTotals(unit, split, sums);
+      if (unit.IsPart()) {
+        part.WritePartial(unit, rows, split, sums);
       } else {
-        part.WritePartial(unit, rows, sums);
+        MergeTotals(unit, split, sums);
       }
     }
-    if (unit.split >= 0) {
+    if (unit.IsPart()) {
       const auto sync = [this] { SyncComputers(); };
-      if (!IsLastSplit(a_, unit, 0, memory_.is_last, sync)) return;
+      if (!IsLastPart(a_, unit, 0, memory_.is_last, sync)) return;
       for (int split = unit.begin_split; split < unit.end_split; ++split) {
         part.LoadPartial(unit, split, 0, sums);
         part.LoadPartial(unit, split, 1, sums);

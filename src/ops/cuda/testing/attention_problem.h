@@ -115,7 +115,7 @@ inline Problem MakeProblem(const Geometry& g, const std::vector<Sequence>& seque
 // How units are cut, which changes no bit.
 struct Cut {
   int tile_rows = kTileRows;
-  bool spread = false;  // a unit per split
+  int spread = 0;  // splits in each part of a tile; 0: it is not divided
   int ctas = 2;
   bool wide = false;  // by the kernel for wide tiles
   bool late = false;  // the kernels ahead store the queries, keys and values of the step
@@ -156,21 +156,26 @@ inline std::vector<AttentionUnit> CutUnits(const Problem& p, const Cut& cut, int
                             .sequence = static_cast<int32_t>(s),
                             .begin_split = 0,
                             .end_split = 0,
-                            .split = -1,
+                            .begin_part = 0,
+                            .end_part = 0,
                             .partial = 0};
       const int first = unit.first_position + row / p.g.group();
       const int last = unit.first_position + (row + unit.num_rows - 1) / p.g.group();
       unit.begin_split = (p.g.window > 0 ? std::max(0, first + 1 - p.g.window) : 0) / kSplitKeys;
       unit.end_split = std::max(last, unit.shared_last_key) / kSplitKeys + 1;
-      if (!cut.spread) {
+      unit.begin_part = unit.begin_split;
+      unit.end_part = unit.end_split;
+      if (cut.spread == 0) {
         units.push_back(unit);
         continue;
       }
       unit.partial = *num_partials;
       *num_partials +=
           (unit.end_split - unit.begin_split) * (cut.wide ? p.g.wide_rows() / kTileRows : 1);
-      for (unit.split = unit.begin_split; unit.split < unit.end_split; ++unit.split) {
+      while (unit.begin_part < unit.end_split) {
+        unit.end_part = std::min(unit.begin_part + cut.spread, unit.end_split);
         units.push_back(unit);
+        unit.begin_part = unit.end_part;
       }
     }
   }
@@ -246,7 +251,8 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
   for (const float value : p.q) rounded.push_back(FloatToBFloat16(value));
   const DeviceArray<uint16_t> rounded_q(rounded);
   const auto places = static_cast<size_t>(std::max(1, num_partials) * g.num_kv_heads);
-  DeviceArray<float> partials(places * kTileRows * static_cast<size_t>(g.value_dim() + 2));
+  DeviceArray<float> partials(places * kTileRows *
+                              static_cast<size_t>(PartialFloats(g.value_dim())));
   DeviceArray<int32_t> counters(std::vector<int32_t>(places, 0));
   DeviceArray<std::byte> totals(static_cast<size_t>(cut.ctas * kWideLatentBytes));
   const auto num_rows =
