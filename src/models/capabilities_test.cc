@@ -25,6 +25,7 @@ constexpr Case kCases[] = {
     {"hf/bert_odd", {kNonCausal, kLayerNorm, kActivate, kGelu, kConvert}},
     {"hf/deepseek_v2_odd", {kMla, kMoe, kConvert}},
     {"hf/deepseek_v3_odd", {kMla, kMoe, kConvert}},
+    {"hf/ernie4_5_odd"},
     {"hf/exaone4_odd", {kAddResidual, kConvert}},
     {"hf/gemma2_odd", {kAttentionSoftcap, kLogitSoftcap, kEmbeddingScale}},
     {"hf/gemma3_odd", kEmbeddingScale},

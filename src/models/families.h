@@ -18,6 +18,7 @@ namespace tokamak {
 using ParseDecoderFamily = Result<DecoderConfig>(ConfigReader config);
 
 ParseDecoderFamily ParseDeepseekV2, ParseDeepseekV3;
+ParseDecoderFamily ParseErnie45;
 ParseDecoderFamily ParseExaone4;
 ParseDecoderFamily ParseGemma2, ParseGemma3, ParseGemma3Multimodal;
 ParseDecoderFamily ParseGlm4, ParseGlm4Moe;

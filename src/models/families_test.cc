@@ -106,6 +106,8 @@ const Family kFamilies[] = {
       kDeepseek + R"("topk_method": "greedy")"}},
     {"DeepseekV3ForCausalLM",
      {kDeepseek + R"("rope_scaling": )" + kYarn, kDeepseek + R"("num_mtp_layers": 0)"}},
+    {"Ernie4_5ForCausalLM", {R"("head_dim": 8)", R"("head_dim": 8, "use_bias": true)"}},
+    {"Ernie4_5_ForCausalLM", {R"("head_dim": 8)"}},
     {"Exaone4ForCausalLM",
      {R"("sliding_window": 20, "sliding_window_pattern": 2)",
       R"("sliding_window": null, "rope_scaling": {"rope_type": "linear", "factor": 2.0})"}},

@@ -173,6 +173,10 @@ MODELS = {
         sliding_window=None, sliding_window_pattern=None, layer_types=["full_attention"] * 2, rope_parameters=dict(
             rope_type="llama3", rope_theta=1e6, factor=16.0, high_freq_factor=4.0, low_freq_factor=1.0,
             original_max_position_embeddings=64))),
+    "ernie4_5_odd": ("Ernie4_5", ODD | dict(use_bias=True)),
+    # Like the 0.3B: eight heads share keys and values.
+    "ernie4_5_128": ("Ernie4_5", WIDE | dict(
+        hidden_size=32, num_attention_heads=8, rms_norm_eps=1e-5, rope_parameters=rope(500000.0))),
 }
 FP8_BLOCK = 128
 
