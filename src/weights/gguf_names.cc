@@ -151,6 +151,7 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"mpt", "MPTForCausalLM", kMptTensors},
     {"olmo2", "Olmo2ForCausalLM", kOlmo2Tensors},
     {"smollm3", "SmolLM3ForCausalLM", kLlamaTensors},
+    {"ernie4_5", "Ernie4_5ForCausalLM", {}},
 };
 
 bool IsNumber(std::string_view text) {

@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).parent / "hf"
 # without experts, and DeepSeek's two mscales.
 NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf",
          "glm4_odd", "olmo2_128", "smollm3_128", "glm4_moe_odd", "glm4_moe_128",
-         "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256", "mpt_gguf"]
+         "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256", "mpt_gguf", "ernie4_5_128"]
 # Like files from before llama.cpp kept latents: one tensor for keys and values of all heads.
 WITHOUT_LATENTS = ["deepseek_v2_256"]
 
