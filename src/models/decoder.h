@@ -32,8 +32,8 @@ struct DecoderLayer {
   bool experts = false;  // an MoE layer
 };
 
-// What a family makes a layer of: its parts, by their names in the checkpoint, with the sizes of
-// the configuration.
+// A family makes a layer of these parts, by their names in the checkpoint, with the sizes of the
+// configuration.
 struct LayerBuilder {
   const DecoderConfig& config;
   const DecoderLayer& layer;

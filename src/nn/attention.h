@@ -32,7 +32,7 @@ struct AttentionNames {
   std::string_view output = "o_proj";
 };
 
-// What only some families have.
+// Parts and variations that only some families have.
 struct AttentionExtras {
   std::optional<NormConfig> qk_norm = {};  // of each head of queries and keys: q_norm, k_norm
   bool whole_qk_norm = false;              // normalizes all heads together instead

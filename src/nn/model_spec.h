@@ -1,4 +1,4 @@
-// What is known of a model once it is loaded.
+// The facts about a model that are known once it is loaded.
 #pragma once
 
 #include <cstdint>

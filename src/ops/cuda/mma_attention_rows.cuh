@@ -328,7 +328,8 @@ struct Place {
       sums.values[j][2 * i + 1] = pair.y;
     }
   }
-  // Requests two splits at once, as registers allow.
+  // For latents, with whose 512 columns MergeParts is slower. Requests two splits at once, as
+  // registers allow.
   __device__ void MergePartials(const AttentionUnit& unit, const Rows& rows, State& total) const {
     constexpr int kAtOnce = 2;
 #pragma unroll

@@ -235,7 +235,7 @@ Status Preparer::AddStructure(Rendered& rendered, CompletionRequest& request) co
         HarmonyMessages(rendered.text, /*commentary=*/any_text && !request.must_call);
   } else {
     output->reasoning = FreeReasoning(rendered.text, format.reasoning);
-    // What looks like reasoning after the template has ended it belongs to the form.
+    // The template has ended the reasoning, so text that looks like some belongs to the form.
     if (!output->reasoning && !format.call_begins.empty()) format.reasoning = nullptr;
   }
   return Status();
