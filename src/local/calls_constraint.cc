@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "grammar/grammar.h"
+#include "local/token_mask.h"
 
 namespace tokamak {
 namespace {
@@ -24,9 +25,8 @@ class CallsConstraint final : public TokenConstraint {
     for (size_t i = 0; i < begins_->size() && may_begin_; ++i) {
       const std::string_view begin = (*begins_)[i];
       if (!begin.starts_with(written_)) continue;
-      tokens_->vocabulary->ForEachWithPrefix(begin.substr(written_.size()), [&](int32_t id) {
-        allowed[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << id % 32);
-      });
+      tokens_->vocabulary->ForEachWithPrefix(begin.substr(written_.size()),
+                                             [&](int32_t id) { ForbidToken(allowed, id); });
     }
     if (calls_ == nullptr) return text;
     std::vector<uint32_t> of_calls(allowed.size());

@@ -6,16 +6,10 @@
 
 #include "base/error.h"
 #include "grammar/grammar.h"
+#include "local/token_mask.h"
 
 namespace tokamak {
 namespace {
-
-void Set(std::span<uint32_t> mask, TokenId id) {
-  mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << id % 32;
-}
-void Clear(std::span<uint32_t> mask, TokenId id) {
-  mask[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << id % 32);
-}
 
 class MessagesConstraint final : public TokenConstraint {
  public:
@@ -35,22 +29,22 @@ class MessagesConstraint final : public TokenConstraint {
   Status Allow(std::span<uint32_t> allowed) override {
     if (content_ != nullptr) {
       RETURN_IF_ERROR(content_->Allow(allowed));
-      for (const auto& [name, id] : headers_->marks->tokens) Clear(allowed, id);
+      for (const auto& [name, id] : headers_->marks->tokens) ForbidToken(allowed, id);
       return Status();
     }
     if (in_free_text_) {
       std::copy(headers_->marks->text.begin(), headers_->marks->text.end(), allowed.begin());
-      Set(allowed, headers_->end);
+      AllowToken(allowed, headers_->end);
       return Status();
     }
     for (const Position& at : open_) {
       const MessageHeaders::Piece& piece = PieceAt(at);
       if (piece.mark >= 0) {
-        Set(allowed, piece.mark);
+        AllowToken(allowed, piece.mark);
         continue;
       }
       tokens_->vocabulary->ForEachStart(std::string_view(piece.text).substr(at.byte),
-                                        [&](int32_t id) { Set(allowed, id); });
+                                        [&](int32_t id) { AllowToken(allowed, id); });
     }
     return Status();
   }
@@ -155,13 +149,13 @@ Result<MessageMarks> FindMarks(const std::vector<std::string>& names,
   marks.text.assign((tokens.bytes.size() + 31) / 32, 0);
   for (size_t id = 0; id < tokens.bytes.size(); ++id) {
     const std::string& bytes = tokens.bytes[id];
-    if (!bytes.empty()) Set(marks.text, static_cast<TokenId>(id));
+    if (!bytes.empty()) AllowToken(marks.text, static_cast<TokenId>(id));
     // Vocabularies have these tokens at their end, so the last one counts.
     for (auto& [name, token] : marks.tokens) {
       if (bytes == name) token = static_cast<TokenId>(id);
     }
   }
-  for (const TokenId id : tokens.special) Clear(marks.text, id);
+  for (const TokenId id : tokens.special) ForbidToken(marks.text, id);
   for (const auto& [name, token] : marks.tokens) {
     if (token < 0) {
       return Unimplemented(
@@ -169,7 +163,7 @@ Result<MessageMarks> FindMarks(const std::vector<std::string>& names,
           "form",
           name);
     }
-    Clear(marks.text, token);
+    ForbidToken(marks.text, token);
   }
   return marks;
 }

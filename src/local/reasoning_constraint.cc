@@ -5,15 +5,12 @@
 #include <string_view>
 #include <utility>
 
+#include "local/token_mask.h"
+
 namespace tokamak {
 namespace {
 
 constexpr size_t kMaxLineBreaks = 2;
-
-void Set(std::span<uint32_t> mask, size_t token) { mask[token / 32] |= uint32_t{1} << token % 32; }
-void Clear(std::span<uint32_t> mask, size_t token) {
-  mask[token / 32] &= ~(uint32_t{1} << token % 32);
-}
 
 // Whether `text` may stand between reasoning and answer.
 bool IsGap(std::string_view text) {
@@ -100,7 +97,7 @@ class ReasoningConstraint final : public TokenConstraint {
       const std::string_view bytes = tokens_->bytes[id];
       if (bytes.empty() || !(rest.starts_with(bytes) || bytes.starts_with(rest))) continue;
       if (bytes.size() > rest.size() && GoesAcross(bytes.substr(rest.size()), close_)) continue;
-      Set(allowed, id);
+      AllowToken(allowed, static_cast<TokenId>(id));
       any = true;
     }
     return any ? Status() : status;
@@ -130,8 +127,8 @@ class ReasoningConstraint final : public TokenConstraint {
   void AllowReasoning(std::span<uint32_t> allowed) {
     const size_t size = tokens_->bytes.size();
     std::fill_n(allowed.begin(), size / 32, ~uint32_t{0});
-    for (size_t id = size / 32 * 32; id < size; ++id) Set(allowed, id);
-    for (const TokenId id : *across_) Clear(allowed, static_cast<size_t>(id));
+    for (size_t id = size / 32 * 32; id < size; ++id) AllowToken(allowed, static_cast<TokenId>(id));
+    for (const TokenId id : *across_) ForbidToken(allowed, id);
     for (size_t begun = 1; begun <= text_.size(); ++begun) {
       if (!std::string_view(close_).starts_with(
               std::string_view(text_).substr(text_.size() - begun)))
@@ -139,7 +136,8 @@ class ReasoningConstraint final : public TokenConstraint {
       const std::string_view rest = std::string_view(close_).substr(begun);
       for (size_t id = 0; id < tokens_->bytes.size(); ++id) {
         const std::string_view bytes = tokens_->bytes[id];
-        if (bytes.starts_with(rest) && !IsGap(bytes.substr(rest.size()))) Clear(allowed, id);
+        if (bytes.starts_with(rest) && !IsGap(bytes.substr(rest.size())))
+          ForbidToken(allowed, static_cast<TokenId>(id));
       }
     }
   }
@@ -162,7 +160,7 @@ class ReasoningConstraint final : public TokenConstraint {
     bool any = false;
     for (const TokenId id : tokens_->newlines) {
       if (tokens_->bytes[static_cast<size_t>(id)].size() > left) continue;
-      Set(allowed, static_cast<size_t>(id));
+      AllowToken(allowed, id);
       any = true;
     }
     return any ? Status() : status;
