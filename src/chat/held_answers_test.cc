@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "chat/json.h"
+#include "chat/testing/read_answer.h"
 #include "chat/tool_calls.h"
 
 namespace tokamak {
@@ -25,32 +26,6 @@ std::shared_ptr<AnswerFormat> Format(const ToolFormat& tools, const StructuredOu
   format->types = ToolTypes(*ParseJson(kTools));
   for (const StructuredOutput::Tag& call : output.calls) format->call_begins.push_back(call.begin);
   return format;
-}
-
-// Reads pieces of `size` bytes; 0: one piece. Returns "(reasoning)content|name{arguments}|...".
-std::string Read(const std::shared_ptr<const AnswerFormat>& format, std::string_view text,
-                 size_t size) {
-  std::string reasoning, content, calls;
-  AnswerParser parser(format);
-  const auto take = [&](const AnswerPart& part) {
-    reasoning += part.reasoning;
-    content += part.content;
-    for (const ToolCall& call : part.calls) {
-      if (!call.name.empty()) calls += "|" + call.name;
-      calls += call.arguments;
-    }
-  };
-  if (size == 0) size = text.size() + 1;
-  for (size_t at = 0; at < text.size(); at += size) take(parser.Append(text.substr(at, size)));
-  take(parser.Finish());
-  return (reasoning.empty() ? "" : "(" + reasoning + ")") + content + calls;
-}
-
-void ExpectRead(const std::shared_ptr<const AnswerFormat>& format, const std::string& text,
-                const std::string& expected) {
-  for (size_t size = 0; size < 30; ++size) {
-    ASSERT_EQ(Read(format, text, size), expected) << text << "\nin pieces of " << size;
-  }
 }
 
 TEST(HeldAnswers, AreCallsExactlyIfTheyBeginAsOne) {

@@ -1,0 +1,57 @@
+// Reads answers with AnswerParser as they arrive, in pieces. Only for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/tool_calls.h"
+
+namespace tokamak {
+
+// Reads pieces of `size` bytes; 0: one piece. A special token is written as "~<|end|>". Returns
+// "(reasoning)content|name{arguments}|...".
+inline std::string ReadAnswer(const std::shared_ptr<const AnswerFormat>& format,
+                              std::string_view written, size_t size) {
+  std::string text, reasoning, content, calls;
+  std::vector<size_t> marks;
+  for (const char c : written) {
+    if (c == '~') {
+      marks.push_back(text.size());
+    } else {
+      text += c;
+    }
+  }
+  AnswerParser parser(format);
+  const auto take = [&](const AnswerPart& part) {
+    reasoning += part.reasoning;
+    content += part.content;
+    for (const ToolCall& call : part.calls) {
+      if (!call.name.empty()) calls += "|" + call.name;
+      calls += call.arguments;
+    }
+  };
+  if (size == 0) size = text.size();
+  for (size_t at = 0; at < text.size(); at += size) {
+    std::vector<size_t> here;
+    for (const size_t mark : marks) {
+      if (mark >= at && mark < at + size) here.push_back(mark - at);
+    }
+    take(parser.Append(std::string_view(text).substr(at, size), here));
+  }
+  take(parser.Finish());
+  return (reasoning.empty() ? "" : "(" + reasoning + ")") + content + calls;
+}
+
+inline void ExpectRead(const std::shared_ptr<const AnswerFormat>& format,
+                       const std::string& written, const std::string& expected) {
+  for (size_t size = 0; size < 40; ++size) {
+    ASSERT_EQ(ReadAnswer(format, written, size), expected) << written << "\nin pieces of " << size;
+  }
+}
+
+}  // namespace tokamak
