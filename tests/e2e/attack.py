@@ -7,6 +7,7 @@
     tests/e2e/attack.py disconnects [--count 50000] [--clients 8]
     tests/e2e/attack.py timing      [--count 20000]
     tests/e2e/attack.py bombs
+    tests/e2e/attack.py grammars
     tests/e2e/attack.py all                       less than ten minutes on two cores
     tests/e2e/attack.py all --small               what `make test` runs
 
@@ -28,6 +29,9 @@ timing: how long refusals of missing, wrong and nearly right keys take. A rank t
 difference. It prints the size that it would have found.
 
 bombs: chat templates that would run for ever or use up memory. Each is refused within 100 ms.
+
+grammars: schemas, patterns and GBNF that would be exponentially large. What is refused is refused within
+100 ms of CPU time, and memory stays bounded.
 
 With --small nothing that depends on time fails. Each part ends with a line that begins with PASS or
 FAIL.
@@ -51,6 +55,7 @@ import time
 
 import support
 from bad_requests import HEAD, Damaged, bad_message, bad_shape, bad_value
+from grammar_bombs import grammars
 from unread_streams import ELSEWHERE, GOOD, fairness, percentile
 
 
@@ -485,7 +490,7 @@ def bombs(options, failures):
 
 
 PARTS = {'malformed': malformed, 'slow': slow, 'fairness': fairness, 'disconnects': disconnects,
-         'timing': timing, 'bombs': bombs}
+         'timing': timing, 'bombs': bombs, 'grammars': grammars}
 
 
 def main():
@@ -504,7 +509,7 @@ def main():
     if options.small:
         options.rounds, options.seconds, options.idle, options.deaf = 1, 2, 200, 40
     sizes = {'malformed': (100000, 2000), 'disconnects': (50000, 400), 'timing': (20000, 1000),
-             'slow': (0, 0), 'fairness': (0, 0), 'bombs': (0, 0)}
+             'slow': (0, 0), 'fairness': (0, 0), 'bombs': (0, 0), 'grammars': (0, 0)}
     given = options.count
     print(f'seed {options.seed}', flush=True)
     failed = False
