@@ -2,8 +2,8 @@
 # it looks for the library at run time.
 #
 # TOKAMAK_CUDA                 default: ON if an NVIDIA GPU is visible and nvcc is found
-# TOKAMAK_CUDA_ARCHITECTURES   e.g. "sm_80;sm_90a": machine code for these, no PTX
-set(TOKAMAK_CUDA_ARCHITECTURES "sm_90a" CACHE STRING "GPU architectures of the CUDA backend")
+# TOKAMAK_CUDA_ARCHITECTURES   e.g. "sm_80;sm_90a;compute_90": machine code for the first two, and PTX,
+#                              which newer GPUs compile. Default: for the visible GPUs, else sm_90a
 
 set(visible OFF)
 if(NOT DEFINED TOKAMAK_CUDA)
@@ -25,11 +25,34 @@ if(TOKAMAK_CUDA)
     endif()
     set(CMAKE_CUDA_COMPILER ${TOKAMAK_NVCC})
   endif()
+  set(architectures "")
+  find_program(TOKAMAK_NVIDIA_SMI nvidia-smi)
+  if(NOT TOKAMAK_CUDA_ARCHITECTURES AND TOKAMAK_NVIDIA_SMI)
+    execute_process(COMMAND ${TOKAMAK_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+      OUTPUT_VARIABLE capabilities OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+    list(REMOVE_DUPLICATES capabilities)
+    foreach(capability ${capabilities})
+      string(REPLACE "." "" number ${capability})
+      list(APPEND architectures sm_${number})
+    endforeach()
+    list(TRANSFORM architectures REPLACE "^sm_90$" "sm_90a")
+  endif()
+  if(NOT architectures)
+    set(architectures sm_90a)
+  endif()
+  set(TOKAMAK_CUDA_ARCHITECTURES "${architectures}"
+    CACHE STRING "GPU architectures of the CUDA backend")
   # The flags below replace CMake's variable, which cannot express "sm_90a, only machine code".
   set(CMAKE_CUDA_ARCHITECTURES OFF)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   set(TOKAMAK_CUDA_GENCODE "")
   foreach(architecture ${TOKAMAK_CUDA_ARCHITECTURES})
+    # Kernels for Hopper are empty in code for sm_90, which lacks wgmma, and would run there.
+    if(architecture STREQUAL "sm_90" OR NOT architecture MATCHES "^(sm|compute)_[0-9]+[af]?$")
+      message(FATAL_ERROR "TOKAMAK_CUDA_ARCHITECTURES has '${architecture}': name machine code as "
+        "sm_80, sm_89 or, for Hopper, sm_90a, and PTX as compute_90")
+    endif()
     string(REPLACE "sm_" "compute_" virtual ${architecture})
     list(APPEND TOKAMAK_CUDA_GENCODE "-gencode=arch=${virtual},code=${architecture}")
   endforeach()
