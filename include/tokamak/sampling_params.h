@@ -46,11 +46,14 @@ struct StructuredOutput {
   bool ends_after_tag = false;  // the text ends after the first tag
 
   // Tool calls. If there are any, the text may be one of these tags instead of the above, or
-  // several with call_separator between them if that is not empty. A text that begins with the
-  // `begin` of one, after up to two line breaks if there was reasoning, is never the above.
+  // several. A text that begins with the `begin` of one, after up to two line breaks if there was
+  // reasoning, is never the above.
   std::vector<Tag> calls = {};
-  std::string call_separator = {};
+  std::optional<std::string> call_separator = {};  // between calls; absent: there is one
   bool must_call = false;  // the text must be calls; what is above `calls` does not count
+  // The text is free and may contain calls, each after one of `triggers`. Of what is above `calls`
+  // only whitespace_pattern, `triggers` and ends_after_tag count.
+  bool calls_in_text = false;
 
   // Lets the model reason before the answer. Text from `open` to `close` is free; with `begun` the
   // prompt has already opened it. The markers may be special tokens.

@@ -1,12 +1,16 @@
-// Answers that are calls or a text of a given form: the parser tells them apart as the form does.
+// Answers whose calls are held to a form: the parser reads them, and tells them from text, as the
+// form does.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "chat/harmony.h"
 #include "chat/json.h"
 #include "chat/testing/read_answer.h"
 #include "chat/tool_calls.h"
@@ -18,8 +22,9 @@ using Tools = std::vector<std::pair<std::string, std::string>>;
 
 constexpr char kTools[] = R"([{"function": {"name": "f"}}, {"function": {"name": "g"}}])";
 
-std::shared_ptr<AnswerFormat> Format(const ToolFormat& tools, const StructuredOutput& output,
-                                     std::string_view reasoning) {
+// `output`: an answer that may be a text, too.
+std::shared_ptr<AnswerFormat> Format(const ToolFormat& tools, const StructuredOutput& output = {},
+                                     std::string_view reasoning = "none") {
   auto format = std::make_shared<AnswerFormat>();
   format->tools = &tools;
   format->reasoning = *ChooseReasoningFormat(reasoning, "");
@@ -36,13 +41,13 @@ TEST(HeldAnswers, AreCallsExactlyIfTheyBeginAsOne) {
     if (tools.harmony) continue;  // its headers tell calls from content
     ++formats;
     SCOPED_TRACE(tools.name);
-    const std::string f = output.calls[0].begin + R"({"n": 1})" + output.calls[0].end;
-    const std::string g = output.calls[1].begin + "{}" + output.calls[1].end;
+    const std::string f = WriteCalls(output, {{0, R"({"n": 1})"}});
     for (const char* reasoning : {"none", "think"}) {
       const auto format = Format(tools, output, reasoning);
       ExpectRead(format, f, R"(|f{"n": 1})");
-      if (!output.call_separator.empty()) {
-        ExpectRead(format, g + output.call_separator + f, R"(|g{}|f{"n": 1})");
+      if (output.call_separator) {
+        ExpectRead(format, WriteCalls(output, {{1, "{}"}, {0, R"({"n": 1})"}}),
+                   R"(|g{}|f{"n": 1})");
       }
       const std::string begin = output.calls[0].begin;
       const std::string half = begin.substr(0, begin.size() / 2);
@@ -75,10 +80,64 @@ TEST(HeldAnswers, OtherAnswersMayHoldCallsAnywhere) {
   const ToolFormat& hermes = **ChooseToolFormat("hermes", "");
   ASSERT_TRUE(OrCalls(hermes, Tools{{"f", "{}"}}, true, output).ok());
   auto format = Format(hermes, output, "none");
-  const std::string call = output.calls[0].begin + "{}" + output.calls[0].end;
+  const std::string call = WriteCalls(output, {{0, "{}"}});
   ExpectRead(format, "A " + call, "A " + call);
   format->call_begins.clear();
   ExpectRead(format, "A " + call, "A|f{}");
+}
+
+// The parser must read the calls that a request forces the model to write.
+TEST(HeldAnswers, ForcedCallsAreReadAsCalls) {
+  int formats = 0;
+  for (const ToolFormat& tools : ToolFormats()) {
+    SCOPED_TRACE(tools.name);
+    const Result<StructuredOutput> forced =
+        ForceCalls(tools, Tools{{"f", "{}"}, {"g", "{}"}}, /*parallel=*/true);
+    EXPECT_EQ(forced.ok(), !tools.written.call.empty());
+    if (!forced.ok()) continue;
+    ++formats;
+    EXPECT_TRUE(forced->must_call);
+    const auto format = Format(tools);
+    ExpectRead(format, WriteCalls(*forced, {{0, R"({"n": 1})"}}), R"(|f{"n": 1})");
+    const std::string g = WriteCalls(*forced, {{1, "{}"}});
+    if (tools.harmony) {  // the same after reasoning
+      format->reasoning = *ChooseReasoningFormat("openai_gptoss", "");
+      const StructuredOutput::Messages messages = HarmonyMessages("", false);
+      ExpectRead(format, messages.free[0] + "A" + messages.end + messages.start + g, "(A)|g{}");
+    }
+    if (!forced->call_separator) continue;
+    ExpectRead(format, WriteCalls(*forced, {{1, "{}"}, {0, R"({"n": 1})"}, {1, "{}"}}),
+               R"(|g{}|f{"n": 1}|g{})");
+    EXPECT_FALSE(ForceCalls(tools, Tools{{"f", "{}"}}, /*parallel=*/false)->call_separator);
+  }
+  EXPECT_GE(formats, 4);
+  const ToolFormat& hermes = **ChooseToolFormat("hermes", "");
+  EXPECT_EQ(ForceCalls(hermes, Tools{{"a\"b", "{}"}}, false).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+// Calls that a request allows are the same, after free text.
+TEST(HeldAnswers, AllowedCallsBeginWithTheirMarker) {
+  const Tools f = {{"f", "{}"}};
+  std::set<std::string_view> allowed;
+  for (const ToolFormat& tools : ToolFormats()) {
+    SCOPED_TRACE(tools.name);
+    const Result<StructuredOutput> output = AllowCalls(tools, f, /*parallel=*/true);
+    if (!output.ok()) {
+      EXPECT_EQ(output.status().code(), StatusCode::kUnimplemented);
+      continue;
+    }
+    if (tools.harmony) continue;  // its calls are messages of their own
+    allowed.insert(tools.name);
+    EXPECT_FALSE(output->ends_after_tag);
+    EXPECT_TRUE(AllowCalls(tools, f, false)->ends_after_tag);
+    const std::string call = WriteCalls(*output, {{0, "{}"}});
+    EXPECT_TRUE(call.starts_with(output->triggers.at(0)));
+    ExpectRead(Format(tools), "A " + call + "B " + call, "A B|f{}|f{}");
+  }
+  EXPECT_EQ(allowed, (std::set<std::string_view>{"hermes", "nemotron", "apriel"}));
+  EXPECT_THAT(AllowCalls(**ChooseToolFormat("llama3_json", ""), f, true).status().message(),
+              ::testing::HasSubstr("no opening tag"));
 }
 
 }  // namespace

@@ -69,8 +69,8 @@ ToolFormat GptOss() {
   return {.name = "openai",
           .in_template = {"<|start|>assistant", "<|channel|>commentary"},
           .harmony = true,
-          .written = {.begin = "<|channel|>commentary to=functions.",
-                      .middle = " <|constrain|>json<|message|>"}};
+          .written = {.call = "<|channel|>commentary to=functions.{name} "
+                              "<|constrain|>json<|message|>{arguments}"}};
 }
 
 ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_template) {
@@ -83,10 +83,9 @@ ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_t
 
 ToolFormat Hermes() {
   ToolFormat format = ToolCallTag("hermes", {"<tool_call>"});
-  format.written = {.begin = "<tool_call>\n{\"name\": \"",
-                    .middle = "\", \"arguments\": ",
-                    .end = "}\n</tool_call>",
-                    .separator = "\n"};
+  format.written = {
+      .call = "<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>",
+      .separator = "\n"};
   return format;
 }
 
@@ -123,16 +122,14 @@ const std::vector<ToolFormat>& Formats() {
        .in_template = {"<TOOLCALL>"},
        .starts = {"<TOOLCALL>"},
        .end = "</TOOLCALL>",
-       .written = {.begin = "<TOOLCALL>[{\"name\": \"",
-                   .middle = "\", \"arguments\": ",
-                   .end = "}]</TOOLCALL>"}},
+       .written = {.call =
+                       R"(<TOOLCALL>[{"name": "{name}", "arguments": {arguments}}]</TOOLCALL>)"}},
       {.name = "apriel",
        .in_template = {"<tool_calls>["},
        .starts = {"<tool_calls>"},
        .end = "</tool_calls>",
-       .written = {.begin = "<tool_calls>[{\"name\": \"",
-                   .middle = "\", \"arguments\": ",
-                   .end = "}]</tool_calls>"}},
+       .written =
+           {.call = R"(<tool_calls>[{"name": "{name}", "arguments": {arguments}}]</tool_calls>)"}},
       {.name = "granite",
        .in_template = {"<|tool_call|>"},
        .starts = {"<|tool_call|>"},
@@ -153,7 +150,7 @@ const std::vector<ToolFormat>& Formats() {
        .starts = {"<|python_tag|>"},
        .bare = true,
        .only_known = true,
-       .written = {.begin = "{\"name\": \"", .middle = "\", \"parameters\": ", .end = "}"}},
+       .written = {.call = R"({"name": "{name}", "parameters": {arguments}})"}},
       GptOss(),
   };
   return kFormats;
@@ -183,8 +180,10 @@ Result<const Format*> Choose(std::string_view name, std::span<const Format> form
 // Returns each tool as a tag.
 Result<std::vector<StructuredOutput::Tag>> CallTags(
     const ToolFormat& format, std::span<const std::pair<std::string, std::string>> tools) {
-  const WrittenCall& written = format.written;
-  if (written.begin.empty()) {
+  std::string_view end = format.written.call;
+  const auto before_name = TakeUntil(end, "{name}");
+  const auto after_name = TakeUntil(end, "{arguments}");
+  if (!before_name || !after_name) {
     return Unimplemented("calls cannot be held to a schema in this model's form of tool calls ({})",
                          format.name);
   }
@@ -194,9 +193,9 @@ Result<std::vector<StructuredOutput::Tag>> CallTags(
       return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
                              name.substr(0, 64));
     }
-    tags.push_back({.begin = std::string(written.begin) + name + std::string(written.middle),
+    tags.push_back({.begin = std::string(*before_name) + name + std::string(*after_name),
                     .schema = schema,
-                    .end = std::string(written.end)});
+                    .end = std::string(end)});
   }
   return tags;
 }
@@ -320,10 +319,10 @@ Result<StructuredOutput> AllowCalls(const ToolFormat& format,
     RETURN_IF_ERROR(OrCalls(format, tools, parallel, output));
     return output;
   }
-  StructuredOutput output{.kind = StructuredOutput::Kind::kTags};
-  ASSIGN_OR_RETURN(output.tags, CallTags(format, tools));
+  StructuredOutput output{.calls_in_text = true};
+  ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
   for (const std::string_view start : format.starts) {
-    if (format.written.begin.starts_with(start)) output.triggers.emplace_back(start);
+    if (format.written.call.starts_with(start)) output.triggers.emplace_back(start);
   }
   if (output.triggers.empty()) {
     return Unimplemented(

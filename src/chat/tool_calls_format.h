@@ -46,12 +46,11 @@ class ToolTypes {
   std::map<std::string, std::map<std::string, std::string, std::less<>>, std::less<>> tools_;
 };
 
-// How a call is written, for requests that force one: before its name, between the name and the
-// JSON of its arguments, and after that.
-struct WrittenCall {
-  std::string_view begin = {}, middle = {}, end = {};
-  // Stands between calls. Empty: an answer holds one.
-  std::string_view separator = {};
+// How calls are written, for requests that hold them to a schema.
+struct WrittenCalls {
+  // One call, with {name} and {arguments}. Empty: calls cannot be held.
+  std::string_view call = {};
+  std::optional<std::string_view> separator = {};  // between calls; absent: an answer holds one
 };
 
 // One family's format. A block of calls is: start, head, JSON, tail, end; or start, tags, end.
@@ -77,8 +76,7 @@ struct ToolFormat {
   bool harmony = false;
   // Templates accept only ids of nine letters and digits.
   bool short_ids = false;
-  // `begin` is empty if calls cannot be forced.
-  WrittenCall written = {};
+  WrittenCalls written = {};
   // Reads a name and an id that stand in the head. Otherwise the JSON holds them: one object like
   // {"name": ..., "arguments": ...} or a list of these.
   std::optional<ToolCall> (*in_head)(std::string_view head) = nullptr;

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <set>
 
 #include "base/file.h"
 #include "base/testing/refs.h"
@@ -534,56 +533,6 @@ TEST(ToolCalls, ParsesTheCallsThatTemplatesRender) {
   for (const auto& [name, count] : read) std::printf("%s: %d templates\n", name.c_str(), count);
   EXPECT_GE(read.size(), 10u);
   EXPECT_EQ(read["openai"], 1);
-}
-
-// The parser must read the calls that a request forces the model to write.
-TEST(ToolCalls, ForcedCallsAreReadAsCalls) {
-  int formats = 0;
-  for (const ToolFormat& format : ToolFormats()) {
-    const std::vector<std::pair<std::string, std::string>> tools = {{"f", "{}"}, {"g", "{}"}};
-    const Result<StructuredOutput> forced = ForceCalls(format, tools, /*parallel=*/true);
-    EXPECT_EQ(forced.ok(), !format.written.begin.empty()) << format.name;
-    if (!forced.ok()) continue;
-    ++formats;
-    EXPECT_TRUE(forced->must_call);
-    const std::string f = forced->calls[0].begin + R"({"n": 1})" + forced->calls[0].end;
-    const std::string g = forced->calls[1].begin + "{}" + forced->calls[1].end;
-    ExpectRead(Format(format.name), f, R"(|f{"n": 1})");
-    if (format.harmony) {  // the same after reasoning
-      const StructuredOutput::Messages messages = HarmonyMessages("", false);
-      ExpectRead(Harmony(), messages.free[0] + "A" + messages.end + messages.start + g, "(A)|g{}");
-    }
-    if (forced->call_separator.empty()) continue;
-    ExpectRead(Format(format.name), g + forced->call_separator + f, R"(|g{}|f{"n": 1})");
-  }
-  EXPECT_GE(formats, 4);
-  const std::vector<std::pair<std::string, std::string>> strange = {{"a\"b", "{}"}};
-  EXPECT_EQ(ForceCalls(**ChooseToolFormat("hermes", ""), strange, false).status().code(),
-            StatusCode::kInvalidArgument);
-}
-
-// Calls that a request allows are the same, after free text.
-TEST(ToolCalls, AllowedCallsBeginWithTheirMarker) {
-  const std::vector<std::pair<std::string, std::string>> tools = {{"f", "{}"}};
-  std::set<std::string_view> allowed;
-  for (const ToolFormat& format : ToolFormats()) {
-    const Result<StructuredOutput> output = AllowCalls(format, tools, /*parallel=*/true);
-    if (!output.ok()) {
-      EXPECT_EQ(output.status().code(), StatusCode::kUnimplemented);
-      continue;
-    }
-    if (format.harmony) continue;  // its calls are messages of their own
-    allowed.insert(format.name);
-    EXPECT_FALSE(output->ends_after_tag);
-    EXPECT_TRUE(AllowCalls(format, tools, false)->ends_after_tag);
-    ASSERT_EQ(output->triggers.size(), 1u);
-    EXPECT_TRUE(output->tags[0].begin.starts_with(output->triggers[0]));
-    ExpectRead(Format(format.name), "A " + output->tags[0].begin + "{}" + output->tags[0].end + "B",
-               "A B|f{}");
-  }
-  EXPECT_EQ(allowed, (std::set<std::string_view>{"hermes", "nemotron", "apriel"}));
-  EXPECT_THAT(AllowCalls(**ChooseToolFormat("llama3_json", ""), tools, true).status().message(),
-              ::testing::HasSubstr("no opening tag"));
 }
 
 TEST(ToolCalls, ReasoningIsFreeUnlessThePromptHasEndedIt) {

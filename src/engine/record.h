@@ -21,7 +21,7 @@
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 7;
+inline constexpr int32_t kRecordVersion = 8;
 
 // The events of a record: its header, then the calls of the engine core in order. The clock
 // readings and executor calls of a Step follow its StepEvent.

@@ -178,7 +178,7 @@ void Field(auto& a, StructuredOutput::Tag& v) { Fields(a, v.begin, v.schema, v.e
 void Field(auto& a, StructuredOutput& v) {
   Enum(a, v.kind, StructuredOutput::Kind::kTags);
   Fields(a, v.text, v.choices, v.whitespace_pattern, v.tags, v.triggers, v.ends_after_tag, v.calls,
-         v.call_separator, v.must_call, v.reasoning, v.messages);
+         v.call_separator, v.must_call, v.calls_in_text, v.reasoning, v.messages);
 }
 void Field(auto& a, SamplingParams& v) {
   DistributionFields(a, v);

@@ -70,9 +70,11 @@ GrammarSpec SpecOf(const StructuredOutput& output, bool calls) {
   }
   if (calls) {
     spec.kind = GrammarSpec::Kind::kTags;
-    spec.at_least_one = true;
-    spec.stop_after_first = output.call_separator.empty() || output.messages;
-    spec.separator = output.call_separator;
+    spec.at_least_one = !output.calls_in_text;
+    spec.stop_after_first =
+        output.calls_in_text ? output.ends_after_tag : !output.call_separator || output.messages;
+    spec.separator = output.call_separator.value_or("");
+    if (output.calls_in_text) spec.triggers = output.triggers;
     AddTags(output.calls, spec);
     return spec;
   }
@@ -102,16 +104,22 @@ Status WithPath(const Status& status, bool calls) {
               : status.WithContext("structured_output");
 }
 
+// Whether the answer may be what stands above `calls`.
+bool MayBeText(const StructuredOutput& output) {
+  return !output.must_call && !output.calls_in_text;
+}
+
 // Special tokens are not text, so free text cannot hold the one that opens a call.
 Status CheckTriggers(const StructuredOutput& output, const ConstraintTokens& tokens) {
-  if (output.kind != Kind::kTags) return Status();
+  if (output.kind != Kind::kTags && !output.calls_in_text) return Status();
   // The beginnings of tags are the triggers if there are no others.
   const bool own = !output.triggers.empty();
-  const size_t size = own ? output.triggers.size() : output.tags.size();
+  const auto& tags = output.calls_in_text ? output.calls : output.tags;
+  const size_t size = own ? output.triggers.size() : tags.size();
   for (const int32_t id : tokens.special) {
     const std::string& piece = tokens.bytes[static_cast<size_t>(id)];
     for (size_t i = 0; i < size; ++i) {
-      const std::string& trigger = own ? output.triggers[i] : output.tags[i].begin;
+      const std::string& trigger = own ? output.triggers[i] : tags[i].begin;
       if (trigger.find(piece) == std::string::npos) continue;
       return Unimplemented(
           "structured_output{}: \"{}\" is a special token of this model, so it cannot come after "
@@ -214,15 +222,16 @@ Result<ConstraintMaker::Grammars> ConstraintMaker::CompileAll(const StructuredOu
   if (tokens_ == nullptr) {
     return Unimplemented("structured_output: this model has no tokenizer, so it has no text");
   }
-  if (output.must_call && output.calls.empty()) {
-    return InvalidArgument("structured_output.calls: must_call needs at least one");
+  if (!MayBeText(output) && output.calls.empty()) {
+    return InvalidArgument(
+        "structured_output.calls: must_call and calls_in_text need at least one");
   }
   for (size_t i = 0; i < output.calls.size(); ++i) {
     if (!output.calls[i].begin.empty()) continue;
     return InvalidArgument("structured_output.calls[{}].begin: must not be empty", i);
   }
   Grammars grammars;
-  if (!output.must_call) {
+  if (MayBeText(output)) {
     ASSIGN_OR_RETURN(grammars.answer, Compile(output, Part::kAnswer));
   }
   if (!output.calls.empty()) {
@@ -240,7 +249,7 @@ Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const Structured
   Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output, calls));
   if (!grammar.ok()) return WithPath(grammar.status(), calls);
   // After compiling, which bounds the length of triggers.
-  if (!calls) RETURN_IF_ERROR(CheckTriggers(output, *tokens_));
+  if (!calls || output.calls_in_text) RETURN_IF_ERROR(CheckTriggers(output, *tokens_));
   const size_t bytes = key.size() + (*grammar)->bytes();
   Keep({std::move(key), *grammar, bytes});
   return grammar;
@@ -254,8 +263,10 @@ std::string ConstraintMaker::KeyOf(const StructuredOutput& output, Part part) {
   };
   const bool calls = part == Part::kCalls;
   if (calls) {
-    key = fmt::format("calls {} {}", output.messages.has_value(), output.calls.size());
-    add(output.call_separator);
+    key =
+        fmt::format("calls {} {} {} {} {}", output.messages.has_value(), output.calls.size(),
+                    output.call_separator.has_value(), output.calls_in_text, output.ends_after_tag);
+    add(output.call_separator.value_or(""));
   } else {
     key = fmt::format("{} {} {} {}", static_cast<int>(output.kind), output.ends_after_tag,
                       output.choices.size(), output.tags.size());
@@ -265,7 +276,9 @@ std::string ConstraintMaker::KeyOf(const StructuredOutput& output, Part part) {
   for (const StructuredOutput::Tag& tag : calls ? output.calls : output.tags) {
     for (const std::string& text : {tag.begin, tag.schema, tag.end}) add(text);
   }
-  for (size_t i = 0; i < output.triggers.size() && !calls; ++i) add(output.triggers[i]);
+  if (!calls || output.calls_in_text) {
+    for (const std::string& trigger : output.triggers) add(trigger);
+  }
   if (output.whitespace_pattern) {
     key += " w";
     add(*output.whitespace_pattern);
@@ -301,7 +314,7 @@ size_t ConstraintMaker::num_grammars() const {
 }
 
 bool ConstraintMaker::prepared(const StructuredOutput& output) {
-  if (!output.must_call && Find(KeyOf(output, Part::kAnswer)) == nullptr) return false;
+  if (MayBeText(output) && Find(KeyOf(output, Part::kAnswer)) == nullptr) return false;
   if (!output.calls.empty() && Find(KeyOf(output, Part::kCalls)) == nullptr) return false;
   MutexLock lock(scan_mutex_);
   if (output.messages) return marks_ != nullptr && mark_names_ == output.messages->marks;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chat/tool_calls.h"
@@ -45,6 +46,17 @@ inline std::string ReadAnswer(const std::shared_ptr<const AnswerFormat>& format,
   }
   take(parser.Finish());
   return (reasoning.empty() ? "" : "(" + reasoning + ")") + content + calls;
+}
+
+// Writes calls of the tools with these indices and arguments as `output` has them.
+inline std::string WriteCalls(const StructuredOutput& output,
+                              const std::vector<std::pair<size_t, std::string>>& calls) {
+  std::string text;
+  for (const auto& [tool, arguments] : calls) {
+    if (!text.empty()) text += output.call_separator.value();
+    text += output.calls[tool].begin + arguments + output.calls[tool].end;
+  }
+  return text;
 }
 
 inline void ExpectRead(const std::shared_ptr<const AnswerFormat>& format,

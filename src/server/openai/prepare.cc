@@ -214,8 +214,7 @@ Status Preparer::HoldTools(AnswerFormat& format, CompletionRequest& request) con
   }
   for (size_t i = 0; i < request.held_tools.size(); ++i) {  // each tool has a tag
     spelled.insert_or_assign(
-        fmt::format("structured_output.{}[{}].content", output->calls.empty() ? "tags" : "calls",
-                    i),
+        fmt::format("structured_output.calls[{}].content", i),
         fmt::format("tools[{}].function.parameters", request.held_tools[i].index));
   }
   std::erase(request.unknown_fields, "tools[].function.strict");

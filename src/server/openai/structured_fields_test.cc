@@ -273,11 +273,11 @@ TEST_F(PreparingStructureTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
   EXPECT_EQ(any.calls[0].schema, R"({"properties":{"x":{}},"type":"object"})");
   EXPECT_EQ(any.calls[0].end, "}\n</tool_call>");
   EXPECT_EQ(any.call_separator, "\n");
-  EXPECT_EQ(forced(R"("required", "parallel_tool_calls": false)").call_separator, "");
+  EXPECT_EQ(forced(R"("required", "parallel_tool_calls": false)").call_separator, std::nullopt);
   const StructuredOutput named = forced(R"({"type": "function", "function": {"name": "g"}})");
   ASSERT_EQ(named.calls.size(), 1u);
   EXPECT_EQ(named.calls[0].schema, R"({"type":"object"})");
-  EXPECT_EQ(named.call_separator, "");
+  EXPECT_EQ(named.call_separator, std::nullopt);
 }
 
 // The model may call tools, and one of them is strict.
@@ -289,11 +289,11 @@ TEST_F(PreparingStructureTest, StrictToolsHoldTheCallsToTheirSchemas) {
   ASSERT_TRUE(held.ok()) << held.status().ToString();
   EXPECT_TRUE(held->request.unknown_fields.empty());
   const StructuredOutput& output = held->request.sampling.structured_output.value();
-  EXPECT_EQ(output.kind, Kind::kTags);
+  EXPECT_TRUE(output.calls_in_text);
   EXPECT_EQ(output.triggers, std::vector<std::string>{"<tool_call>"});
-  ASSERT_EQ(output.tags.size(), 2u);
-  EXPECT_EQ(output.tags[0].schema, R"({"properties":{"x":{}},"type":"object"})");
-  EXPECT_EQ(output.tags[1].schema, R"({"type":"object"})") << "g is not strict";
+  ASSERT_EQ(output.calls.size(), 2u);
+  EXPECT_EQ(output.calls[0].schema, R"({"properties":{"x":{}},"type":"object"})");
+  EXPECT_EQ(output.calls[1].schema, R"({"type":"object"})") << "g is not strict";
   EXPECT_FALSE(output.ends_after_tag);
   const auto one = Prepare(strict + R"(, "parallel_tool_calls": false)", kHermes);
   EXPECT_TRUE(one->request.sampling.structured_output->ends_after_tag);
@@ -341,7 +341,7 @@ TEST_F(PreparingStructureTest, ToolsThatTheModelMayCallStandBesideAStructure) {
   EXPECT_EQ(both->answer_format->call_begins,
             (std::vector<std::string>{output.calls[0].begin, output.calls[1].begin}));
   const auto one = Prepare(strict + form + R"(, "parallel_tool_calls": false)", kHermes);
-  EXPECT_EQ(one->request.sampling.structured_output->call_separator, "");
+  EXPECT_EQ(one->request.sampling.structured_output->call_separator, std::nullopt);
 
   // The form decides what is reasoning.
   const auto reasoning = [&](const std::string& end) {
