@@ -1,6 +1,7 @@
 // How a request's tokens are sampled and when its generation ends.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,6 +37,8 @@ struct StructuredOutput {
     std::string begin = {};
     std::string schema = {};
     std::string end = {};
+    // Only in `calls`: a regular expression. A match of it stands for "{id}" in `begin` and `end`.
+    std::string id = {};
 
     friend bool operator==(const Tag&, const Tag&) = default;
   };
@@ -46,14 +49,30 @@ struct StructuredOutput {
   bool ends_after_tag = false;  // the text ends after the first tag
 
   // Tool calls. If there are any, the text may be one of these tags instead of the above, or
-  // several. A text that begins with the `begin` of one, after up to two line breaks if there was
+  // several. A text that begins like calls (CallBegins), after up to two line breaks if there was
   // reasoning, is never the above.
   std::vector<Tag> calls = {};
   std::optional<std::string> call_separator = {};  // between calls; absent: there is one
+  std::string calls_begin = {}, calls_end = {};    // around all of them
+  // Names of special tokens. Where the four fields above and `triggers` contain them, calls have
+  // the tokens, which no other text has, and no free text spells a trigger.
+  std::vector<std::string> call_marks = {};
   bool must_call = false;  // the text must be calls; what is above `calls` does not count
   // The text is free and may contain calls, each after one of `triggers`. Of what is above `calls`
   // only whitespace_pattern, `triggers` and ends_after_tag count.
   bool calls_in_text = false;
+  // What calls begin with, as far as it is always the same; each text once.
+  std::vector<std::string> CallBegins() const {
+    std::vector<std::string> begins;
+    for (const Tag& call : calls) {
+      const size_t same = call.id.empty() ? std::string::npos : call.begin.find("{id}");
+      std::string begin = calls_begin + call.begin.substr(0, same);
+      if (std::find(begins.begin(), begins.end(), begin) == begins.end()) {
+        begins.push_back(std::move(begin));
+      }
+    }
+    return begins;
+  }
 
   // Lets the model reason before the answer. Text from `open` to `close` is free; with `begun` the
   // prompt has already opened it. The markers may be special tokens.

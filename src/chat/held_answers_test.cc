@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -29,7 +30,7 @@ std::shared_ptr<AnswerFormat> Format(const ToolFormat& tools, const StructuredOu
   format->tools = &tools;
   format->reasoning = *ChooseReasoningFormat(reasoning, "");
   format->types = ToolTypes(*ParseJson(kTools));
-  for (const StructuredOutput::Tag& call : output.calls) format->call_begins.push_back(call.begin);
+  format->call_begins = output.CallBegins();
   return format;
 }
 
@@ -49,9 +50,10 @@ TEST(HeldAnswers, AreCallsExactlyIfTheyBeginAsOne) {
         ExpectRead(format, WriteCalls(output, {{1, "{}"}, {0, R"({"n": 1})"}}),
                    R"(|g{}|f{"n": 1})");
       }
-      const std::string begin = output.calls[0].begin;
+      const std::string begin = output.CallBegins().front();
       const std::string half = begin.substr(0, begin.size() / 2);
-      const std::string other = output.calls[1].begin.substr(0, output.calls[1].begin.size() - 1);
+      std::string other = output.CallBegins().back();
+      other.pop_back();
       for (const std::string& text : std::vector<std::string>{
                "7", "{}", half, half + "x", other, " " + f, "\n" + f,
                "{\"a\": \"" + std::string(f.begin(), f.begin() + 11) + "\"}", "7" + f,
@@ -71,7 +73,7 @@ TEST(HeldAnswers, AreCallsExactlyIfTheyBeginAsOne) {
     ExpectRead(format, "<think>a</think>\n\n\n" + f, "(a)" + f);
     ExpectRead(format, "<think>a</think> " + f, "(a)" + f);
   }
-  EXPECT_GE(formats, 4);
+  EXPECT_GE(formats, 12);
 }
 
 // Without the form's beginnings, any of these would be a call.
@@ -110,7 +112,7 @@ TEST(HeldAnswers, ForcedCallsAreReadAsCalls) {
                R"(|g{}|f{"n": 1}|g{})");
     EXPECT_FALSE(ForceCalls(tools, Tools{{"f", "{}"}}, /*parallel=*/false)->call_separator);
   }
-  EXPECT_GE(formats, 4);
+  EXPECT_GE(formats, 12);
   const ToolFormat& hermes = **ChooseToolFormat("hermes", "");
   EXPECT_EQ(ForceCalls(hermes, Tools{{"a\"b", "{}"}}, false).status().code(),
             StatusCode::kInvalidArgument);
@@ -132,10 +134,11 @@ TEST(HeldAnswers, AllowedCallsBeginWithTheirMarker) {
     EXPECT_FALSE(output->ends_after_tag);
     EXPECT_TRUE(AllowCalls(tools, f, false)->ends_after_tag);
     const std::string call = WriteCalls(*output, {{0, "{}"}});
-    EXPECT_TRUE(call.starts_with(output->triggers.at(0)));
+    EXPECT_TRUE(std::any_of(output->triggers.begin(), output->triggers.end(),
+                            [&](const auto& trigger) { return call.starts_with(trigger); }));
     ExpectRead(Format(tools), "A " + call + "B " + call, "A B|f{}|f{}");
   }
-  EXPECT_EQ(allowed, (std::set<std::string_view>{"hermes", "nemotron", "apriel"}));
+  EXPECT_EQ(allowed.size(), 12u);
   EXPECT_THAT(AllowCalls(**ChooseToolFormat("llama3_json", ""), f, true).status().message(),
               ::testing::HasSubstr("no opening tag"));
 }

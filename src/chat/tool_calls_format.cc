@@ -89,51 +89,108 @@ ToolFormat Hermes() {
   return format;
 }
 
+ToolFormat KimiK2() {
+  return {.name = "kimi_k2",
+          .in_template = {"<|tool_call_argument_begin|>"},
+          .starts = {"<|tool_call_begin|>"},
+          .end = "<|tool_call_end|>",
+          .ignored = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+          .json_after = "<|tool_call_argument_begin|>",
+          // The id counts the calls of the whole conversation.
+          .written = {.call = "<|tool_call_begin|>functions.{name}:{id}<|tool_call_argument_begin|>"
+                              "{arguments}<|tool_call_end|>",
+                      .separator = "",
+                      .begin = "<|tool_calls_section_begin|>",
+                      .end = "<|tool_calls_section_end|>",
+                      .id = "[0-9]{1,4}"},
+          .in_head = KimiHead};
+}
+
+ToolFormat DeepSeek(std::string_view name, std::vector<std::string_view> in_template,
+                    std::string_view call, std::string_view separator) {
+  return {.name = name,
+          .in_template = std::move(in_template),
+          .starts = {"<｜tool▁call▁begin｜>"},
+          .end = "<｜tool▁call▁end｜>",
+          .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+          .json_after = "<｜tool▁sep｜>",
+          .written = {.call = call,
+                      .separator = separator,
+                      .begin = "<｜tool▁calls▁begin｜>",
+                      .end = "<｜tool▁calls▁end｜>"},
+          .in_head = DeepSeekHead};
+}
+
+// Versions are those of Mistral's tokenizers.
+ToolFormat Mistral(std::string_view name, std::vector<std::string_view> in_template,
+                   WrittenCalls written) {
+  written.id = "[a-zA-Z0-9]{9}";
+  return {.name = name,
+          .in_template = std::move(in_template),
+          .starts = {"[TOOL_CALLS]"},
+          .inside = "[CALL_ID]",
+          .json_after = "[ARGS]",
+          .json_at_once = true,
+          .short_ids = true,
+          .written = written,
+          .in_head = MistralHead};
+}
+
+ToolFormat CommandR7b() {
+  return {.name = "command_r7b",
+          .in_template = {"<|START_ACTION|>"},
+          .starts = {"<|START_ACTION|>"},
+          .end = "<|END_ACTION|>",
+          .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+          .written = {.call = R"({"tool_call_id": "{id}", "tool_name": "{name}", )"
+                              R"("parameters": {arguments}})",
+                      .separator = ",\n    ",
+                      .begin = "<|START_ACTION|>[\n    ",
+                      .end = "\n]<|END_ACTION|>",
+                      .id = "[0-9]{1,4}"}};
+}
+
+WrittenCalls CallsInList(std::string_view begin, std::string_view end) {
+  return {.call = R"({"name": "{name}", "arguments": {arguments}})",
+          .separator = ", ",
+          .begin = begin,
+          .end = end};
+}
+
 const std::vector<ToolFormat>& Formats() {
   static const std::vector<ToolFormat> kFormats = {
-      {.name = "kimi_k2",
-       .in_template = {"<|tool_call_argument_begin|>"},
-       .starts = {"<|tool_call_begin|>"},
-       .end = "<|tool_call_end|>",
-       .ignored = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
-       .json_after = "<|tool_call_argument_begin|>",
-       .in_head = KimiHead},
-      {.name = "deepseek_v3",
-       .in_template = {"<｜tool▁call▁begin｜>"},
-       .starts = {"<｜tool▁call▁begin｜>"},
-       .end = "<｜tool▁call▁end｜>",
-       .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
-       .json_after = "<｜tool▁sep｜>",
-       .in_head = DeepSeekHead},
-      {.name = "mistral",
-       .in_template = {"[TOOL_CALLS]"},
-       .starts = {"[TOOL_CALLS]"},
-       .inside = "[CALL_ID]",
-       .json_after = "[ARGS]",
-       .json_at_once = true,
-       .short_ids = true,
-       .in_head = MistralHead},
-      {.name = "command_r7b",
-       .in_template = {"<|START_ACTION|>"},
-       .starts = {"<|START_ACTION|>"},
-       .end = "<|END_ACTION|>",
-       .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"}},
+      KimiK2(),
+      DeepSeek("deepseek_v3", {"<｜tool▁call▁begin｜>", "```json"},
+               "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```"
+               "<｜tool▁call▁end｜>",
+               "\n"),
+      DeepSeek("deepseek_v31", {"<｜tool▁call▁begin｜>"},
+               "<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>", ""),
+      Mistral("mistral_v11", {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
+              {.call = "[TOOL_CALLS]{name}[CALL_ID]{id}[ARGS]{arguments}", .separator = ""}),
+      Mistral("mistral_v13", {"[TOOL_CALLS]", "[ARGS]"},
+              {.call = "[TOOL_CALLS]{name}[ARGS]{arguments}", .separator = ""}),
+      Mistral("mistral", {"[TOOL_CALLS]"},
+              {.call = R"({"name": "{name}", "arguments": {arguments}, "id": "{id}"})",
+               .separator = ", ",
+               .begin = "[TOOL_CALLS][",
+               .end = "]"}),
+      CommandR7b(),
       {.name = "nemotron",
        .in_template = {"<TOOLCALL>"},
        .starts = {"<TOOLCALL>"},
        .end = "</TOOLCALL>",
-       .written = {.call =
-                       R"(<TOOLCALL>[{"name": "{name}", "arguments": {arguments}}]</TOOLCALL>)"}},
+       .written = CallsInList("<TOOLCALL>[", "]</TOOLCALL>")},
       {.name = "apriel",
        .in_template = {"<tool_calls>["},
        .starts = {"<tool_calls>"},
        .end = "</tool_calls>",
-       .written =
-           {.call = R"(<tool_calls>[{"name": "{name}", "arguments": {arguments}}]</tool_calls>)"}},
+       .written = CallsInList("<tool_calls>[", "]</tool_calls>")},
       {.name = "granite",
        .in_template = {"<|tool_call|>"},
        .starts = {"<|tool_call|>"},
-       .ignored = {"<|/tool_call|>"}},
+       .ignored = {"<|/tool_call|>"},
+       .written = CallsInList("<|tool_call|>[", "]")},
       // The next three differ in their templates, but each reads what models with any of them
       // write.
       ToolCallTag("qwen3_coder", {"<tool_call>", "<function="}),
@@ -144,6 +201,7 @@ const std::vector<ToolFormat>& Formats() {
        .starts = {"<function="},
        .end = "</function>",
        .json_after = ">",
+       .written = {.call = "<function={name}>{arguments}</function>", .separator = ""},
        .in_head = FunctionaryHead},
       {.name = "llama3_json",
        .in_template = {"<|start_header_id|>", "\"parameters\": "},
@@ -177,9 +235,10 @@ Result<const Format*> Choose(std::string_view name, std::span<const Format> form
   return InvalidArgument("{}: \"{}\" does not exist; choose one of {}", flag, name, names);
 }
 
-// Returns each tool as a tag.
-Result<std::vector<StructuredOutput::Tag>> CallTags(
-    const ToolFormat& format, std::span<const std::pair<std::string, std::string>> tools) {
+// Adds each tool as a call, and how calls are written.
+Status AddCalls(const ToolFormat& format,
+                std::span<const std::pair<std::string, std::string>> tools, bool parallel,
+                StructuredOutput& output) {
   std::string_view end = format.written.call;
   const auto before_name = TakeUntil(end, "{name}");
   const auto after_name = TakeUntil(end, "{arguments}");
@@ -187,17 +246,26 @@ Result<std::vector<StructuredOutput::Tag>> CallTags(
     return Unimplemented("calls cannot be held to a schema in this model's form of tool calls ({})",
                          format.name);
   }
-  std::vector<StructuredOutput::Tag> tags;
+  output.calls.clear();
   for (const auto& [name, schema] : tools) {
     if (!IsToolName(name)) {
       return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
                              name.substr(0, 64));
     }
-    tags.push_back({.begin = std::string(*before_name) + name + std::string(*after_name),
-                    .schema = schema,
-                    .end = std::string(end)});
+    output.calls.push_back({.begin = std::string(*before_name) + name + std::string(*after_name),
+                            .schema = schema,
+                            .end = std::string(end),
+                            .id = std::string(format.written.id)});
   }
-  return tags;
+  const WrittenCalls& written = format.written;
+  if (parallel) output.call_separator = written.separator;
+  output.calls_begin = written.begin;
+  output.calls_end = written.end;
+  if (format.harmony) return Status();  // messages have marks of their own
+  for (const std::string_view mark : MarksOf(&format, nullptr)) {
+    output.call_marks.emplace_back(mark);
+  }
+  return Status();
 }
 
 }  // namespace
@@ -306,9 +374,7 @@ Result<StructuredOutput> ForceCalls(const ToolFormat& format,
 
 Status OrCalls(const ToolFormat& format, std::span<const std::pair<std::string, std::string>> tools,
                bool parallel, StructuredOutput& output) {
-  ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
-  if (parallel) output.call_separator = format.written.separator;
-  return Status();
+  return AddCalls(format, tools, parallel, output);
 }
 
 Result<StructuredOutput> AllowCalls(const ToolFormat& format,
@@ -320,11 +386,15 @@ Result<StructuredOutput> AllowCalls(const ToolFormat& format,
     return output;
   }
   StructuredOutput output{.calls_in_text = true};
-  ASSIGN_OR_RETURN(output.calls, CallTags(format, tools));
-  for (const std::string_view start : format.starts) {
-    if (format.written.call.starts_with(start)) output.triggers.emplace_back(start);
+  RETURN_IF_ERROR(AddCalls(format, tools, parallel, output));
+  // Free text must not contain anything that is read as the start of a call.
+  output.triggers.assign(format.starts.begin(), format.starts.end());
+  const std::string begin = std::string(format.written.begin) + std::string(format.written.call);
+  for (const std::string_view mark : format.ignored) {
+    if (begin.starts_with(mark)) output.triggers.emplace_back(mark);
   }
-  if (output.triggers.empty()) {
+  if (std::none_of(output.triggers.begin(), output.triggers.end(),
+                   [&](const std::string& trigger) { return begin.starts_with(trigger); })) {
     return Unimplemented(
         "calls have no opening tag in this model's form of tool calls ({}), so they cannot be told "
         "from text while they are written",

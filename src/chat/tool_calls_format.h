@@ -48,9 +48,11 @@ class ToolTypes {
 
 // How calls are written, for requests that hold them to a schema.
 struct WrittenCalls {
-  // One call, with {name} and {arguments}. Empty: calls cannot be held.
+  // One call, with {name}, {arguments} and perhaps {id}. Empty: calls cannot be held.
   std::string_view call = {};
   std::optional<std::string_view> separator = {};  // between calls; absent: an answer holds one
+  std::string_view begin = {}, end = {};           // around all calls
+  std::string_view id = {};                        // a regular expression
 };
 
 // One family's format. A block of calls is: start, head, JSON, tail, end; or start, tags, end.

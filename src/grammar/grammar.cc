@@ -41,6 +41,15 @@ Result<Expr> ChoiceExpr(ExprPool& pool, const std::vector<std::string>& choices)
 
 Result<Expr> Compile(ExprPool& pool, const GrammarSpec& spec, uint64_t& work);
 
+// The begin or end of a tag, where `id` stands for "{id}".
+Expr WithId(ExprPool& pool, std::string_view text, Expr id) {
+  constexpr std::string_view kId = "{id}";
+  const size_t at = id == grammar::kNothing ? text.npos : text.find(kId);
+  if (at == text.npos) return pool.Literal(text);
+  return pool.Concat(
+      {pool.Literal(text.substr(0, at)), id, WithId(pool, text.substr(at + kId.size()), id)});
+}
+
 // Equal keys mean equal contents of tags, unless they are choices.
 auto KeyOf(const GrammarSpec& content) {
   return std::tie(content.kind, content.text, content.whitespace, content.whitespace_pattern);
@@ -49,7 +58,7 @@ auto KeyOf(const GrammarSpec& content) {
 // Free text is what does not contain a trigger.
 Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec, uint64_t& work) {
   if (spec.tags.empty()) return InvalidArgument("tags: at least one is needed");
-  std::vector<Expr> tags, triggers;
+  std::vector<Expr> tags, triggers = {pool.Byte(static_cast<uint8_t>(kGrammarMark))};
   // Tools without a schema have equal contents, each of which would take a part of the work.
   std::map<decltype(KeyOf(spec)), Expr> contents;
   for (const std::string& trigger : spec.triggers) {
@@ -58,32 +67,36 @@ Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec, uint64_t& work) {
   }
   for (size_t i = 0; i < spec.tags.size(); ++i) {
     const GrammarTag& tag = spec.tags[i];
-    const bool triggered = spec.triggers.empty()
-                               ? !tag.begin.empty()
-                               : std::any_of(spec.triggers.begin(), spec.triggers.end(),
-                                             [&](const std::string& trigger) {
-                                               return tag.begin.starts_with(trigger);
-                                             });
+    const std::string begin = spec.tags_begin + tag.begin;
+    const bool triggered =
+        spec.triggers.empty()
+            ? !begin.empty()
+            : std::any_of(spec.triggers.begin(), spec.triggers.end(),
+                          [&](const std::string& trigger) { return begin.starts_with(trigger); });
     if (!triggered && !spec.at_least_one) {
       return InvalidArgument("tags[{}].begin: must start with a trigger, and not be empty", i);
     }
     if (tag.content == nullptr || tag.content->kind == GrammarSpec::Kind::kTags) {
       return InvalidArgument("tags[{}].content: must be a grammar without tags of its own", i);
     }
-    if (spec.triggers.empty()) triggers.push_back(pool.Literal(tag.begin));
+    if (spec.triggers.empty()) triggers.push_back(pool.Literal(begin));
     const auto known = contents.find(KeyOf(*tag.content));
     const bool is_new = known == contents.end() || tag.content->kind == GrammarSpec::Kind::kChoice;
     Result<Expr> content = is_new ? Compile(pool, *tag.content, work) : known->second;
     if (!content.ok()) return content.status().WithContext(fmt::format("tags[{}].content", i));
     contents.emplace(KeyOf(*tag.content), *content);
-    tags.push_back(pool.Concat({pool.Literal(tag.begin), *content, pool.Literal(tag.end)}));
+    Expr id = grammar::kNothing;
+    if (!tag.id.empty()) {
+      ASSIGN_OR_RETURN(id, grammar::RegexExpr(pool, tag.id));
+    }
+    tags.push_back(pool.Concat({WithId(pool, tag.begin, id), *content, WithId(pool, tag.end, id)}));
   }
-  const Expr tag = pool.Or(std::move(tags));
-  if (spec.at_least_one) {
-    return spec.stop_after_first
-               ? tag
-               : pool.Concat(tag, pool.Star(pool.Concat(pool.Literal(spec.separator), tag)));
+  Expr tag = pool.Or(std::move(tags));
+  if (spec.separator) {
+    tag = pool.Concat(tag, pool.Star(pool.Concat(pool.Literal(*spec.separator), tag)));
   }
+  tag = pool.Concat({pool.Literal(spec.tags_begin), tag, pool.Literal(spec.tags_end)});
+  if (spec.at_least_one) return tag;
   const Expr any = pool.Anything();
   const Expr free = pool.Not(pool.Concat({any, pool.Or(std::move(triggers)), any}));
   return spec.stop_after_first ? pool.Concat(free, pool.Optional(tag))

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,11 +22,20 @@ namespace tokamak {
 
 struct GrammarSpec;
 
+// A token that is not text, as it stands in tags and among the bytes of a vocabulary. No grammar
+// allows it elsewhere: it has a byte that no text has.
+inline constexpr char kGrammarMark = '\xFF';
+inline std::string GrammarMark(std::string_view name) {
+  return kGrammarMark + std::string(name) + kGrammarMark;
+}
+
 // A part of an otherwise free text.
 struct GrammarTag {
   std::string begin;
   std::shared_ptr<const GrammarSpec> content;  // not kTags
   std::string end;
+  // A regular expression, whose matches stand for "{id}" in `begin` and `end`. Empty: "{id}" does.
+  std::string id = {};
 };
 
 struct GrammarSpec {
@@ -52,9 +62,11 @@ struct GrammarSpec {
   std::vector<GrammarTag> tags = {};
   // Only tags that begin with a trigger may be written after it. Empty: each tag's `begin` is one.
   std::vector<std::string> triggers = {};
-  bool at_least_one = false;      // no free text: a tag, then any number of `separator` and a tag
-  bool stop_after_first = false;  // ends after the first tag
-  std::string separator = {};
+  // A tag may be several, with this between them. Absent: it is one.
+  std::optional<std::string> separator = {};
+  std::string tags_begin = {}, tags_end = {};  // around these
+  bool at_least_one = false;                   // no free text
+  bool stop_after_first = false;               // no free text after the first tag
 };
 
 // Immutable apart from caches that it guards, so threads may share it.

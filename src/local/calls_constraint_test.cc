@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "chat/json.h"
+#include "chat/testing/read_answer.h"
 #include "chat/tool_calls.h"
 #include "grammar/grammar.h"
 
@@ -26,10 +27,10 @@ using Tools = std::vector<std::pair<std::string, std::string>>;
 
 StructuredOutput::Reasoning Reasoning() { return {.open = "<think>", .close = "</think>"}; }
 
-// All bytes, and tokens that end within the beginnings of calls or go beyond them.
+// All bytes, tokens that end within the beginnings of calls or go beyond them, and special tokens.
 std::shared_ptr<const ConstraintTokens> Tokens() {
-  auto tokens = std::make_shared<ConstraintTokens>();
-  for (int byte = 0; byte < 256; ++byte) tokens->bytes.emplace_back(1, static_cast<char>(byte));
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   for (const char* text : {"<tool_call>",
                            "<tool",
                            "<TOOLCALL>[",
@@ -51,11 +52,21 @@ std::shared_ptr<const ConstraintTokens> Tokens() {
                            "\"f\", \"arguments\": {\"x",
                            "\", \"arguments\": 7",
                            "{}"}) {
-    tokens->bytes.emplace_back(text);
+    tokens.emplace_back(text);
   }
-  tokens->newlines = {'\n', static_cast<TokenId>(256 + 14)};
-  tokens->vocabulary = Vocabulary::Make(tokens->bytes);
-  return tokens;
+  const size_t text_tokens = tokens.size();
+  for (const ToolFormat& format : ToolFormats()) {
+    for (const std::string_view mark : MarksOf(&format, nullptr)) {
+      const bool special =
+          mark.starts_with("<|") || mark.starts_with("<｜") || mark.starts_with("[");
+      if (special && std::find(tokens.begin(), tokens.end(), mark) == tokens.end()) {
+        tokens.emplace_back(mark);
+      }
+    }
+  }
+  EXPECT_GT(tokens.size(), text_tokens + 15);
+  return MakeConstraintTokens(std::move(tokens),
+                              [=](int32_t id) { return static_cast<size_t>(id) >= text_tokens; });
 }
 
 class CallsConstraintTest : public ::testing::Test {
@@ -71,7 +82,7 @@ class CallsConstraintTest : public ::testing::Test {
       ++formats;
       run(format, output);
     }
-    EXPECT_GE(formats, 4);
+    EXPECT_GE(formats, 12);
   }
   std::unique_ptr<TokenConstraint> Make(const StructuredOutput& output) {
     ConstraintMaker maker(tokens_);
@@ -90,11 +101,35 @@ class CallsConstraintTest : public ::testing::Test {
     return allowed;
   }
   std::string TextOf(TokenId token) const { return tokens_->bytes[static_cast<size_t>(token)]; }
-  // Whether an answer may be this text, spelled byte by byte.
-  bool Fits(const StructuredOutput& output, std::string_view text) {
+  bool IsSpecial(TokenId token) const {
+    return std::find(tokens_->special.begin(), tokens_->special.end(), token) !=
+           tokens_->special.end();
+  }
+  // The special token whose name begins `text`, or its first byte.
+  TokenId FirstToken(std::string_view text) const {
+    for (const TokenId id : tokens_->special) {
+      if (text.starts_with(tokens_->bytes[static_cast<size_t>(id)])) return id;
+    }
+    return static_cast<TokenId>(static_cast<uint8_t>(text.front()));
+  }
+  // What tells special tokens from text.
+  std::string CodeOf(TokenId token) const {
+    return IsSpecial(token) ? GrammarMark(TextOf(token)) : TextOf(token);
+  }
+  std::string CodeOfCall(std::string_view text) const {
+    std::string code;
+    for (size_t at = 0; at < text.size(); at += TextOf(FirstToken(text.substr(at))).size()) {
+      code += CodeOf(FirstToken(text.substr(at)));
+    }
+    return code;
+  }
+  enum class As { kTokens, kSpelled };
+  // Whether an answer may be this text, spelled byte by byte apart from special tokens.
+  bool Fits(const StructuredOutput& output, std::string_view text, As as) {
     const auto constraint = Make(output);
-    for (const char c : text) {
-      const auto token = static_cast<TokenId>(static_cast<uint8_t>(c));
+    while (!text.empty()) {
+      const TokenId token = FirstToken(as == As::kTokens ? text : text.substr(0, 1));
+      text.remove_prefix(TextOf(token).size());
       const std::vector<TokenId> allowed = Allowed(*constraint);
       const bool may = std::find(allowed.begin(), allowed.end(), token) != allowed.end();
       EXPECT_EQ(constraint->Accept(token), may) << text;
@@ -109,7 +144,7 @@ class CallsConstraintTest : public ::testing::Test {
     if (output.reasoning) format->reasoning = *ChooseReasoningFormat("think", "");
     format->types =
         ToolTypes(*ParseJson(R"([{"function": {"name": "f"}}, {"function": {"name": "go"}}])"));
-    for (const auto& call : output.calls) format->call_begins.push_back(call.begin);
+    if (!output.calls_in_text) format->call_begins = output.CallBegins();
     AnswerParser parser(format);
     AnswerPart part = parser.Append(text);
     const AnswerPart rest = parser.Finish();
@@ -135,9 +170,10 @@ TEST_F(CallsConstraintTest, AllowsTheCallsAndTheTextsThatDoNotBeginAsOne) {
   int calls = 0, texts = 0;
   const auto walk = [&](const ToolFormat&, StructuredOutput output) {
     output.whitespace_pattern = "";
-    const std::string f = output.calls[0].begin, go = output.calls[1].begin;
-    const std::set<std::string> both = {f + R"({"x":true})" + output.calls[0].end,
-                                        go + "{}" + output.calls[1].end};
+    for (auto& call : output.calls) call.id = call.id.empty() ? "" : "abcdefgh7";
+    const std::string f = output.CallBegins().front(), go = output.CallBegins().back();
+    const std::set<std::string> both = {CodeOfCall(WriteCalls(output, {{0, R"({"x":true})"}})),
+                                        CodeOfCall(WriteCalls(output, {{1, "{}"}}))};
     std::set<std::string> answers = both;
     for (const std::string& text :
          {f.substr(0, 5), f.substr(0, f.size() - 1), f.substr(0, f.size() - 1) + "7",
@@ -146,7 +182,9 @@ TEST_F(CallsConstraintTest, AllowsTheCallsAndTheTextsThatDoNotBeginAsOne) {
       output.choices.push_back(text);
       answers.insert(text);
     }
-    for (const std::string& text : {f, f + "7", go + "7"}) output.choices.push_back(text);
+    output.choices.insert(output.choices.end(), {f, f + "7"});
+    // Without special tokens every beginning of this could become a call.
+    if (CodeOfCall(go) == go) output.choices.push_back(go + "7");
     for (int round = 0; round < 60; ++round) {
       const auto constraint = Make(output);
       std::string text;
@@ -154,7 +192,8 @@ TEST_F(CallsConstraintTest, AllowsTheCallsAndTheTextsThatDoNotBeginAsOne) {
         const std::vector<TokenId> allowed = Allowed(*constraint);
         std::vector<TokenId> expected;
         for (size_t id = 0; id < tokens_->bytes.size(); ++id) {
-          const std::string next = text + tokens_->bytes[id];
+          if (id == 0xFF) continue;  // no text has this byte
+          const std::string next = text + CodeOf(static_cast<TokenId>(id));
           const auto at = answers.lower_bound(next);
           if (at != answers.end() && at->starts_with(next)) {
             expected.push_back(static_cast<TokenId>(id));
@@ -163,7 +202,7 @@ TEST_F(CallsConstraintTest, AllowsTheCallsAndTheTextsThatDoNotBeginAsOne) {
         ASSERT_EQ(allowed, expected) << "after " << text;
         const TokenId token = allowed[random_() % allowed.size()];
         ASSERT_TRUE(constraint->Accept(token));
-        text += TextOf(token);
+        text += CodeOf(token);
         ASSERT_EQ(constraint->complete(), answers.contains(text)) << text;
       }
       const auto longer = answers.upper_bound(text);
@@ -225,39 +264,79 @@ TEST_F(CallsConstraintTest, RandomAnswersAreReadAsWhatTheyMustBe) {
 
 // A text with this form could be a call that breaks its schema.
 TEST_F(CallsConstraintTest, NoTextIsReadAsACall) {
+  int marked = 0;
   const auto check = [&](const ToolFormat& format, StructuredOutput output) {
-    const std::string begin = output.calls[0].begin;
-    const std::string good = begin + R"({"x": true})" + output.calls[0].end;
-    const std::string bad = begin + R"({"y": 1})" + output.calls[0].end;
-    for (const auto& [text, fits, is_call] :
-         std::vector<std::tuple<std::string, bool, bool>>{{good, true, true},
-                                                          {bad, false, true},
-                                                          {"A " + bad, true, false},
-                                                          {"\n" + bad, true, false},
-                                                          {begin.substr(0, 7) + "x", true, false},
-                                                          {begin + "7", false, false}}) {
-      EXPECT_EQ(Fits(output, text), fits) << text;
+    const std::string begin = output.CallBegins().front();
+    const std::string good = WriteCalls(output, {{0, R"({"x": true})"}});
+    const std::string bad = WriteCalls(output, {{0, R"({"y": 1})"}});
+    for (const auto& [text, as, fits, is_call] :
+         std::vector<std::tuple<std::string, As, bool, bool>>{
+             {good, As::kTokens, true, true},
+             {bad, As::kTokens, false, true},
+             {bad, As::kSpelled, false, true},
+             {"A " + bad, As::kSpelled, true, false},
+             {"\n" + bad, As::kSpelled, true, false},
+             {begin.substr(0, 7) + "x", As::kSpelled, true, false},
+             {begin + "7", As::kTokens, false, false},
+             {begin + "7", As::kSpelled, false, false}}) {
+      EXPECT_EQ(Fits(output, text, as), fits) << text;
       EXPECT_EQ(!Read(format, output, text).calls.empty(), is_call) << text;
     }
+    const bool has_marks = CodeOfCall(good) != good;
+    EXPECT_EQ(Fits(output, good, As::kSpelled), !has_marks);
+    marked += has_marks ? 1 : 0;
     output.reasoning = Reasoning();
     for (const char* gap : {"", "\n", "\n\n"}) {
       for (const bool reasons : {true, false}) {
         const std::string before = reasons ? "<think>" + bad + "</think>" + gap : "";
-        EXPECT_TRUE(Fits(output, before + good));
+        EXPECT_TRUE(Fits(output, before + good, As::kTokens));
         EXPECT_EQ(Read(format, output, before + good).calls.size(), 1u);
-        EXPECT_FALSE(Fits(output, before + bad));
-        EXPECT_TRUE(Fits(output, before + "7 " + bad));
+        EXPECT_FALSE(Fits(output, before + bad, As::kTokens));
+        EXPECT_TRUE(Fits(output, before + "7 " + bad, As::kSpelled));
         EXPECT_TRUE(Read(format, output, before + "7 " + bad).calls.empty());
       }
     }
     const std::string far = "<think>a</think>\n\n\n" + bad;
     EXPECT_TRUE(Read(format, output, far).calls.empty());
     const std::string spaced = " <think>a</think>" + bad;  // no reasoning
-    EXPECT_TRUE(Fits(output, spaced));
+    EXPECT_TRUE(Fits(output, spaced, As::kSpelled));
     EXPECT_EQ(Read(format, output, spaced).content, spaced);
   };
   ForEachFormat({{"f", R"({"const": {"x": true}})"}}, /*parallel=*/true,
                 {.kind = Kind::kRegex, .text = "[\\s\\S]*"}, check);
+  EXPECT_GE(marked, 6);
+}
+
+// Free text until a call begins: with its special token, if the vocabulary has it as one.
+TEST_F(CallsConstraintTest, FreeTextDoesNotSpellACall) {
+  int formats = 0;
+  for (const ToolFormat& format : ToolFormats()) {
+    const Tools tools = {{"f", R"({"const": {"x": true}})"}, {"go", "{}"}};
+    const Result<StructuredOutput> output = AllowCalls(format, tools, /*parallel=*/true);
+    if (format.harmony || !output.ok()) continue;
+    SCOPED_TRACE(format.name);
+    ++formats;
+    const std::string call = WriteCalls(*output, {{0, R"({"x": true})"}});
+    std::string both = call;
+    if (output->call_separator) both = WriteCalls(*output, {{0, R"({"x": true})"}, {1, "{}"}});
+    const std::string text = "A " + call + "B" + both + " C";
+    EXPECT_TRUE(Fits(*output, text, As::kTokens));
+    EXPECT_EQ(Fits(*output, text, As::kSpelled), CodeOfCall(call) == call);
+    const AnswerPart answer = Read(format, *output, text);
+    EXPECT_EQ(std::regex_replace(answer.content, std::regex("\n"), ""), "A B C");
+    EXPECT_EQ(answer.calls.size(), both == call ? 2u : 3u);
+    EXPECT_TRUE(Fits(*output, "A <", As::kSpelled));
+    EXPECT_FALSE(Fits(*output, "A " + WriteCalls(*output, {{0, "{}"}}), As::kTokens));
+    EXPECT_FALSE(Fits(*output, "A " + WriteCalls(*output, {{0, "{}"}}), As::kSpelled));
+    for (const std::string& trigger : output->triggers) {
+      EXPECT_FALSE(Fits(*output, "A " + trigger, As::kSpelled));
+    }
+    const Result<StructuredOutput> one = AllowCalls(format, tools, /*parallel=*/false);
+    EXPECT_TRUE(Fits(*one, "A " + call, As::kTokens));
+    EXPECT_FALSE(Fits(*one, "A " + call + "B", As::kTokens));
+    EXPECT_FALSE(Fits(*one, both + call, As::kTokens));
+  }
+  EXPECT_GE(formats, 11);
 }
 
 TEST_F(CallsConstraintTest, CallsMustHaveABeginning) {

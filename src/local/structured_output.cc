@@ -58,11 +58,26 @@ void AddTags(const std::vector<StructuredOutput::Tag>& tags, GrammarSpec& spec) 
     content.whitespace = spec.whitespace;
     content.whitespace_pattern = spec.whitespace_pattern;
     spec.tags.push_back(
-        {tag.begin, std::make_shared<const GrammarSpec>(std::move(content)), tag.end});
+        {tag.begin, std::make_shared<const GrammarSpec>(std::move(content)), tag.end, tag.id});
   }
 }
 
-GrammarSpec SpecOf(const StructuredOutput& output, bool calls) {
+// Replaces the names of special tokens by marks of the grammar.
+void Mark(const std::vector<std::string>& names, std::string& text) {
+  std::string marked;
+  for (size_t at = 0; at < text.size();) {
+    const auto name = std::find_if(names.begin(), names.end(), [&](const std::string& one) {
+      return std::string_view(text).substr(at).starts_with(one);
+    });
+    marked += name == names.end() ? text.substr(at, 1) : GrammarMark(*name);
+    at += name == names.end() ? 1 : name->size();
+  }
+  text = std::move(marked);
+}
+
+// `marks`: those of output.call_marks that are special tokens.
+GrammarSpec SpecOf(const StructuredOutput& output, bool calls,
+                   const std::vector<std::string>& marks) {
   GrammarSpec spec;
   if (output.whitespace_pattern) {
     spec.whitespace = GrammarSpec::Whitespace::kPattern;
@@ -71,11 +86,23 @@ GrammarSpec SpecOf(const StructuredOutput& output, bool calls) {
   if (calls) {
     spec.kind = GrammarSpec::Kind::kTags;
     spec.at_least_one = !output.calls_in_text;
-    spec.stop_after_first =
-        output.calls_in_text ? output.ends_after_tag : !output.call_separator || output.messages;
-    spec.separator = output.call_separator.value_or("");
-    if (output.calls_in_text) spec.triggers = output.triggers;
+    spec.stop_after_first = output.ends_after_tag;
+    if (!output.messages) spec.separator = output.call_separator;
+    spec.tags_begin = output.calls_begin;
+    spec.tags_end = output.calls_end;
     AddTags(output.calls, spec);
+    for (std::string* text : {&spec.tags_begin, &spec.tags_end}) Mark(marks, *text);
+    if (spec.separator) Mark(marks, *spec.separator);
+    for (GrammarTag& tag : spec.tags) {
+      for (std::string* text : {&tag.begin, &tag.end}) Mark(marks, *text);
+    }
+    if (!output.calls_in_text) return spec;
+    // Whoever reads the answer takes text that spells a mark for the mark.
+    spec.triggers = output.triggers;
+    for (std::string trigger : output.triggers) {
+      Mark(marks, trigger);
+      spec.triggers.push_back(std::move(trigger));
+    }
     return spec;
   }
   spec.kind = KindOf(output.kind);
@@ -109,17 +136,16 @@ bool MayBeText(const StructuredOutput& output) {
   return !output.must_call && !output.calls_in_text;
 }
 
-// Special tokens are not text, so free text cannot hold the one that opens a call.
+// Special tokens are not text, so free text cannot hold the one that opens a tag.
 Status CheckTriggers(const StructuredOutput& output, const ConstraintTokens& tokens) {
-  if (output.kind != Kind::kTags && !output.calls_in_text) return Status();
+  if (output.kind != Kind::kTags) return Status();
   // The beginnings of tags are the triggers if there are no others.
   const bool own = !output.triggers.empty();
-  const auto& tags = output.calls_in_text ? output.calls : output.tags;
-  const size_t size = own ? output.triggers.size() : tags.size();
+  const size_t size = own ? output.triggers.size() : output.tags.size();
   for (const int32_t id : tokens.special) {
     const std::string& piece = tokens.bytes[static_cast<size_t>(id)];
     for (size_t i = 0; i < size; ++i) {
-      const std::string& trigger = own ? output.triggers[i] : tags[i].begin;
+      const std::string& trigger = own ? output.triggers[i] : output.tags[i].begin;
       if (trigger.find(piece) == std::string::npos) continue;
       return Unimplemented(
           "structured_output{}: \"{}\" is a special token of this model, so it cannot come after "
@@ -133,17 +159,29 @@ Status CheckTriggers(const StructuredOutput& output, const ConstraintTokens& tok
 }  // namespace
 
 std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(const Tokenizer& tokenizer) {
+  std::vector<std::string> bytes;
+  bytes.reserve(static_cast<size_t>(tokenizer.vocab_size()));
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    bytes.emplace_back(tokenizer.TokenPiece(id));
+  }
+  return MakeConstraintTokens(std::move(bytes),
+                              [&](int32_t id) { return tokenizer.IsSpecial(id); });
+}
+
+std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(
+    std::vector<std::string> all_bytes, FunctionRef<bool(int32_t)> is_special) {
   const auto start = std::chrono::steady_clock::now();
   auto tokens = std::make_shared<ConstraintTokens>();
-  const auto size = static_cast<size_t>(tokenizer.vocab_size());
+  tokens->bytes = std::move(all_bytes);
   std::vector<std::string> text;
-  text.reserve(size);
-  tokens->bytes.reserve(size);
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string_view bytes = tokenizer.TokenPiece(id);
-    tokens->bytes.emplace_back(bytes);
-    text.emplace_back(tokenizer.IsSpecial(id) ? "" : bytes);
-    if (text.back().empty() && !bytes.empty()) tokens->special.push_back(id);
+  text.reserve(tokens->bytes.size());
+  for (size_t i = 0; i < tokens->bytes.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const std::string& bytes = tokens->bytes[i];
+    const bool special = !bytes.empty() && is_special(id);
+    const bool looks_like_mark = bytes.find(kGrammarMark) != std::string::npos;  // no text either
+    text.push_back(special ? GrammarMark(bytes) : looks_like_mark ? "" : bytes);
+    if (special) tokens->special.push_back(id);
     if (bytes == "\n" || bytes == "\n\n") tokens->newlines.push_back(id);
     tokens->memory += static_cast<int64_t>(sizeof(std::string) + bytes.size());
   }
@@ -194,11 +232,11 @@ Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
     };
   } else if (grammars.answer && grammars.calls) {
     auto begins = std::make_shared<std::vector<std::string>>();
-    for (const StructuredOutput::Tag& call : output.calls) {
-      begins->push_back(call.begin);
+    for (const std::string& begin : output.CallBegins()) {
+      begins->push_back(begin);
       if (!output.reasoning) continue;
       // Line breaks after reasoning do not belong to the answer.
-      for (const char* gap : {"\n", "\n\n"}) begins->push_back(gap + call.begin);
+      for (const char* gap : {"\n", "\n\n"}) begins->push_back(gap + begin);
     }
     make = [start, grammars, begins, tokens = tokens_] {
       return MakeCallsConstraint(start(grammars.calls), start(grammars.answer), begins, tokens);
@@ -227,7 +265,7 @@ Result<ConstraintMaker::Grammars> ConstraintMaker::CompileAll(const StructuredOu
         "structured_output.calls: must_call and calls_in_text need at least one");
   }
   for (size_t i = 0; i < output.calls.size(); ++i) {
-    if (!output.calls[i].begin.empty()) continue;
+    if (!output.calls[i].begin.empty() && !output.calls[i].begin.starts_with("{id}")) continue;
     return InvalidArgument("structured_output.calls[{}].begin: must not be empty", i);
   }
   Grammars grammars;
@@ -245,11 +283,19 @@ Result<std::shared_ptr<const Grammar>> ConstraintMaker::Compile(const Structured
   std::string key = KeyOf(output, part);
   if (auto found = Find(key)) return found;
   const bool calls = part == Part::kCalls;
+  std::vector<std::string> marks;
+  for (size_t i = 0; i < tokens_->special.size() && !output.call_marks.empty(); ++i) {
+    const std::string& name = tokens_->bytes[static_cast<size_t>(tokens_->special[i])];
+    if (std::find(output.call_marks.begin(), output.call_marks.end(), name) !=
+        output.call_marks.end()) {
+      marks.push_back(name);
+    }
+  }
   // Without the lock: compiling takes time, and two threads rarely compile the same.
-  Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output, calls));
+  Result<std::shared_ptr<const Grammar>> grammar = CompileGrammar(SpecOf(output, calls, marks));
   if (!grammar.ok()) return WithPath(grammar.status(), calls);
   // After compiling, which bounds the length of triggers.
-  if (!calls || output.calls_in_text) RETURN_IF_ERROR(CheckTriggers(output, *tokens_));
+  if (!calls) RETURN_IF_ERROR(CheckTriggers(output, *tokens_));
   const size_t bytes = key.size() + (*grammar)->bytes();
   Keep({std::move(key), *grammar, bytes});
   return grammar;
@@ -263,10 +309,14 @@ std::string ConstraintMaker::KeyOf(const StructuredOutput& output, Part part) {
   };
   const bool calls = part == Part::kCalls;
   if (calls) {
-    key =
-        fmt::format("calls {} {} {} {} {}", output.messages.has_value(), output.calls.size(),
-                    output.call_separator.has_value(), output.calls_in_text, output.ends_after_tag);
-    add(output.call_separator.value_or(""));
+    key = fmt::format("calls {} {} {} {} {} {}", output.messages.has_value(), output.calls.size(),
+                      output.call_separator.has_value(), output.call_marks.size(),
+                      output.calls_in_text, output.ends_after_tag);
+    for (const std::string& text :
+         {output.call_separator.value_or(""), output.calls_begin, output.calls_end}) {
+      add(text);
+    }
+    for (const std::string& mark : output.call_marks) add(mark);
   } else {
     key = fmt::format("{} {} {} {}", static_cast<int>(output.kind), output.ends_after_tag,
                       output.choices.size(), output.tags.size());
@@ -274,7 +324,7 @@ std::string ConstraintMaker::KeyOf(const StructuredOutput& output, Part part) {
     for (const std::string& choice : output.choices) add(choice);
   }
   for (const StructuredOutput::Tag& tag : calls ? output.calls : output.tags) {
-    for (const std::string& text : {tag.begin, tag.schema, tag.end}) add(text);
+    for (const std::string& text : {tag.begin, tag.schema, tag.end, tag.id}) add(text);
   }
   if (!calls || output.calls_in_text) {
     for (const std::string& trigger : output.triggers) add(trigger);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/mutex.h"
 #include "engine/token_constraint.h"
 #include "tokamak/sampling_params.h"
@@ -28,11 +29,14 @@ struct ConstraintTokens {
   std::vector<std::string> bytes;                // by id, special tokens by name
   std::vector<int32_t> newlines;                 // tokens that consist of one or two line breaks
   std::vector<int32_t> special;                  // special tokens that have a name
-  std::shared_ptr<const Vocabulary> vocabulary;  // without special tokens, which are not text
+  std::shared_ptr<const Vocabulary> vocabulary;  // special tokens are marks, which are not text
   double seconds = 0;                            // that making all this took
   int64_t memory = 0;                            // bytes
 };
 std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(const Tokenizer& tokenizer);
+// The same for the tokens `bytes`.
+std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(std::vector<std::string> bytes,
+                                                             FunctionRef<bool(int32_t)> is_special);
 
 // Compiles structured outputs and remembers the latest. Thread-safe. Make takes little time after
 // Prepare of the same output.

@@ -51,12 +51,16 @@ inline std::string ReadAnswer(const std::shared_ptr<const AnswerFormat>& format,
 // Writes calls of the tools with these indices and arguments as `output` has them.
 inline std::string WriteCalls(const StructuredOutput& output,
                               const std::vector<std::pair<size_t, std::string>>& calls) {
-  std::string text;
-  for (const auto& [tool, arguments] : calls) {
-    if (!text.empty()) text += output.call_separator.value();
-    text += output.calls[tool].begin + arguments + output.calls[tool].end;
+  std::string text = output.calls_begin;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const auto& [tool, arguments] = calls[i];
+    const StructuredOutput::Tag& call = output.calls[tool];
+    if (i > 0) text += output.call_separator.value();
+    text += call.begin + arguments + call.end;
+    const size_t id = call.id.empty() ? text.npos : text.find("{id}");
+    if (id != text.npos) text.replace(id, 4, call.id.starts_with("[0-9]") ? "7" : "abcdefgh7");
   }
-  return text;
+  return text + output.calls_end;
 }
 
 inline void ExpectRead(const std::shared_ptr<const AnswerFormat>& format,

@@ -193,9 +193,7 @@ Status Preparer::HoldTools(AnswerFormat& format, CompletionRequest& request) con
                     fmt::format("tools: {}; with structured output, set \"tool_choice\": \"none\"",
                                 added.message()));
     }
-    for (const StructuredOutput::Tag& call : output->calls) {
-      format.call_begins.push_back(call.begin);
-    }
+    format.call_begins = output->CallBegins();
   } else {
     // Calls take the place of a text, but the client learns if its form is wrong.
     if (output) {

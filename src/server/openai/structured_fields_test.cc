@@ -302,7 +302,7 @@ TEST_F(PreparingStructureTest, StrictToolsHoldTheCallsToTheirSchemas) {
   EXPECT_FALSE(Prepare(kTools, kHermes)->request.sampling.structured_output);
   for (const auto& [fields, source] : std::vector<std::pair<std::string, std::string>>{
            {strict, "{{ tools }}a"},
-           {strict, "{{ tools }}a[TOOL_CALLS]"},
+           {strict, "{{ tools }}a<tool_call><function="},
            {strict, "{{ tools }}a<|start_header_id|>\"parameters\": "},
            {strict + R"(, "tool_choice": "none")", kHermes}}) {
     const auto free = Prepare(fields, source);
@@ -374,7 +374,7 @@ TEST_F(PreparingStructureTest, ToolsThatTheModelMayCallStandBesideAStructure) {
       "parameters": {"x": "refused"}}}], )";
   for (const auto& [fields, source, path] :
        std::vector<std::tuple<std::string, std::string, std::string>>{
-           {strict + form, "{{ tools }}a[TOOL_CALLS]", "tools"},
+           {strict + form, "{{ tools }}a<tool_call><function=", "tools"},
            {R"("tools": [{"function": {"name": "a b"}}], )" + form, kHermes, "tools"},
            {refused_tool + form, kHermes, "tools[0].function.parameters.a"},
            {strict + R"("guided_regex": "refused")", kHermes, "guided_regex.a"},
