@@ -39,6 +39,8 @@ struct StructuredOutput {
     std::string end = {};
     // Only in `calls`: a regular expression. A match of it stands for "{id}" in `begin` and `end`.
     std::string id = {};
+    // Only with call_parameters: the arguments that are written as text.
+    std::vector<std::string> text_arguments = {};
 
     friend bool operator==(const Tag&, const Tag&) = default;
   };
@@ -52,10 +54,21 @@ struct StructuredOutput {
   // several. A text that begins like calls (CallBegins), after up to two line breaks if there was
   // reasoning, is never the above.
   std::vector<Tag> calls = {};
-  std::optional<std::string> call_separator = {};  // between calls; absent: there is one
-  std::string calls_begin = {}, calls_end = {};    // around all of them
-  // Names of special tokens. Where the four fields above and `triggers` contain them, calls have
-  // the tokens, which no other text has, and no free text spells a trigger.
+  // Regular expression for what stands between calls; absent: there is one.
+  std::optional<std::string> call_separator = {};
+  std::string calls_begin = {}, calls_end = {};  // around all of them
+  // How arguments are written if not as JSON: one after another, with matches of these regular
+  // expressions around their names and values, and `end` after the last one. Values are JSON
+  // without "<"; those of Tag::text_arguments are text without any of `stops`.
+  struct Parameters {
+    std::string before_name = {}, after_name = {}, after_value = {}, end = {};
+    std::vector<std::string> stops = {};
+
+    friend bool operator==(const Parameters&, const Parameters&) = default;
+  };
+  std::optional<Parameters> call_parameters = {};
+  // Names of special tokens. Where `calls`, calls_begin, calls_end and `triggers` contain them,
+  // calls have the tokens, which no other text has, and no free text spells a trigger.
   std::vector<std::string> call_marks = {};
   bool must_call = false;  // the text must be calls; what is above `calls` does not count
   // The text is free and may contain calls, each after one of `triggers`. Of what is above `calls`

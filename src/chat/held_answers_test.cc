@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,12 +34,10 @@ std::shared_ptr<AnswerFormat> Format(const ToolFormat& tools, const StructuredOu
 }
 
 TEST(HeldAnswers, AreCallsExactlyIfTheyBeginAsOne) {
-  int formats = 0;
   for (const ToolFormat& tools : ToolFormats()) {
     StructuredOutput output;
-    if (!OrCalls(tools, Tools{{"f", "{}"}, {"g", "{}"}}, /*parallel=*/true, output).ok()) continue;
+    ASSERT_TRUE(OrCalls(tools, Tools{{"f", "{}"}, {"g", "{}"}}, /*parallel=*/true, output).ok());
     if (tools.harmony) continue;  // its headers tell calls from content
-    ++formats;
     SCOPED_TRACE(tools.name);
     const std::string f = WriteCalls(output, {{0, R"({"n": 1})"}});
     for (const char* reasoning : {"none", "think"}) {
@@ -73,7 +70,6 @@ TEST(HeldAnswers, AreCallsExactlyIfTheyBeginAsOne) {
     ExpectRead(format, "<think>a</think>\n\n\n" + f, "(a)" + f);
     ExpectRead(format, "<think>a</think> " + f, "(a)" + f);
   }
-  EXPECT_GE(formats, 12);
 }
 
 // Without the form's beginnings, any of these would be a call.
@@ -90,14 +86,11 @@ TEST(HeldAnswers, OtherAnswersMayHoldCallsAnywhere) {
 
 // The parser must read the calls that a request forces the model to write.
 TEST(HeldAnswers, ForcedCallsAreReadAsCalls) {
-  int formats = 0;
   for (const ToolFormat& tools : ToolFormats()) {
     SCOPED_TRACE(tools.name);
     const Result<StructuredOutput> forced =
         ForceCalls(tools, Tools{{"f", "{}"}, {"g", "{}"}}, /*parallel=*/true);
-    EXPECT_EQ(forced.ok(), !tools.written.call.empty());
-    if (!forced.ok()) continue;
-    ++formats;
+    ASSERT_TRUE(forced.ok());
     EXPECT_TRUE(forced->must_call);
     const auto format = Format(tools);
     ExpectRead(format, WriteCalls(*forced, {{0, R"({"n": 1})"}}), R"(|f{"n": 1})");
@@ -112,7 +105,6 @@ TEST(HeldAnswers, ForcedCallsAreReadAsCalls) {
                R"(|g{}|f{"n": 1}|g{})");
     EXPECT_FALSE(ForceCalls(tools, Tools{{"f", "{}"}}, /*parallel=*/false)->call_separator);
   }
-  EXPECT_GE(formats, 12);
   const ToolFormat& hermes = **ChooseToolFormat("hermes", "");
   EXPECT_EQ(ForceCalls(hermes, Tools{{"a\"b", "{}"}}, false).status().code(),
             StatusCode::kInvalidArgument);
@@ -121,16 +113,16 @@ TEST(HeldAnswers, ForcedCallsAreReadAsCalls) {
 // Calls that a request allows are the same, after free text.
 TEST(HeldAnswers, AllowedCallsBeginWithTheirMarker) {
   const Tools f = {{"f", "{}"}};
-  std::set<std::string_view> allowed;
   for (const ToolFormat& tools : ToolFormats()) {
     SCOPED_TRACE(tools.name);
     const Result<StructuredOutput> output = AllowCalls(tools, f, /*parallel=*/true);
-    if (!output.ok()) {
+    if (tools.name == "llama3_json") {
       EXPECT_EQ(output.status().code(), StatusCode::kUnimplemented);
+      EXPECT_THAT(output.status().message(), ::testing::HasSubstr("no opening tag"));
       continue;
     }
+    ASSERT_TRUE(output.ok());
     if (tools.harmony) continue;  // its calls are messages of their own
-    allowed.insert(tools.name);
     EXPECT_FALSE(output->ends_after_tag);
     EXPECT_TRUE(AllowCalls(tools, f, false)->ends_after_tag);
     const std::string call = WriteCalls(*output, {{0, "{}"}});
@@ -138,9 +130,6 @@ TEST(HeldAnswers, AllowedCallsBeginWithTheirMarker) {
                             [&](const auto& trigger) { return call.starts_with(trigger); }));
     ExpectRead(Format(tools), "A " + call + "B " + call, "A B|f{}|f{}");
   }
-  EXPECT_EQ(allowed.size(), 12u);
-  EXPECT_THAT(AllowCalls(**ChooseToolFormat("llama3_json", ""), f, true).status().message(),
-              ::testing::HasSubstr("no opening tag"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/json/json_value.h"
 #include "base/text.h"
 #include "chat/harmony.h"
+#include "chat/json.h"
 
 namespace tokamak {
 namespace {
@@ -50,6 +51,9 @@ std::optional<ToolCall> FunctionaryHead(std::string_view head) {
   return ToolCall{"", std::string(Trim(*name)), ""};
 }
 
+// Values of this type are the text as it is written.
+constexpr std::string_view kStringType = "string";
+
 // Returns the first name of a type, which may be a list with "null" in it.
 std::string TypeName(const jinja::Value* type) {
   if (type == nullptr) return "";
@@ -73,20 +77,43 @@ ToolFormat GptOss() {
                               "<|constrain|>json<|message|>{arguments}"}};
 }
 
-ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_template) {
+ToolFormat ToolCallTag(std::string_view name, std::vector<std::string_view> in_template,
+                       WrittenCalls written) {
   return {.name = name,
           .in_template = std::move(in_template),
           .starts = {"<tool_call>"},
           .end = "</tool_call>",
-          .tagged = true};
+          .tagged = true,
+          .written = std::move(written)};
 }
 
 ToolFormat Hermes() {
-  ToolFormat format = ToolCallTag("hermes", {"<tool_call>"});
-  format.written = {
-      .call = "<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>",
-      .separator = "\n"};
-  return format;
+  return ToolCallTag(
+      "hermes", {"<tool_call>"},
+      {.call = "<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>",
+       .separator = "\n?"});
+}
+
+ToolFormat QwenCoder() {
+  return ToolCallTag(
+      "qwen3_coder", {"<tool_call>", "<function="},
+      {.call = "<tool_call>\n<function={name}>\n{arguments}</function>\n</tool_call>",
+       .separator = "\n?",
+       .parameters = {{.before_name = "<parameter=",
+                       .after_name = ">\n",
+                       .after_value = "\n</parameter>\n",
+                       .stops = {"</parameter>", "</tool_call>"}}}});
+}
+
+ToolFormat Glm() {
+  return ToolCallTag("glm45", {"<tool_call>", "<arg_key>"},
+                     {.call = "<tool_call>{name}{arguments}</tool_call>",
+                      .separator = "\n?",
+                      .parameters = {{.before_name = "\n?<arg_key>",
+                                      .after_name = "</arg_key>\n?<arg_value>",
+                                      .after_value = "</arg_value>",
+                                      .end = "\n{0,2}",
+                                      .stops = {"</arg_value>", "</tool_call>"}}}});
 }
 
 ToolFormat KimiK2() {
@@ -193,8 +220,8 @@ const std::vector<ToolFormat>& Formats() {
        .written = CallsInList("<|tool_call|>[", "]")},
       // The next three differ in their templates, but each reads what models with any of them
       // write.
-      ToolCallTag("qwen3_coder", {"<tool_call>", "<function="}),
-      ToolCallTag("glm45", {"<tool_call>", "<arg_key>"}),
+      QwenCoder(),
+      Glm(),
       Hermes(),
       {.name = "functionary_v3.1",
        .in_template = {"`<function`"},
@@ -235,32 +262,42 @@ Result<const Format*> Choose(std::string_view name, std::span<const Format> form
   return InvalidArgument("{}: \"{}\" does not exist; choose one of {}", flag, name, names);
 }
 
+// The arguments for which ToolTypes::ToJson takes any text for a string.
+std::vector<std::string> TextArguments(const std::string& schema) {
+  std::vector<std::string> names;
+  const Result<jinja::Value> json = ParseJson(schema);
+  const jinja::Value* properties = json.ok() ? Find(&*json, "properties") : nullptr;
+  if (properties == nullptr || !properties->is_dict()) return names;
+  for (const auto& [name, property] : properties->dict().entries) {
+    if (TypeName(Find(&property, "type")) == kStringType) names.emplace_back(name.text());
+  }
+  return names;
+}
+
 // Adds each tool as a call, and how calls are written.
 Status AddCalls(const ToolFormat& format,
                 std::span<const std::pair<std::string, std::string>> tools, bool parallel,
                 StructuredOutput& output) {
-  std::string_view end = format.written.call;
-  const auto before_name = TakeUntil(end, "{name}");
-  const auto after_name = TakeUntil(end, "{arguments}");
-  if (!before_name || !after_name) {
-    return Unimplemented("calls cannot be held to a schema in this model's form of tool calls ({})",
-                         format.name);
-  }
+  const WrittenCalls& written = format.written;
+  std::string_view end = written.call;
+  const std::string_view before_name = TakeUntil(end, "{name}").value();
+  const std::string_view after_name = TakeUntil(end, "{arguments}").value();
   output.calls.clear();
   for (const auto& [name, schema] : tools) {
     if (!IsToolName(name)) {
       return InvalidArgument("\"{}\" cannot be the name of a tool: use letters, digits, _ and -",
                              name.substr(0, 64));
     }
-    output.calls.push_back({.begin = std::string(*before_name) + name + std::string(*after_name),
+    output.calls.push_back({.begin = std::string(before_name) + name + std::string(after_name),
                             .schema = schema,
                             .end = std::string(end),
-                            .id = std::string(format.written.id)});
+                            .id = std::string(written.id)});
+    if (written.parameters) output.calls.back().text_arguments = TextArguments(schema);
   }
-  const WrittenCalls& written = format.written;
   if (parallel) output.call_separator = written.separator;
   output.calls_begin = written.begin;
   output.calls_end = written.end;
+  output.call_parameters = written.parameters;
   if (format.harmony) return Status();  // messages have marks of their own
   for (const std::string_view mark : MarksOf(&format, nullptr)) {
     output.call_marks.emplace_back(mark);
@@ -310,7 +347,7 @@ std::string ToolTypes::ToJson(std::string_view tool, std::string_view parameter,
     if (of != found->second.end()) type = of->second;
   }
   const std::string_view trimmed = Trim(value);
-  if (type != "string") {
+  if (type != kStringType) {
     if (trimmed == "True") return "true";  // models write Python's constants instead of JSON's
     if (trimmed == "False") return "false";
     if (trimmed == "None") return "null";

@@ -48,11 +48,14 @@ class ToolTypes {
 
 // How calls are written, for requests that hold them to a schema.
 struct WrittenCalls {
-  // One call, with {name}, {arguments} and perhaps {id}. Empty: calls cannot be held.
+  // One call, with {name}, {arguments} and perhaps {id}.
   std::string_view call = {};
-  std::optional<std::string_view> separator = {};  // between calls; absent: an answer holds one
-  std::string_view begin = {}, end = {};           // around all calls
-  std::string_view id = {};                        // a regular expression
+  // Regular expression for what stands between calls; absent: an answer holds one.
+  std::optional<std::string_view> separator = {};
+  std::string_view begin = {}, end = {};  // around all calls
+  std::string_view id = {};               // a regular expression
+  // Absent: arguments are JSON.
+  std::optional<StructuredOutput::Parameters> parameters = {};
 };
 
 // One family's format. A block of calls is: start, head, JSON, tail, end; or start, tags, end.
@@ -106,8 +109,7 @@ const ReasoningFormat* DetectReasoningFormat(std::string_view template_source);
 bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format);
 // The form of answers that must call one of these tools, each a name and the JSON Schema of its
 // arguments, which must be objects; several times if `parallel` and the format allows it.
-// kUnimplemented if the format cannot force calls; kInvalidArgument for a name that no call can
-// have.
+// kInvalidArgument for a name that no call can have.
 Result<StructuredOutput> ForceCalls(const ToolFormat& format,
                                     std::span<const std::pair<std::string, std::string>> tools,
                                     bool parallel);

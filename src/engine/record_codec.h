@@ -174,12 +174,17 @@ void Field(auto& a, StructuredOutput::Reasoning& v) { Fields(a, v.open, v.close,
 void Field(auto& a, StructuredOutput::Messages& v) {
   Fields(a, v.marks, v.start, v.answer, v.free, v.end, v.begun);
 }
-void Field(auto& a, StructuredOutput::Tag& v) { Fields(a, v.begin, v.schema, v.end, v.id); }
+void Field(auto& a, StructuredOutput::Parameters& v) {
+  Fields(a, v.before_name, v.after_name, v.after_value, v.end, v.stops);
+}
+void Field(auto& a, StructuredOutput::Tag& v) {
+  Fields(a, v.begin, v.schema, v.end, v.id, v.text_arguments);
+}
 void Field(auto& a, StructuredOutput& v) {
   Enum(a, v.kind, StructuredOutput::Kind::kTags);
   Fields(a, v.text, v.choices, v.whitespace_pattern, v.tags, v.triggers, v.ends_after_tag, v.calls,
-         v.call_separator, v.calls_begin, v.calls_end, v.call_marks, v.must_call, v.calls_in_text,
-         v.reasoning, v.messages);
+         v.call_separator, v.calls_begin, v.calls_end, v.call_parameters, v.call_marks, v.must_call,
+         v.calls_in_text, v.reasoning, v.messages);
 }
 void Field(auto& a, SamplingParams& v) {
   DistributionFields(a, v);

@@ -223,8 +223,8 @@ Expr JsonChar(ExprPool& pool, const CodePoints& set) {
   return pool.Or(std::move(parts));
 }
 
-Expr AnyJsonChar(ExprPool& pool) {
-  std::vector<Expr> parts = {JsonChar(pool, CodePoints::All()), pool.Literal("\\/")};
+Expr AnyJsonChar(ExprPool& pool, const CodePoints& set) {
+  std::vector<Expr> parts = {JsonChar(pool, set), pool.Literal("\\/")};
   AddJsonEscapes(pool, 0x20, 0x7E, parts);
   return pool.Or(std::move(parts));
 }

@@ -41,7 +41,8 @@ Expr Utf8Char(ExprPool& pool, const CodePoints& set);
 // for themselves, apart from \" and \\; all others may also be written as \uXXXX, so that what
 // json.dumps writes with and without ensure_ascii matches.
 Expr JsonChar(ExprPool& pool, const CodePoints& set);
-// Any character of a JSON string, in any way that RFC 8259 allows, except lone surrogates.
-Expr AnyJsonChar(ExprPool& pool);
+// Any character of a JSON string, in any way that RFC 8259 allows, except lone surrogates. Those
+// that are not in `set` are escaped.
+Expr AnyJsonChar(ExprPool& pool, const CodePoints& set);
 
 }  // namespace tokamak::grammar

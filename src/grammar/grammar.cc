@@ -50,7 +50,7 @@ Expr WithId(ExprPool& pool, std::string_view text, Expr id) {
       {pool.Literal(text.substr(0, at)), id, WithId(pool, text.substr(at + kId.size()), id)});
 }
 
-// Equal keys mean equal contents of tags, unless they are choices.
+// Equal keys mean equal contents of tags, unless they are choices or parameters.
 auto KeyOf(const GrammarSpec& content) {
   return std::tie(content.kind, content.text, content.whitespace, content.whitespace_pattern);
 }
@@ -81,7 +81,8 @@ Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec, uint64_t& work) {
     }
     if (spec.triggers.empty()) triggers.push_back(pool.Literal(begin));
     const auto known = contents.find(KeyOf(*tag.content));
-    const bool is_new = known == contents.end() || tag.content->kind == GrammarSpec::Kind::kChoice;
+    const bool is_new = known == contents.end() || tag.content->parameters ||
+                        tag.content->kind == GrammarSpec::Kind::kChoice;
     Result<Expr> content = is_new ? Compile(pool, *tag.content, work) : known->second;
     if (!content.ok()) return content.status().WithContext(fmt::format("tags[{}].content", i));
     contents.emplace(KeyOf(*tag.content), *content);
@@ -93,7 +94,8 @@ Result<Expr> TagsExpr(ExprPool& pool, const GrammarSpec& spec, uint64_t& work) {
   }
   Expr tag = pool.Or(std::move(tags));
   if (spec.separator) {
-    tag = pool.Concat(tag, pool.Star(pool.Concat(pool.Literal(*spec.separator), tag)));
+    ASSIGN_OR_RETURN(const Expr separator, grammar::RegexExpr(pool, *spec.separator));
+    tag = pool.Concat(tag, pool.Star(pool.Concat(separator, tag)));
   }
   tag = pool.Concat({pool.Literal(spec.tags_begin), tag, pool.Literal(spec.tags_end)});
   if (spec.at_least_one) return tag;

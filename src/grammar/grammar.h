@@ -58,11 +58,21 @@ struct GrammarSpec {
   Whitespace whitespace = Whitespace::kJsonDumps;
   std::string whitespace_pattern = {};  // a regular expression, used between all tokens
 
+  // Makes an object of kJsonSchema a list of parameters: what stands around each name and value,
+  // and what may follow the last one, as regular expressions. Values are JSON without "<"; those of
+  // `texts` are strings, written as they are, without any of `stops`, which begin with "<".
+  struct Parameters {
+    std::string before_name, after_name, after_value, end;
+    std::vector<std::string> stops;
+    std::vector<std::string> texts = {};
+  };
+  std::optional<Parameters> parameters = {};
+
   // kTags: where the text contains `begin` of a tag, its content and `end` must follow.
   std::vector<GrammarTag> tags = {};
   // Only tags that begin with a trigger may be written after it. Empty: each tag's `begin` is one.
   std::vector<std::string> triggers = {};
-  // A tag may be several, with this between them. Absent: it is one.
+  // A tag may be several, with a match of this regular expression between them. Absent: it is one.
   std::optional<std::string> separator = {};
   std::string tags_begin = {}, tags_end = {};  // around these
   bool at_least_one = false;                   // no free text

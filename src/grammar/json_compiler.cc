@@ -36,13 +36,15 @@ const JsonValue* TrueSchema() {
 }
 
 JsonCompiler::JsonCompiler(ExprPool& pool, const SchemaDocument& document, const JsonSpace& space,
-                           uint64_t work)
+                           uint64_t work, Chars chars)
     : pool_(pool),
       document_(document),
       space_(space),
+      chars_(chars),
       quote_(pool.Byte('"')),
       comma_(pool.Concat({space.before_mark, pool.Byte(','), space.after_comma})),
-      string_char_(AnyJsonChar(pool)),
+      string_char_(AnyJsonChar(
+          pool, chars == Chars::kJson ? CodePoints::All() : CodePoints{{'<', '<'}}.Complement())),
       work_(work) {}
 
 Result<Expr> JsonCompiler::Value(Schemas schemas) {
@@ -230,14 +232,22 @@ Result<Expr> JsonCompiler::Values(const Schemas& schemas, const Merged& merged) 
   return pool_.Or(std::move(terms));
 }
 
+Expr JsonCompiler::Char(const CodePoints& set) {
+  if (chars_ == Chars::kText) return Utf8Char(pool_, set);
+  if (chars_ == Chars::kJson || !set.Contains('<')) return JsonChar(pool_, set);
+  return pool_.Or({JsonChar(pool_, set.Intersection(CodePoints{{'<', '<'}}.Complement())),
+                   pool_.Literal("\\u003c"), pool_.Literal("\\u003C")});
+}
+
 Expr JsonCompiler::TextLiteral(std::string_view text) {
+  if (chars_ == Chars::kText) return pool_.Literal(text);
   std::vector<Expr> chars;
   for (size_t at = 0; at < text.size();) {
     const uint32_t code_point = NextCodePoint(text, at);
-    const bool plain =
-        code_point >= 0x20 && code_point < 0x7F && code_point != '"' && code_point != '\\';
+    const bool plain = code_point >= 0x20 && code_point < 0x7F && code_point != '"' &&
+                       code_point != '\\' && code_point != '<';
     chars.push_back(plain ? pool_.Byte(static_cast<uint8_t>(code_point))
-                          : JsonChar(pool_, {{code_point, code_point}}));
+                          : Char({{code_point, code_point}}));
   }
   return pool_.Concat(chars);
 }
@@ -297,8 +307,8 @@ Expr JsonCompiler::Literal(const JsonValue& value) {
 }
 
 Result<Expr> JsonCompiler::Pattern(const JsonValue* place, std::string_view pattern) {
-  Result<Expr> result = RegexExpr(pool_, pattern, {.ecma = true},
-                                  [&](const CodePoints& set) { return JsonChar(pool_, set); });
+  Result<Expr> result =
+      RegexExpr(pool_, pattern, {.ecma = true}, [&](const CodePoints& set) { return Char(set); });
   if (!result.ok()) return result.status().WithContext(document_.PathOf(place));
   return result;
 }
@@ -316,7 +326,7 @@ Result<Expr> JsonCompiler::StringContent(const Merged& merged) {
       ASSIGN_OR_RETURN(const Expr expr, Pattern(format, *pattern));
       terms.push_back(expr);
       if (name == "hostname") {
-        terms.push_back(pool_.Repeat(JsonChar(pool_, CodePoints::All()), 0, kMaxHostname));
+        terms.push_back(pool_.Repeat(Char(CodePoints::All()), 0, kMaxHostname));
       }
     } else if (IsStandardFormat(name)) {
       return document_.Refuse(format, "", "the format \"" + name + "\" is not supported");
@@ -324,8 +334,8 @@ Result<Expr> JsonCompiler::StringContent(const Merged& merged) {
   }
   const bool limited = merged.min_length > 0 || merged.max_length < UINT32_MAX;
   // Patterns and exclusions know one way to write each character, so lengths must count that.
-  const bool canonical = !terms.empty() || !merged.forbidden.empty();
-  const Expr any = canonical ? JsonChar(pool_, CodePoints::All()) : string_char_;
+  const bool canonical = !terms.empty() || !merged.forbidden.empty() || chars_ == Chars::kText;
+  const Expr any = canonical ? Char(CodePoints::All()) : string_char_;
   if (limited || terms.empty()) {
     if (merged.min_length > merged.max_length) return kNothing;
     terms.push_back(pool_.Repeat(any, static_cast<uint32_t>(merged.min_length),

@@ -11,6 +11,7 @@
 #include "base/json/json_value.h"
 #include "grammar/code_points.h"
 #include "grammar/expr.h"
+#include "grammar/grammar.h"
 #include "grammar/json_merge.h"
 #include "tokamak/status.h"
 
@@ -27,12 +28,20 @@ struct JsonSpace {
 
 class JsonCompiler {
  public:
+  // How characters of strings are written.
+  enum class Chars : uint8_t {
+    kJson,
+    kJsonInTags,  // JSON without "<", which is escaped
+    kText,
+  };
   // `work`: what other schemas of the grammar have taken.
   JsonCompiler(ExprPool& pool, const SchemaDocument& document, const JsonSpace& space,
-               uint64_t work = 0);
+               uint64_t work = 0, Chars chars = Chars::kJson);
 
   // A value that fits all of `schemas`.
   Result<Expr> Value(Schemas schemas);
+  // An object that fits the schema, as a list of parameters. Requires kJsonInTags.
+  Result<Expr> Parameters(const JsonValue& schema, const GrammarSpec::Parameters& form);
 
   // Counts the work beside that of the pool, in units of about 10 ns. Compiling fails where it
   // exceeds the bound.
@@ -67,13 +76,21 @@ class JsonCompiler {
   Result<Expr> Pattern(const JsonValue* place, std::string_view pattern);
   // The schemas for the value of a member `name`.
   Result<Schemas> ForName(const Merged& merged, const std::string& name);
+  // The named members, without their texts.
+  Result<std::vector<Member>> NamedMembers(const Merged& merged);
   Result<std::vector<Member>> Members(const Merged& merged);
+  // What can be said with parameters.
+  Status CheckParameters(const JsonValue& schema, const Merged& merged,
+                         const std::vector<Member>& members);
+  // A string as a parameter's text.
+  Result<Expr> Text(const Schemas& schemas, Expr without_stops);
   Result<Expr> Extra(const Merged& merged, const std::vector<Member>& members);
   Result<Expr> Names(const Merged& merged);
   Expr NotEmpty(Expr content);
   Expr Sequence(const std::vector<Member>& members, Expr extra);
   Result<Expr> CountedSequence(const Schemas& schemas, const Merged& merged,
                                const std::vector<Member>& members, Expr extra);
+  Expr Char(const CodePoints& set);
   Expr Literal(const JsonValue& value);
   Expr TextLiteral(std::string_view text);
   // The content of one of those values that are strings.
@@ -90,6 +107,7 @@ class JsonCompiler {
   ExprPool& pool_;
   const SchemaDocument& document_;
   const JsonSpace space_;
+  Chars chars_;
   const Expr quote_, comma_, string_char_;
   struct Known {
     Expr expr = kNothing;

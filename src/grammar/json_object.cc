@@ -43,7 +43,7 @@ Result<Schemas> JsonCompiler::ForName(const Merged& merged, const std::string& n
   return result;
 }
 
-Result<std::vector<JsonCompiler::Member>> JsonCompiler::Members(const Merged& merged) {
+Result<std::vector<JsonCompiler::Member>> JsonCompiler::NamedMembers(const Merged& merged) {
   std::vector<Member> members;
   std::set<std::string> seen;
   const auto add = [&](const std::string& name) {
@@ -56,13 +56,18 @@ Result<std::vector<JsonCompiler::Member>> JsonCompiler::Members(const Merged& me
   for (const std::string& name : merged.required) add(name);
   RETURN_IF_ERROR(Spend(TrueSchema(), (members.size() + merged.required.size()) * kMemberWork));
   const std::set<std::string> required(merged.required.begin(), merged.required.end());
+  for (Member& member : members) member.required = required.contains(member.name);
+  return members;
+}
+
+Result<std::vector<JsonCompiler::Member>> JsonCompiler::Members(const Merged& merged) {
+  ASSIGN_OR_RETURN(std::vector<Member> members, NamedMembers(merged));
   Expr allowed_names = kNothing;
   if (!merged.names.empty()) {
     ASSIGN_OR_RETURN(allowed_names, Names(merged));
   }
   for (Member& member : members) {
     if (out_of_work()) break;
-    member.required = required.contains(member.name);
     ASSIGN_OR_RETURN(const Schemas schemas, ForName(merged, member.name));
     if (AnyIsFalse(schemas)) continue;
     ASSIGN_OR_RETURN(const Expr value, Value(schemas));
@@ -80,7 +85,7 @@ Result<Expr> JsonCompiler::Names(const Merged& merged) {
     return document_.Refuse(merged.names[0], "", "alternatives for names are not supported");
   }
   if ((names.types & kString) == 0) return kNothing;
-  std::vector<Expr> terms = {pool_.Star(JsonChar(pool_, CodePoints::All()))};
+  std::vector<Expr> terms = {pool_.Star(Char(CodePoints::All()))};
   if (names.limits_strings()) {
     ASSIGN_OR_RETURN(const Expr content, StringContent(names));
     terms.push_back(content);
@@ -113,7 +118,7 @@ Result<Expr> JsonCompiler::Extra(const Merged& merged, const std::vector<Member>
     shared.push_back(names);
   }
   const bool canonical = !shared.empty() || !patterns.empty();
-  shared.push_back(pool_.Star(canonical ? JsonChar(pool_, CodePoints::All()) : string_char_));
+  shared.push_back(pool_.Star(canonical ? Char(CodePoints::All()) : string_char_));
 
   std::vector<Expr> terms;
   const auto add = [&](const std::vector<bool>& chosen) -> Status {

@@ -68,8 +68,11 @@ Result<Expr> JsonSchemaExpr(ExprPool& pool, const GrammarSpec& spec, uint64_t& w
   }
   ASSIGN_OR_RETURN(const JsonSpace space, MakeSpace(pool, spec));
   const SchemaDocument document(schema);
-  JsonCompiler compiler(pool, document, space, work);
-  Result<Expr> value = compiler.Value({&schema});
+  using Chars = JsonCompiler::Chars;
+  JsonCompiler compiler(pool, document, space, work,
+                        spec.parameters ? Chars::kJsonInTags : Chars::kJson);
+  Result<Expr> value =
+      spec.parameters ? compiler.Parameters(schema, *spec.parameters) : compiler.Value({&schema});
   work = compiler.work();
   return value;
 }

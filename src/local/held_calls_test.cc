@@ -85,7 +85,7 @@ TEST(HeldCalls, TemplatesWriteThemInTheSameForm) {
     const auto output = ForceCalls(
         *format, std::vector<std::pair<std::string, std::string>>{{"f", kSchema}, {"g", "{}"}},
         /*parallel=*/true);
-    if (!output.ok()) continue;
+    ASSERT_TRUE(output.ok());
     const Result<ChatTemplate> chat = ChatTemplate::Parse(source, "<s>", "</s>");
     const bool many = output->call_separator.has_value();
     const std::string text = RenderCalls(*chat, format->name == "kimi_k2", many ? 2 : 1);
@@ -103,7 +103,7 @@ TEST(HeldCalls, TemplatesWriteThemInTheSameForm) {
     ++written[std::string(format->name)];
   }
   for (const auto& [name, count] : written) std::printf("%s: %d templates\n", name.c_str(), count);
-  EXPECT_GE(written.size(), 11u);
+  EXPECT_GE(written.size(), 13u);
 }
 
 }  // namespace

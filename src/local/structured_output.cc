@@ -52,11 +52,17 @@ GrammarSpec::Kind KindOf(Kind kind) {
   return GrammarSpec::Kind::kJsonObject;
 }
 
-void AddTags(const std::vector<StructuredOutput::Tag>& tags, GrammarSpec& spec) {
+void AddTags(const std::vector<StructuredOutput::Tag>& tags,
+             const std::optional<StructuredOutput::Parameters>& parameters, GrammarSpec& spec) {
   for (const StructuredOutput::Tag& tag : tags) {
     GrammarSpec content{.kind = GrammarSpec::Kind::kJsonSchema, .text = tag.schema};
     content.whitespace = spec.whitespace;
     content.whitespace_pattern = spec.whitespace_pattern;
+    if (parameters) {
+      content.parameters = {parameters->before_name, parameters->after_name,
+                            parameters->after_value, parameters->end,
+                            parameters->stops,       tag.text_arguments};
+    }
     spec.tags.push_back(
         {tag.begin, std::make_shared<const GrammarSpec>(std::move(content)), tag.end, tag.id});
   }
@@ -90,9 +96,8 @@ GrammarSpec SpecOf(const StructuredOutput& output, bool calls,
     if (!output.messages) spec.separator = output.call_separator;
     spec.tags_begin = output.calls_begin;
     spec.tags_end = output.calls_end;
-    AddTags(output.calls, spec);
+    AddTags(output.calls, output.call_parameters, spec);
     for (std::string* text : {&spec.tags_begin, &spec.tags_end}) Mark(marks, *text);
-    if (spec.separator) Mark(marks, *spec.separator);
     for (GrammarTag& tag : spec.tags) {
       for (std::string* text : {&tag.begin, &tag.end}) Mark(marks, *text);
     }
@@ -110,7 +115,7 @@ GrammarSpec SpecOf(const StructuredOutput& output, bool calls,
   spec.choices = output.choices;
   spec.triggers = output.triggers;
   spec.stop_after_first = output.ends_after_tag;
-  AddTags(output.tags, spec);
+  AddTags(output.tags, std::nullopt, spec);
   return spec;
 }
 
@@ -309,14 +314,24 @@ std::string ConstraintMaker::KeyOf(const StructuredOutput& output, Part part) {
   };
   const bool calls = part == Part::kCalls;
   if (calls) {
-    key = fmt::format("calls {} {} {} {} {} {}", output.messages.has_value(), output.calls.size(),
-                      output.call_separator.has_value(), output.call_marks.size(),
-                      output.calls_in_text, output.ends_after_tag);
+    const size_t parameters = output.call_parameters ? output.call_parameters->stops.size() + 1 : 0;
+    key =
+        fmt::format("calls {} {} {} {} {} {} {}", output.messages.has_value(), output.calls.size(),
+                    output.call_separator.has_value(), output.call_marks.size(), parameters,
+                    output.calls_in_text, output.ends_after_tag);
     for (const std::string& text :
          {output.call_separator.value_or(""), output.calls_begin, output.calls_end}) {
       add(text);
     }
     for (const std::string& mark : output.call_marks) add(mark);
+    if (output.call_parameters) {
+      const StructuredOutput::Parameters& form = *output.call_parameters;
+      for (const std::string& text :
+           {form.before_name, form.after_name, form.after_value, form.end}) {
+        add(text);
+      }
+      for (const std::string& stop : form.stops) add(stop);
+    }
   } else {
     key = fmt::format("{} {} {} {}", static_cast<int>(output.kind), output.ends_after_tag,
                       output.choices.size(), output.tags.size());
@@ -325,6 +340,8 @@ std::string ConstraintMaker::KeyOf(const StructuredOutput& output, Part part) {
   }
   for (const StructuredOutput::Tag& tag : calls ? output.calls : output.tags) {
     for (const std::string& text : {tag.begin, tag.schema, tag.end, tag.id}) add(text);
+    key += fmt::format(" {}", tag.text_arguments.size());
+    for (const std::string& name : tag.text_arguments) add(name);
   }
   if (!calls || output.calls_in_text) {
     for (const std::string& trigger : output.triggers) add(trigger);

@@ -272,7 +272,7 @@ TEST_F(PreparingStructureTest, ForcedToolsBecomeTagsAroundTheirSchemas) {
   EXPECT_EQ(any.calls[0].begin, "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
   EXPECT_EQ(any.calls[0].schema, R"({"properties":{"x":{}},"type":"object"})");
   EXPECT_EQ(any.calls[0].end, "}\n</tool_call>");
-  EXPECT_EQ(any.call_separator, "\n");
+  EXPECT_EQ(any.call_separator, "\n?");
   EXPECT_EQ(forced(R"("required", "parallel_tool_calls": false)").call_separator, std::nullopt);
   const StructuredOutput named = forced(R"({"type": "function", "function": {"name": "g"}})");
   ASSERT_EQ(named.calls.size(), 1u);
@@ -302,7 +302,6 @@ TEST_F(PreparingStructureTest, StrictToolsHoldTheCallsToTheirSchemas) {
   EXPECT_FALSE(Prepare(kTools, kHermes)->request.sampling.structured_output);
   for (const auto& [fields, source] : std::vector<std::pair<std::string, std::string>>{
            {strict, "{{ tools }}a"},
-           {strict, "{{ tools }}a<tool_call><function="},
            {strict, "{{ tools }}a<|start_header_id|>\"parameters\": "},
            {strict + R"(, "tool_choice": "none")", kHermes}}) {
     const auto free = Prepare(fields, source);
@@ -337,7 +336,7 @@ TEST_F(PreparingStructureTest, ToolsThatTheModelMayCallStandBesideAStructure) {
   ASSERT_EQ(output.calls.size(), 2u);
   EXPECT_EQ(output.calls[0].schema, R"({"properties":{"x":{}},"type":"object"})");
   EXPECT_EQ(output.calls[1].schema, R"({"type":"object"})") << "g is not strict";
-  EXPECT_EQ(output.call_separator, "\n");
+  EXPECT_EQ(output.call_separator, "\n?");
   EXPECT_EQ(both->answer_format->call_begins,
             (std::vector<std::string>{output.calls[0].begin, output.calls[1].begin}));
   const auto one = Prepare(strict + form + R"(, "parallel_tool_calls": false)", kHermes);
@@ -374,7 +373,6 @@ TEST_F(PreparingStructureTest, ToolsThatTheModelMayCallStandBesideAStructure) {
       "parameters": {"x": "refused"}}}], )";
   for (const auto& [fields, source, path] :
        std::vector<std::tuple<std::string, std::string, std::string>>{
-           {strict + form, "{{ tools }}a<tool_call><function=", "tools"},
            {R"("tools": [{"function": {"name": "a b"}}], )" + form, kHermes, "tools"},
            {refused_tool + form, kHermes, "tools[0].function.parameters.a"},
            {strict + R"("guided_regex": "refused")", kHermes, "guided_regex.a"},
