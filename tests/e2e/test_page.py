@@ -177,6 +177,16 @@ class Conversation(PageTest):
         self.assertEqual(self.stand_in.bodies[-1]['response_format']['json_schema']['schema'],
                          {'type': 'object'})
         self.assertIn('JSON', self.browser.one('#show-settings').text)
+        # Without a schema the box below asks for any object.
+        self.browser.one('#show-settings').click()
+        self.browser.one('#settings-reset').click()
+        self.browser.one('#settings [name=any_object]').click()
+        self.browser.one('#settings [name=max_tokens]').type('20')
+        self.browser.one('#settings [type=submit]').click()
+        self.say('Hello')
+        self.assertEqual(self.stand_in.bodies[-1]['response_format'], {'type': 'json_object'})
+        self.browser.one('#show-settings').click()
+        self.assertTrue(self.browser.run('return document.forms["settings-form"].any_object.checked'))
 
     def test_the_system_prompt_has_a_place_of_its_own(self):
         self.stand_in.answer = lambda _: ['Yes.']

@@ -23,6 +23,7 @@ export function editSettings(settings, apply) {
     const schema = from.response_format?.json_schema?.schema;
     form.elements.schema.value = schema ? JSON.stringify(schema, null, 2) : '';
     form.elements.schema.setCustomValidity('');
+    form.elements.any_object.checked = from.response_format?.type === 'json_object';
   };
   fill(settings);
   $('settings-reset').onclick = () => fill({});
@@ -36,6 +37,8 @@ export function editSettings(settings, apply) {
     if (schema) {
       chosen.response_format = {type: 'json_schema',
                                 json_schema: {name: 'answer', schema: JSON.parse(schema)}};
+    } else if (form.elements.any_object.checked) {
+      chosen.response_format = {type: 'json_object'};
     }
     for (const name of FIELDS) {
       if (form.elements[name].value !== '') chosen[name] = Number(form.elements[name].value);
