@@ -19,7 +19,9 @@
 #include "tokamak/embed.h"
 #include "tokamak/engine_snapshot.h"
 #include "tokamak/engine_stats.h"
+#include "tokamak/model_info.h"
 #include "tokamak/output_stream.h"
+#include "tokamak/profile.h"
 #include "tokamak/request.h"
 
 namespace tokamak {
@@ -70,91 +72,6 @@ struct EngineOptions {
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
   // Called on the loading thread with the fraction loaded so far, in [0, 1].
   std::function<void(double)> on_load_progress = {};
-};
-
-// The task that a model is loaded for. An engine does one of the two.
-enum class Task {
-  kGenerate,  // tokens, from logits: Submit, Generate
-  kEmbed,     // vectors for texts, from the final hidden states: SubmitEmbedding, Embed
-};
-
-// The vectors of an embedding model.
-struct EmbeddingInfo {
-  int32_t dimensions = 0;               // length of a vector
-  std::string pooling;                  // "mean", "cls" or "last"
-  bool normalized = false;              // to length 1
-  std::vector<std::string> prompts;     // values for EmbeddingRequest::prompt_name
-  std::vector<int32_t> cut_dimensions;  // shorter lengths that the model was trained for, ascending
-  bool any_dimensions = false;          // any shorter length may be requested
-};
-
-// The loaded model and its device. Constant while the engine lives.
-struct ModelInfo {
-  std::string name;
-  std::string architecture;
-  int64_t num_parameters = 0;
-  int32_t vocab_size = 0;
-  int32_t max_context = 0;  // positions per sequence in this engine
-  int32_t max_seqs = 0;     // sequences, or texts, at the same time
-  std::string device;       // "cpu", "cuda:0", ...
-  std::string backend;      // "cpu/avx512", "cpu/avx2", ...
-  int32_t threads = 0;
-  int64_t weight_bytes = 0;  // as packed for the device
-  int64_t expert_bytes = 0;  // part of weight_bytes; a token reads expert_share of it
-  double expert_share = 1;
-  int64_t kv_token_bytes = 0;  // KV cache per position, all layers
-  int64_t token_macs = 0;      // multiplications by weights for one position
-  int64_t logits_macs = 0;     // for the logits of one position
-  int64_t device_bytes = 0;    // GPU memory that loading took in all; 0 on CPUs
-  double load_seconds = 0;
-  // The tables of the vocabulary that structured output needs are made while the model is loaded.
-  double mask_table_seconds = 0;
-  int64_t mask_table_bytes = 0;
-  std::string chat_template;  // the checkpoint's Jinja source; empty: none
-  std::string tool_template;  // for conversations with tools; empty: chat_template
-  std::string bos_token;      // as text, for chat templates; empty: none
-  std::string eos_token;
-  SamplingDefaults sampling;  // used where a request sets nothing
-  Task task = Task::kGenerate;
-  EmbeddingInfo embedding;  // with Task::kEmbed
-};
-
-// Expected bytes of weights read by a step of `tokens` tokens, assuming that tokens choose experts
-// independently.
-double StepWeightBytes(const ModelInfo& model, double tokens);
-
-// Time spent by an engine's steps, on its device and on the host.
-struct Profile {
-  struct Op {
-    std::string name;  // "linear", "attention", ...; "graph": a whole CUDA graph
-    int64_t calls = 0;
-    double seconds = 0;
-  };
-  struct Steps {
-    std::string kind;     // "decode": one token per sequence; "prefill": several; "mixed": both
-    std::vector<Op> ops;  // most time first
-    int64_t count = 0;
-    double busy_seconds = 0;           // of all ops
-    double inside_steps_seconds = 0;   // between the ops of a step
-    double between_steps_seconds = 0;  // from the end of a step to the start of the next
-    double longest_gap_seconds = 0;
-    // The engine thread's time while there is work, measured from the end of one wait for a step to
-    // the end of the next. host_waiting_seconds is the waiting in it. The rest is scheduling,
-    // packing and launching (on a CPU also computing).
-    double host_seconds = 0;
-    double host_waiting_seconds = 0;
-  };
-  std::vector<Steps> steps;  // decode, prefill, mixed; kinds without steps are left out
-
-  // One operation, or a whole step.
-  struct Event {
-    const char* name = "";     // a literal: Op::name, or "step"
-    double begin_seconds = 0;  // since the engine's first operation
-    double end_seconds = 0;
-  };
-  static constexpr size_t kMaxEvents = size_t{1} << 20;
-  std::vector<Event> events;   // with EngineOptions::profile_events; a step follows its operations
-  int64_t dropped_events = 0;  // events beyond kMaxEvents
 };
 
 // Thread-safe, except for the destructor. Owns the compute threads and the engine thread, which

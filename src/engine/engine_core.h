@@ -19,7 +19,7 @@
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "executor/executor.h"
-#include "tokamak/engine.h"
+#include "tokamak/engine_snapshot.h"
 #include "tokamak/request.h"
 
 namespace tokamak {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "tokamak/engine.h"
+#include "tokamak/model_info.h"
 
 namespace tokamak {
 

@@ -11,7 +11,7 @@
 #include "models/model.h"
 #include "nn/mla.h"
 #include "ops/ops.h"
-#include "tokamak/engine.h"
+#include "tokamak/model_info.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "ops/ops.h"
-#include "tokamak/engine.h"
+#include "tokamak/profile.h"
 
 namespace tokamak {
 

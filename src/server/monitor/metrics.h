@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "server/monitor/observer.h"
-#include "tokamak/engine.h"
+#include "tokamak/engine_stats.h"
 
 namespace tokamak {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/openai/logprobs_json.h"
-#include "tokamak/engine.h"
+#include "tokamak/model_info.h"
 
 namespace tokamak {
 

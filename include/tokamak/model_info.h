@@ -1,0 +1,63 @@
+// The model that an engine has loaded: what it is, how large, and what a step costs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tokamak/sampling_params.h"
+
+namespace tokamak {
+
+// The task that a model is loaded for. An engine does one of the two.
+enum class Task {
+  kGenerate,  // tokens, from logits: Submit, Generate
+  kEmbed,     // vectors for texts, from the final hidden states: SubmitEmbedding, Embed
+};
+
+// The vectors of an embedding model.
+struct EmbeddingInfo {
+  int32_t dimensions = 0;               // length of a vector
+  std::string pooling;                  // "mean", "cls" or "last"
+  bool normalized = false;              // to length 1
+  std::vector<std::string> prompts;     // values for EmbeddingRequest::prompt_name
+  std::vector<int32_t> cut_dimensions;  // shorter lengths that the model was trained for, ascending
+  bool any_dimensions = false;          // any shorter length may be requested
+};
+
+// The loaded model and its device. Constant while the engine lives.
+struct ModelInfo {
+  std::string name;
+  std::string architecture;
+  int64_t num_parameters = 0;
+  int32_t vocab_size = 0;
+  int32_t max_context = 0;  // positions per sequence in this engine
+  int32_t max_seqs = 0;     // sequences, or texts, at the same time
+  std::string device;       // "cpu", "cuda:0", ...
+  std::string backend;      // "cpu/avx512", "cpu/avx2", ...
+  int32_t threads = 0;
+  int64_t weight_bytes = 0;  // as packed for the device
+  int64_t expert_bytes = 0;  // part of weight_bytes; a token reads expert_share of it
+  double expert_share = 1;
+  int64_t kv_token_bytes = 0;  // KV cache per position, all layers
+  int64_t token_macs = 0;      // multiplications by weights for one position
+  int64_t logits_macs = 0;     // for the logits of one position
+  int64_t device_bytes = 0;    // GPU memory that loading took in all; 0 on CPUs
+  double load_seconds = 0;
+  // The tables of the vocabulary that structured output needs are made while the model is loaded.
+  double mask_table_seconds = 0;
+  int64_t mask_table_bytes = 0;
+  std::string chat_template;  // the checkpoint's Jinja source; empty: none
+  std::string tool_template;  // for conversations with tools; empty: chat_template
+  std::string bos_token;      // as text, for chat templates; empty: none
+  std::string eos_token;
+  SamplingDefaults sampling;  // used where a request sets nothing
+  Task task = Task::kGenerate;
+  EmbeddingInfo embedding;  // with Task::kEmbed
+};
+
+// Expected bytes of weights read by a step of `tokens` tokens, assuming that tokens choose experts
+// independently.
+double StepWeightBytes(const ModelInfo& model, double tokens);
+
+}  // namespace tokamak
