@@ -20,6 +20,7 @@
 #include "tokamak/engine_snapshot.h"
 #include "tokamak/engine_stats.h"
 #include "tokamak/model_info.h"
+#include "tokamak/option_values.h"
 #include "tokamak/output_stream.h"
 #include "tokamak/profile.h"
 #include "tokamak/request.h"
@@ -36,34 +37,26 @@ struct EngineOptions {
   // The exact but slower path: activations stay f32 (the default is int8 or bf16), and so do
   // weights on a GPU.
   bool precise = false;
-  // GPU kernels, where there are several for the same work: verified (the newest that passed
-  // their tests on this kind of GPU), new (the newest), plain (the oldest, which every GPU can
-  // run), triton (as verified, but norms by a kernel that Triton compiled, in a build with that).
-  std::string kernels = "verified";
-  // Run decode steps as CUDA graphs: on, off or auto (on where the device supports them).
-  std::string cuda_graphs = "auto";
-  int32_t steps_in_flight = 0;          // steps submitted ahead; 0: the device's best
-  double step_timeout_seconds = 60;     // GPU only: a longer step ends the engine; 0: no limit
-  std::string kv_cache_dtype = "auto";  // f32, f16, bf16, q8_0, auto
-  // How DeepSeek-V2 and V3 compute multi-head latent attention: standard, latent, absorbed, or
-  // auto. Auto chooses by phase, so an answer's bits may then depend on what shares its batch.
-  // Other models ignore it.
-  std::string mla = "absorbed";
-  int32_t threads = 0;           // 0: one per physical core
-  bool pin_threads = false;      // keep each compute thread on its own core
-  int32_t max_seqs = 0;          // sequences running at the same time; 0: 64, on GPUs 256
-  int32_t max_batch_tokens = 0;  // tokens in one step; 0: 512, on GPUs 8192
-  int32_t max_context = 0;       // 0: what the model was trained for
-  int32_t max_queue = 1024;      // waiting requests; further ones are refused
-  int32_t block_size = 16;       // positions per KV block
-  int64_t kv_cache_bytes = 0;    // 0: chosen from the free memory
-  int32_t num_blocks = 0;        // overrides kv_cache_bytes
-  int64_t host_cache_bytes = 0;  // size of the host tier for swapped-out blocks
-  double target_itl_ms = 0;      // longest wanted gap between a stream's tokens; 0: no target
+  KernelChoice kernels = KernelChoice::kVerified;  // GPU only
+  CudaGraphs cuda_graphs = CudaGraphs::kAuto;
+  int32_t steps_in_flight = 0;       // steps submitted ahead; 0: the device's best
+  double step_timeout_seconds = 60;  // GPU only: a longer step ends the engine; 0: no limit
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
+  MlaForm mla = MlaForm::kAbsorbed;  // DeepSeek only
+  int32_t threads = 0;               // 0: one per physical core
+  bool pin_threads = false;          // keep each compute thread on its own core
+  int32_t max_seqs = 0;              // sequences running at the same time; 0: 64, on GPUs 256
+  int32_t max_batch_tokens = 0;      // tokens in one step; 0: 512, on GPUs 8192
+  int32_t max_context = 0;           // 0: what the model was trained for
+  int32_t max_queue = 1024;          // waiting requests; further ones are refused
+  int32_t block_size = 16;           // positions per KV block
+  int64_t kv_cache_bytes = 0;        // 0: chosen from the free memory
+  int32_t num_blocks = 0;            // overrides kv_cache_bytes
+  int64_t host_cache_bytes = 0;      // size of the host tier for swapped-out blocks
+  double target_itl_ms = 0;          // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
-  // How an embedding model pools hidden states: mean, cls, last, or auto (what its files say). With
-  // any other value than auto, a model embeds even if its files name no pooling.
-  std::string pooling = "auto";
+  // With any other value than kAuto, a model embeds even if its files name no pooling.
+  Pooling pooling = Pooling::kAuto;
   // Only for benchmarks, because it makes answers meaningless: every MoE layer chooses its experts
   // uniformly at random, with equal weights, whatever its router says. `tokamak bench` sets it.
   bool uniform_routing = false;

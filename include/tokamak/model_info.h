@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tokamak/option_values.h"
 #include "tokamak/sampling_params.h"
 
 namespace tokamak {
@@ -18,7 +19,7 @@ enum class Task {
 // The vectors of an embedding model.
 struct EmbeddingInfo {
   int32_t dimensions = 0;               // length of a vector
-  std::string pooling;                  // "mean", "cls" or "last"
+  Pooling pooling = Pooling::kMean;     // never kAuto
   bool normalized = false;              // to length 1
   std::vector<std::string> prompts;     // values for EmbeddingRequest::prompt_name
   std::vector<int32_t> cut_dimensions;  // shorter lengths that the model was trained for, ascending

@@ -1,5 +1,7 @@
 #include "cli/flags.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -260,6 +262,17 @@ void Flags::Add(const std::string& names, std::optional<std::vector<int32_t>>& v
 void Flags::AddParsed(const std::string& names, const std::string& placeholder, Take parse,
                       const std::string& help) {
   AddValue(names, placeholder, std::move(parse), help);
+}
+
+void Flags::AddNamed(const std::string& names, std::span<const std::string_view> choices,
+                     std::string_view chosen, std::function<bool(const std::string&)> choose,
+                     const std::string& help) {
+  const auto take = [choices, choose = std::move(choose)](const std::string& text) {
+    return choose(text)
+               ? Status()
+               : InvalidArgument("\"{}\" is not one of {}", text, fmt::join(choices, ", "));
+  };
+  AddValue(names, "NAME", take, help)->default_str(std::string(chosen));
 }
 
 void Flags::AddBytes(const std::string& names, int64_t& value, const std::string& help) {

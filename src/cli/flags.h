@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/option_names.h"
 #include "tokamak/status.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own
@@ -57,6 +59,16 @@ class Flags {
   // Takes any text that `parse` accepts; shows its error otherwise.
   void AddParsed(const std::string& names, const std::string& placeholder,
                  std::function<Status(const std::string&)> parse, const std::string& help);
+  // One of the names in kOptionNames.
+  template <NamedOption Option>
+  void Add(const std::string& names, Option& value, const std::string& help) {
+    const auto choose = [&value](const std::string& name) {
+      const auto chosen = ParseOption<Option>(name);
+      value = chosen.value_or(value);
+      return chosen.has_value();
+    };
+    AddNamed(names, kOptionNames<Option>, Name(value), choose, help);
+  }
   // "4096", "512M", "2GiB".
   void AddBytes(const std::string& names, int64_t& value, const std::string& help);
   // Sets the heading in --help for the following flags.
@@ -70,6 +82,9 @@ class Flags {
   CLI::Option* AddText(const std::string& names, Take take,
                        std::function<std::vector<std::string>()> value, const std::string& help);
   CLI::Option* AddString(const std::string& names, std::string& value, const std::string& help);
+  void AddNamed(const std::string& names, std::span<const std::string_view> choices,
+                std::string_view chosen, std::function<bool(const std::string&)> choose,
+                const std::string& help);
   template <typename Number, typename Variable>
   void AddNumber(const std::string& names, Variable& value, const std::string& help);
 

@@ -147,6 +147,54 @@ TEST(Flags, AnIntegerWithoutASignDoesNotWrapAround) {
   }
 }
 
+TEST(Flags, AnOptionWithNamesTakesNoOther) {
+  for (const char* wrong : {"eager", "graph", "true", "ON", "", "0", "on,off"}) {
+    Line line;
+    CudaGraphs graphs = CudaGraphs::kAuto;
+    line.flags.Add("--cuda-graphs", graphs, "");
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(line.Run({"go", "--cuda-graphs", wrong}), 2) << wrong;
+    EXPECT_THAT(
+        ::testing::internal::GetCapturedStderr(),
+        HasSubstr(std::string("--cuda-graphs: \"") + wrong + "\" is not one of auto, on, off"));
+    EXPECT_EQ(graphs, CudaGraphs::kAuto);
+    EXPECT_EQ(line.Run({"go", "--cuda-graphs", "off"}), 7);
+    EXPECT_EQ(graphs, CudaGraphs::kOff);
+  }
+}
+
+template <typename Option>
+void ExpectNamed(std::initializer_list<std::pair<std::string_view, Option>> names) {
+  for (const auto& [name, value] : names) {
+    EXPECT_EQ(Name(value), name);
+    EXPECT_EQ(ParseOption<Option>(name), value) << name;
+  }
+}
+
+// Records and users' scripts have these names.
+TEST(OptionNames, AreThoseOfTheDocumentation) {
+  ExpectNamed<KernelChoice>({{"verified", KernelChoice::kVerified},
+                             {"new", KernelChoice::kNew},
+                             {"plain", KernelChoice::kPlain},
+                             {"triton", KernelChoice::kTriton}});
+  ExpectNamed<CudaGraphs>(
+      {{"auto", CudaGraphs::kAuto}, {"on", CudaGraphs::kOn}, {"off", CudaGraphs::kOff}});
+  ExpectNamed<KvCacheDtype>({{"auto", KvCacheDtype::kAuto},
+                             {"f32", KvCacheDtype::kF32},
+                             {"f16", KvCacheDtype::kF16},
+                             {"bf16", KvCacheDtype::kBF16},
+                             {"q8_0", KvCacheDtype::kQ8_0}});
+  ExpectNamed<MlaForm>({{"standard", MlaForm::kStandard},
+                        {"latent", MlaForm::kLatent},
+                        {"absorbed", MlaForm::kAbsorbed},
+                        {"auto", MlaForm::kAuto}});
+  ExpectNamed<Pooling>({{"auto", Pooling::kAuto},
+                        {"mean", Pooling::kMean},
+                        {"cls", Pooling::kCls},
+                        {"last", Pooling::kLast}});
+  EXPECT_EQ(ParseOption<MlaForm>("fast"), std::nullopt);
+}
+
 TEST(Cli, ReadsLogitBias) {
   SamplingFlags flags;
   flags.logit_bias = {"42=-1.5", "7=100"};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/option_names.h"
 #include "local/testing/load_engine.h"
 #include "tokamak/engine.h"
 
@@ -126,8 +127,8 @@ TEST(Families, AnswerAlikeInAnySchedule) {
 
 // "auto" may give different bits on different schedules.
 TEST(Families, AnswerAlikeInEveryFormOfLatentAttention) {
-  for (const char* form : {"standard", "latent"}) {
-    SCOPED_TRACE(form);
+  for (const MlaForm form : {MlaForm::kStandard, MlaForm::kLatent}) {
+    SCOPED_TRACE(Name(form));
     ExpectTheSameInAnySchedule(
         {.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/deepseek_v2_256", .mla = form});
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/option_names.h"
 #include "base/version.h"
 
 namespace tokamak {
@@ -55,10 +56,10 @@ Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const Engine
   add(VersionText());
   add(model.backend);
   if (model.task == Task::kEmbed) {
-    add(fmt::format("{} {}", model.embedding.pooling, model.embedding.normalized));
+    add(fmt::format("{} {}", Name(model.embedding.pooling), model.embedding.normalized));
   }
-  add(fmt::format("{} {} {}", options.kv_cache_dtype, options.block_size, model.max_context));
-  add(options.mla);
+  add(fmt::format("{} {} {}", Name(options.kv_cache_dtype), options.block_size, model.max_context));
+  add(Name(options.mla));
   if (options.uniform_routing) add("uniform routing");
   return fmt::format("fp_{:016x}", hash);
 }

@@ -23,7 +23,6 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/profile/profiled_ops.h"
 #include "ops/reference/reference_ops.h"
-#include "runner/graph_runner.h"
 #include "tokenizer/load/chat_source.h"
 #include "tokenizer/load/open_tokenizer.h"
 #include "weights/checkpoint.h"
@@ -62,18 +61,8 @@ Result<DeviceChoice> ParseDevice(const std::string& name) {
   return InvalidArgument("--device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
 }
 
-Result<KernelChoice> ParseKernels(const std::string& name) {
-  if (name == "verified") return KernelChoice::kVerified;
-  if (name == "new") return KernelChoice::kNew;
-  if (name == "plain") return KernelChoice::kPlain;
-  if (name == "triton") return KernelChoice::kTriton;
-  return InvalidArgument("--kernels: must be verified, new, plain or triton, got \"{}\"", name);
-}
-
 Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseDevice(o.device).status());
-  RETURN_IF_ERROR(ParseKernels(o.kernels).status());
-  RETURN_IF_ERROR(MakeLoadOptions(o).status());
   RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
   RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 0, kMaxSeqs));
   // Zero stands for the device's default.
@@ -83,7 +72,6 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("--max-queue", o.max_queue, 1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("--block-size", o.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("--steps-in-flight", o.steps_in_flight, 0, kMaxStepsInFlight));
-  RETURN_IF_ERROR(CheckCudaGraphs(o.cuda_graphs));
   RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
   if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
   if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");
@@ -114,14 +102,13 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& p
 // Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
-  ASSIGN_OR_RETURN(const KernelChoice kernels, ParseKernels(options.kernels));
   // With --isa, "auto" means the CPU.
   if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
   Result<std::unique_ptr<Ops>> cuda =
       MakeCudaOps({.device = choice.index,
                    .threads = threads,
                    .precise = options.precise,
-                   .kernels = kernels,
+                   .kernels = options.kernels,
                    .step_timeout_seconds = options.step_timeout_seconds});
   // "auto" never chooses the emulated GPU.
   if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
@@ -145,7 +132,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
   if (gpu) {
     options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
     // The kernels that decompress latents are slower there for any number of tokens.
-    if (options.mla == "auto") options.mla = "absorbed";
+    if (options.mla == MlaForm::kAuto) options.mla = MlaForm::kAbsorbed;
   } else {
     options.device = "cpu";
     ASSIGN_OR_RETURN(ops, MakeCpu(options, pool));
@@ -155,10 +142,12 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
     *take_profile = [raw = profiled.get()] { return raw->Take(); };
     ops = std::move(profiled);
   }
-  if (options.kv_cache_dtype == "auto") {
+  if (options.kv_cache_dtype == KvCacheDtype::kAuto) {
     // If activations are rounded anyway, a cache of half the size costs no visible accuracy.
     const bool rounds = ops->name() != "reference" && !ops->name().ends_with("/precise");
-    options.kv_cache_dtype = !rounds ? "f32" : gpu ? "bf16" : "f16";
+    options.kv_cache_dtype = !rounds ? KvCacheDtype::kF32
+                             : gpu   ? KvCacheDtype::kBF16
+                                     : KvCacheDtype::kF16;
   }
   ChooseForDevice(options, gpu);
   return ops;
@@ -232,7 +221,7 @@ Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOpti
 
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
                                            const EngineOptions& options, Task task) {
-  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  LoadOptions load = MakeLoadOptions(options);
   load.task = task;
   if (options.on_load_progress && checkpoint.weight_bytes > 0) {
     load.progress = [&](int64_t bytes) {
@@ -250,7 +239,7 @@ namespace {
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
                                                std::unique_ptr<const Model> model,
                                                const EngineOptions& options, ModelInfo& info) {
-  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
+  const RunnerShape shape = MakeRunnerShape(options, *model);
   std::optional<int64_t> available = ops->FreeDeviceMemory();
   const bool on_device = available.has_value();
   if (!on_device) {

@@ -32,7 +32,7 @@ Status CheckSpec(const EmbeddingSpec& spec, const ModelSpec& model, const std::s
 EmbeddingInfo DescribeEmbedding(const EmbeddingSpec& spec, const ModelSpec& model) {
   EmbeddingInfo info;
   info.dimensions = model.hidden_size;
-  info.pooling = Name(spec.pooling);
+  info.pooling = spec.pooling;
   info.normalized = spec.normalize;
   for (const auto& [name, prompt] : spec.prompts) info.prompts.push_back(name);
   info.cut_dimensions = spec.dimensions;
@@ -43,32 +43,27 @@ EmbeddingInfo DescribeEmbedding(const EmbeddingSpec& spec, const ModelSpec& mode
 }  // namespace
 
 bool IsForEmbedding(const EngineOptions& options, const Checkpoint& checkpoint) {
-  return options.pooling != "auto" || checkpoint.embedding || IsEncoder(checkpoint.architecture);
+  return options.pooling != Pooling::kAuto || checkpoint.embedding ||
+         IsEncoder(checkpoint.architecture);
 }
 
 // The cache lasts for a batch only, so f32 costs little beside the matrix products. On a GPU,
 // tensor cores need bf16.
-std::string EmbeddingCacheType(const EngineOptions& options, bool gpu) {
-  return gpu && !options.precise ? "bf16" : "f32";
+KvCacheDtype EmbeddingCacheType(const EngineOptions& options, bool gpu) {
+  return gpu && !options.precise ? KvCacheDtype::kBF16 : KvCacheDtype::kF32;
 }
 
 Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
                                           const Checkpoint& checkpoint) {
   const std::optional<EmbeddingSpec>& stored = checkpoint.embedding;
-  if (options.pooling == "auto" && !stored) {
+  if (options.pooling == Pooling::kAuto && !stored) {
     return InvalidArgument(
         "{}: there is no modules.json, which says how hidden states become a vector; choose with "
         "--pooling mean, cls or last",
         checkpoint.source);
   }
   EmbeddingSpec spec = stored.value_or(EmbeddingSpec());
-  if (options.pooling == "auto") return spec;
-  const std::optional<Pooling> pooling = ParsePooling(options.pooling);
-  if (!pooling) {
-    return InvalidArgument("--pooling: must be auto, mean, cls or last, got \"{}\"",
-                           options.pooling);
-  }
-  spec.pooling = *pooling;
+  if (options.pooling != Pooling::kAuto) spec.pooling = options.pooling;
   return spec;
 }
 
@@ -83,8 +78,7 @@ Result<EmbeddingShape> ChooseEmbeddingShape(const EngineOptions& options, const 
   shape.block_size = options.block_size;
   shape.max_length = model.spec().max_context;
   if (spec.max_tokens > 0) shape.max_length = std::min(shape.max_length, spec.max_tokens);
-  ASSIGN_OR_RETURN(const RunnerShape runner, MakeRunnerShape(options, model));
-  shape.kv_dtype = runner.kv_dtype;
+  shape.kv_dtype = MakeRunnerShape(options, model).kv_dtype;
   const auto& layers = model.spec().cache.layers;
   const bool causal =
       std::all_of(layers.begin(), layers.end(), [](const auto& layer) { return layer.causal; });
@@ -119,7 +113,8 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
                    MakeOpsFor(checkpoint, options, Task::kEmbed, *parts.pool, &parts.take_profile));
   const bool gpu = options.device != "cpu";
-  if (given.kv_cache_dtype == "auto") options.kv_cache_dtype = EmbeddingCacheType(options, gpu);
+  if (given.kv_cache_dtype == KvCacheDtype::kAuto)
+    options.kv_cache_dtype = EmbeddingCacheType(options, gpu);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    LoadWeights(checkpoint, *ops, options, Task::kEmbed));
   std::optional<int64_t> available = ops->FreeDeviceMemory();

@@ -18,7 +18,7 @@ Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
                                           const Checkpoint& checkpoint);
 
 // The type of keys and values if the options leave it open.
-std::string EmbeddingCacheType(const EngineOptions& options, bool gpu);
+KvCacheDtype EmbeddingCacheType(const EngineOptions& options, bool gpu);
 
 // Returns how `model` runs with `spec`. The longest text is what its files and the options allow.
 // If the options leave it open, it is halved until cache and activations fit into half of

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "ops/count/count_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -9,21 +10,10 @@
 namespace tokamak {
 namespace {
 
-Result<DType> KvDtype(const std::string& name) {
-  if (name == "f32") return DType::kF32;
-  if (name == "f16") return DType::kF16;
-  if (name == "bf16") return DType::kBF16;
-  if (name == "q8_0") return DType::kQ8_0;
-  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16, q8_0 or auto, got \"{}\"",
-                         name);
-}
-
-Result<nn::MlaForm> ParseMlaForm(const std::string& name) {
-  if (name == "standard") return nn::MlaForm::kStandard;
-  if (name == "latent") return nn::MlaForm::kLatent;
-  if (name == "absorbed") return nn::MlaForm::kAbsorbed;
-  if (name == "auto") return nn::MlaForm::kAuto;
-  return InvalidArgument("--mla: must be standard, latent, absorbed or auto, got \"{}\"", name);
+DType KvDtype(KvCacheDtype dtype) {
+  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0};
+  CHECK(dtype != KvCacheDtype::kAuto);  // chosen before
+  return kTypes[static_cast<size_t>(dtype) - 1];
 }
 
 template <bool kPrecise>
@@ -46,11 +36,11 @@ CountedBackend CountedCuda(bool precise) {
           }};
 }
 
-Result<LoadOptions> MakeLoadOptions(const EngineOptions& options) {
+LoadOptions MakeLoadOptions(const EngineOptions& options) {
   LoadOptions load;
   load.max_context = options.max_context;
   load.uniform_routing = options.uniform_routing;
-  ASSIGN_OR_RETURN(load.mla_form, ParseMlaForm(options.mla));
+  load.mla_form = options.mla;
   return load;
 }
 
@@ -74,7 +64,7 @@ void ChooseForDevice(EngineOptions& options, bool gpu) {
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : kCpuBatchTokens;
 }
 
-Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model) {
+RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
   RunnerShape shape;
   shape.max_seqs = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
@@ -83,7 +73,7 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
   shape.depth = options.steps_in_flight;
   shape.cuda_graphs = options.cuda_graphs;
   shape.expert_loads = true;  // costs a few kilobytes per step
-  ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
+  shape.kv_dtype = KvDtype(options.kv_cache_dtype);
   return shape;
 }
 
@@ -110,7 +100,7 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
 
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task) {
   const std::unique_ptr<CountOps> count = MakeCountOps();
-  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  LoadOptions load = MakeLoadOptions(options);
   load.task = task;
   RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
   return count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
@@ -119,7 +109,7 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
                          int64_t free_bytes, const CountedBackend& gpu) {
   const std::unique_ptr<CountOps> count = MakeCountOps(CudaSizer(options.precise), gpu);
-  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  LoadOptions load = MakeLoadOptions(options);
   load.task = task;
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   const int64_t weights = count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
@@ -132,7 +122,7 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
         options.precise ? "f32 (--precise)" : "bf16", static_cast<double>(free_bytes) / kGB);
   }
   if (task == Task::kEmbed) return Status();  // ChooseEmbeddingShape fits the rest
-  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
+  const RunnerShape shape = MakeRunnerShape(options, *model);
   const Status status =
       EstimateRunnerMemory(*model, options, shape, free_bytes - weights, /*on_device=*/true)
           .status();

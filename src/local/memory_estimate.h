@@ -28,11 +28,11 @@ inline constexpr int32_t kCpuBatchTokens = 512;
 // Sets options of steps that are left open to what suits a GPU or a CPU.
 void ChooseForDevice(EngineOptions& options, bool gpu);
 
-// The options for loading, without progress. kInvalidArgument for a wrong value.
-Result<LoadOptions> MakeLoadOptions(const EngineOptions& options);
+// The options for loading, without progress.
+LoadOptions MakeLoadOptions(const EngineOptions& options);
 
-// kInvalidArgument for a wrong value.
-Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model);
+// Requires a kv_cache_dtype other than kAuto.
+RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model);
 
 // Divides `available_bytes`, the free memory once weights are loaded, between KV cache and runner.
 // `on_device`: the host tier uses other memory.

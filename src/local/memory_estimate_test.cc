@@ -17,7 +17,7 @@ class FitsOnDevice : public ::testing::Test {
 
   FitsOnDevice() {
     options_.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
-    options_.kv_cache_dtype = "bf16";
+    options_.kv_cache_dtype = KvCacheDtype::kBF16;
     options_.steps_in_flight = 2;
     options_.max_seqs = 8;
     options_.max_batch_tokens = 512;
@@ -87,11 +87,11 @@ TEST_F(FitsOnDevice, TheCacheTakesMostOfAGpuAndHalfOfAHost) {
   options_.max_seqs = 200'000;  // more than the memory holds
   options_.max_batch_tokens = 64;
   const std::unique_ptr<CountOps> count = MakeCountOps();
-  const auto model = LoadModel(checkpoint_, *count, *MakeLoadOptions(options_));
+  const auto model = LoadModel(checkpoint_, *count, MakeLoadOptions(options_));
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   const auto cache_share = [&](int64_t available, bool on_device) {
-    const auto profile = EstimateRunnerMemory(
-        **model, options_, *MakeRunnerShape(options_, **model), available, on_device);
+    const auto profile = EstimateRunnerMemory(**model, options_, MakeRunnerShape(options_, **model),
+                                              available, on_device);
     EXPECT_TRUE(profile.ok()) << profile.status().ToString();
     return static_cast<double>(profile->num_device_blocks) *
            static_cast<double>(profile->block_bytes) /

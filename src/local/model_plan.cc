@@ -6,6 +6,7 @@
 
 #include "base/ceil_div.h"
 #include "base/error.h"
+#include "base/option_names.h"
 #include "local/load_embedding.h"
 #include "local/memory_estimate.h"
 #include "models/registry.h"
@@ -122,14 +123,16 @@ std::vector<int32_t> Batches(int32_t concurrency) {
 Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count,
                       int32_t concurrency, ModelPlan& plan) {
   const bool gpu = plan.hardware.gpu;
-  if (options.kv_cache_dtype == "auto") {
-    options.kv_cache_dtype = options.precise ? "f32" : gpu ? "bf16" : "f16";
+  if (options.kv_cache_dtype == KvCacheDtype::kAuto) {
+    options.kv_cache_dtype = options.precise ? KvCacheDtype::kF32
+                             : gpu           ? KvCacheDtype::kBF16
+                                             : KvCacheDtype::kF16;
   }
   options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // the minimum
-  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, model));
+  const RunnerShape shape = MakeRunnerShape(options, model);
   ASSIGN_OR_RETURN(const MemoryProfile memory,
                    EstimateRunnerMemory(model, options, shape, INT64_MAX / 2, /*on_device=*/true));
-  plan.kv_dtype = options.kv_cache_dtype;
+  plan.kv_dtype = Name(options.kv_cache_dtype);
   plan.block_size = shape.block_size;
   plan.block_bytes = memory.block_bytes;
   plan.activation_bytes = memory.arena_bytes;
@@ -153,7 +156,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
 // The same for embedding: a step of texts of plan.context tokens each.
 Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& model,
                  CountOps& count, int32_t context, ModelPlan& plan) {
-  if (options.kv_cache_dtype == "auto") {
+  if (options.kv_cache_dtype == KvCacheDtype::kAuto) {
     options.kv_cache_dtype = EmbeddingCacheType(options, plan.hardware.gpu);
   }
   ASSIGN_OR_RETURN(const EmbeddingShape texts,
@@ -168,7 +171,7 @@ Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& 
         "{}",
         plan.max_context, plan.context);
   }
-  plan.kv_dtype = options.kv_cache_dtype;
+  plan.kv_dtype = Name(options.kv_cache_dtype);
   plan.block_size = texts.block_size;
   plan.block_bytes = memory.cache_bytes / memory.num_blocks;
   plan.activation_bytes = memory.arena_bytes;
@@ -196,7 +199,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   const auto tensors = std::make_shared<TypedTensors>(checkpoint.tensors);
   checkpoint.tensors = tensors;
   ModelPlan plan;
-  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  LoadOptions load = MakeLoadOptions(options);
   EmbeddingSpec embedding;
   if (IsForEmbedding(options, checkpoint)) {
     plan.task = Task::kEmbed;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/option_names.h"
 #include "base/thread_pool.h"
 #include "local/load.h"
 #include "local/load_embedding.h"
@@ -94,11 +95,10 @@ void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
 
   options.num_blocks = options.max_batch_tokens * static_cast<int32_t>(plan.cache_groups.size());
   const auto shape = MakeRunnerShape(options, **model);
-  ASSERT_TRUE(shape.ok()) << shape.status().ToString();
   const auto memory =
-      EstimateRunnerMemory(**model, options, *shape, INT64_MAX / 2, /*on_device=*/true);
+      EstimateRunnerMemory(**model, options, shape, INT64_MAX / 2, /*on_device=*/true);
   ASSERT_TRUE(memory.ok()) << memory.status().ToString();
-  const auto runner = Runner::Create(**model, **ops, *shape, memory->memory());
+  const auto runner = Runner::Create(**model, **ops, shape, memory->memory());
   ASSERT_TRUE(runner.ok()) << runner.status().ToString();
   const CacheSpec& cache = (*runner)->cache();
   EXPECT_EQ(plan.block_bytes, cache.block_bytes);
@@ -109,7 +109,7 @@ void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
     largest = std::max(largest, plan.cache_groups[i].token_bytes * plan.block_size);
   }
   ExpectAbout(largest, cache.block_bytes);  // blocks of all groups are as large as the largest
-  ASSERT_TRUE((*runner)->Submit(LargestStep(*shape, cache)).ok());
+  ASSERT_TRUE((*runner)->Submit(LargestStep(shape, cache)).ok());
   ASSERT_TRUE((*runner)->Sample(0).ok());
   ASSERT_TRUE((*runner)->Wait(0).ok());
   taken->runner_bytes = (*runner)->bytes() - cache.num_device_blocks * cache.block_bytes;
@@ -206,7 +206,7 @@ TEST(ModelPlan, EqualsTheMemoryOfAnEmbeddingEngine) {
   for (const std::string& model : models) {
     SCOPED_TRACE(model);
     EngineOptions options = Options(model);
-    options.pooling = "mean";
+    options.pooling = Pooling::kMean;
     const Result<ModelPlan> plan = PlanModel(options, 0, 4);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     const auto checkpoint = OpenCheckpoint(model, {});
@@ -232,14 +232,15 @@ TEST(ModelPlan, EqualsTheMemoryOfAnEmbeddingEngine) {
 TEST(ModelPlan, LatentsTakeTheirRankAndTheirRotatedKey) {
   EngineOptions options =
       Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/hf/deepseek_v2_256");
-  for (const char* form : {"absorbed", "latent", "auto", "standard"}) {
-    SCOPED_TRACE(form);
+  for (const MlaForm form :
+       {MlaForm::kAbsorbed, MlaForm::kLatent, MlaForm::kAuto, MlaForm::kStandard}) {
+    SCOPED_TRACE(Name(form));
     options.mla = form;
     const Result<ModelPlan> plan = PlanModel(options, 128, 4);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     ASSERT_EQ(plan->cache_groups.size(), 1U);
     // 2 layers, f32; kv_lora_rank 256, 2 heads, qk_rope_head_dim 32, qk_nope_head_dim and v 64.
-    const bool standard = options.mla == "standard";
+    const bool standard = form == MlaForm::kStandard;
     const int64_t token_bytes = 2 * 4 * (standard ? 2 * (32 + 64 + 64) : 256 + 32);
     EXPECT_EQ(plan->cache_groups[0].token_bytes, token_bytes);
     EXPECT_EQ(plan->cache_groups[0].kind, standard ? "full" : "latent");

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/option_names.h"
 #include "local/load.h"
 #include "local/structured_output.h"
 #include "local/text_decoder.h"
@@ -27,6 +28,17 @@ std::string Property(const RecordHeader& header, std::string_view key) {
   return "";
 }
 
+// Sets an option to the recorded value. Older records lack some.
+template <typename Option>
+Status ReadOption(const RecordHeader& header, std::string_view key, Option& option) {
+  const std::string name = Property(header, key);
+  if (name.empty()) return Status();
+  const std::optional<Option> value = ParseOption<Option>(name);
+  if (!value) return DataLoss("the record's {} is unknown: \"{}\"", key, name);
+  option = *value;
+  return Status();
+}
+
 // The options for an executor with the record's limits.
 Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOptions& replay) {
   const CacheSpec& cache = header.limits.cache;
@@ -35,12 +47,10 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.model = replay.model.empty() ? Property(header, kModel) : replay.model;
   options.device = Property(header, kDevice);
   options.isa = Property(header, kIsa);
-  if (const std::string kernels = Property(header, kKernels); !kernels.empty()) {
-    options.kernels = kernels;
-  }
+  RETURN_IF_ERROR(ReadOption(header, kKernels, options.kernels));
   options.steps_in_flight = header.limits.depth;
-  options.kv_cache_dtype = Property(header, kKvCacheDtype);
-  if (const std::string mla = Property(header, kMla); !mla.empty()) options.mla = mla;
+  RETURN_IF_ERROR(ReadOption(header, kKvCacheDtype, options.kv_cache_dtype));
+  RETURN_IF_ERROR(ReadOption(header, kMla, options.mla));
   options.threads = replay.threads;
   options.max_seqs = header.limits.max_seqs;
   options.max_batch_tokens = header.limits.max_step_tokens;
@@ -76,9 +86,9 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
   header.properties = {{kModel, options.model},
                        {kDevice, options.device},
                        {kIsa, isa},
-                       {kKernels, options.kernels},
-                       {kKvCacheDtype, options.kv_cache_dtype},
-                       {kMla, options.mla},
+                       {kKernels, std::string(Name(options.kernels))},
+                       {kKvCacheDtype, std::string(Name(options.kv_cache_dtype))},
+                       {kMla, std::string(Name(options.mla))},
                        {kFingerprint, system_fingerprint}};
   header.options = core;
   header.options.on_request_done = nullptr;

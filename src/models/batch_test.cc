@@ -53,7 +53,7 @@ struct Case {
   DType weights;
   DType cache;
   const char* config = kConfig;
-  nn::MlaForm mla = nn::MlaForm::kAbsorbed;
+  MlaForm mla = MlaForm::kAbsorbed;
 
   bool has_moe() const { return config == kMoeConfig; }
   bool precise() const { return backend == "reference" || backend.ends_with("precise"); }
@@ -81,7 +81,7 @@ std::vector<Case> Cases() {
     cases.push_back({backend, DType::kF32, DType::kF32, kMoeConfig});
     cases.push_back({backend, DType::kF32, DType::kF32, kMlaConfig});
   }
-  for (const nn::MlaForm form : {nn::MlaForm::kStandard, nn::MlaForm::kLatent}) {
+  for (const MlaForm form : {MlaForm::kStandard, MlaForm::kLatent}) {
     cases.push_back({PreciseBackendNames().back(), DType::kBF16, DType::kF16, kMlaConfig, form});
   }
   for (const std::string& backend : BackendNames()) {

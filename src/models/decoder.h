@@ -39,7 +39,7 @@ struct LayerBuilder {
   const DecoderLayer& layer;
   nn::Builder at;
   const nn::Rope* rope;  // null: none
-  nn::MlaForm mla_form;
+  MlaForm mla_form;
 
   nn::Norm Norm(std::string_view name) const;
   SublayerPtr Attention(std::string_view name, const nn::AttentionExtras& extras = {}) const;

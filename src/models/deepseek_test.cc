@@ -154,7 +154,7 @@ constexpr const char* kWide = R"({
   "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64})";
 
 // A prefill that is long enough to decompress, one of few tokens, and steps of one token.
-std::vector<Harness::Logits> RunForm(Ops& ops, nn::MlaForm form) {
+std::vector<Harness::Logits> RunForm(Ops& ops, MlaForm form) {
   LoadOptions options;
   options.mla_form = form;
   const auto model = LoadModel(MakeRandomCheckpoint(kWide, 5, DType::kBF16), ops, options);
@@ -177,8 +177,8 @@ TEST(Deepseek, AllFormsOfAttentionComputeTheSame) {
   std::vector<std::string> backends = PreciseBackendNames();
   for (const std::string& backend : {backends.front(), backends.back()}) {
     const std::unique_ptr<Ops> ops = MakeBackend(backend);
-    const auto expected = RunForm(*ops, nn::MlaForm::kStandard);
-    for (const auto form : {nn::MlaForm::kLatent, nn::MlaForm::kAbsorbed, nn::MlaForm::kAuto}) {
+    const auto expected = RunForm(*ops, MlaForm::kStandard);
+    for (const auto form : {MlaForm::kLatent, MlaForm::kAbsorbed, MlaForm::kAuto}) {
       const auto actual = RunForm(*ops, form);
       ASSERT_EQ(actual.size(), expected.size());
       double worst = 0;
@@ -198,7 +198,7 @@ TEST(Deepseek, AllFormsReadTheSameFromGguf) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   const std::vector<int32_t> tokens = ReadTinyGolden("hf/deepseek_v3_256").tokens;
   for (const auto form :
-       {nn::MlaForm::kStandard, nn::MlaForm::kLatent, nn::MlaForm::kAbsorbed, nn::MlaForm::kAuto}) {
+       {MlaForm::kStandard, MlaForm::kLatent, MlaForm::kAbsorbed, MlaForm::kAuto}) {
     const auto run = [&](const std::string& name) {
       LoadOptions options;
       options.mla_form = form;
@@ -223,19 +223,18 @@ std::string ConfigOfLatents() {
 
 // The form of attention on the CUDA backend, and its path: default with the newest kernels, plain
 // with the oldest, or precise.
-using CudaForm = std::tuple<nn::MlaForm, const char*>;
+using CudaForm = std::tuple<MlaForm, const char*>;
 class CudaLatentTest : public ::testing::TestWithParam<CudaForm> {};
 std::string FormName(const ::testing::TestParamInfo<CudaForm>& info) {
   constexpr const char* kNames[] = {"standard", "latent", "absorbed", "auto"};
   return std::string(kNames[static_cast<int>(std::get<0>(info.param))]) + "_" +
          std::get<1>(info.param);
 }
-INSTANTIATE_TEST_SUITE_P(
-    Forms, CudaLatentTest,
-    ::testing::Combine(::testing::Values(nn::MlaForm::kAbsorbed, nn::MlaForm::kLatent,
-                                         nn::MlaForm::kStandard, nn::MlaForm::kAuto),
-                       ::testing::Values("default", "plain", "precise")),
-    FormName);
+INSTANTIATE_TEST_SUITE_P(Forms, CudaLatentTest,
+                         ::testing::Combine(::testing::Values(MlaForm::kAbsorbed, MlaForm::kLatent,
+                                                              MlaForm::kStandard, MlaForm::kAuto),
+                                            ::testing::Values("default", "plain", "precise")),
+                         FormName);
 
 TEST_P(CudaLatentTest, LogitsAreThoseOfTheReferenceAndTheBatchChangesNoBit) {
   const auto [form, path] = GetParam();
@@ -274,7 +273,7 @@ TEST_P(CudaLatentTest, LogitsAreThoseOfTheReferenceAndTheBatchChangesNoBit) {
   std::printf("off by %g, logits are up to %g\n", worst, largest);
   EXPECT_LT(worst, precise ? 1e-4 : 0.06 * largest);
 
-  if (form == nn::MlaForm::kAuto) return;  // depends on the chunks of a prompt
+  if (form == MlaForm::kAuto) return;  // depends on the chunks of a prompt
   Harness together(*model, **ops, {.kv_dtype = kv_dtype, .seed = 3});
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 17, 2, 70}) {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "models/model.h"
-#include "nn/mla.h"
 #include "ops/ops.h"
 #include "tokamak/model_info.h"
+#include "tokamak/option_values.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak {
@@ -21,7 +21,7 @@ struct LoadOptions {
   // Positions to serve; 0: all that the model was trained for.
   int32_t max_context = 0;
   // The form of multi-head latent attention, for models that have it.
-  nn::MlaForm mla_form = nn::MlaForm::kAbsorbed;
+  MlaForm mla_form = MlaForm::kAbsorbed;
   // For benchmarks: every MoE layer chooses its experts at random instead of by its router.
   bool uniform_routing = false;
   // Called after each weight, on the calling thread, with the bytes of the checkpoint read so far.

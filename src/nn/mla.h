@@ -12,18 +12,9 @@
 #include "nn/pass.h"
 #include "nn/rope.h"
 #include "nn/sublayer.h"
+#include "tokamak/option_values.h"
 
 namespace tokamak::nn {
-
-// The contents of the cache and the way attention computes. Results differ only by rounding.
-enum class MlaForm {
-  kStandard,  // keeps every head's keys and values
-  kLatent,    // keeps latents; decompresses keys and values from them for each use
-  kAbsorbed,  // keeps latents and attends to them; projects queries and outputs instead
-  // kLatent for sequences with many new positions in a step, else kAbsorbed. This depends on the
-  // chunks of a prompt, so results are not batch invariant.
-  kAuto,
-};
 
 struct MlaConfig {
   int32_t hidden_size = 0;

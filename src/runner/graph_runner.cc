@@ -19,21 +19,14 @@ Tensor RunModel(const Model& model, nn::Pass& pass) {
 
 }  // namespace
 
-Status CheckCudaGraphs(std::string_view value) {
-  if (value == "on" || value == "off" || value == "auto") return Status();
-  return InvalidArgument("--cuda-graphs: must be on, off or auto, got \"{}\"", value);
-}
-
-Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& ops,
-                                      int32_t max_rows) {
-  RETURN_IF_ERROR(CheckCudaGraphs(cuda_graphs));
+Result<GraphRunner> GraphRunner::Make(CudaGraphs cuda_graphs, const Ops& ops, int32_t max_rows) {
   GraphRunner runner;
   if (!ops.has_graphs()) {
-    if (cuda_graphs != "on") return runner;
+    if (cuda_graphs != CudaGraphs::kOn) return runner;
     return Unimplemented(
         "--cuda-graphs on: the {} backend does not support graphs; use off or auto", ops.name());
   }
-  if (cuda_graphs == "off") return runner;
+  if (cuda_graphs == CudaGraphs::kOff) return runner;
   // From 16 rows on, four sizes per doubling bound the padding; from 128 to 256 there are eight.
   // From 32 on, all but the largest are multiples of 8, the rows of the smallest tile of a matrix
   // product.

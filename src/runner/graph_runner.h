@@ -5,25 +5,21 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "models/model.h"
 #include "nn/pass.h"
+#include "tokamak/option_values.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
-
-// kInvalidArgument unless `value` is "on", "off" or "auto".
-Status CheckCudaGraphs(std::string_view value);
 
 // A decode step has one token per sequence and draws from each one's logits. Owned by the runner.
 class GraphRunner {
  public:
   GraphRunner() = default;  // without graphs
-  // `cuda_graphs`: "on", "off" or "auto" (on if the backend has graphs). kUnimplemented if it is
-  // "on" and the backend has none. `max_rows`: the largest decode step.
-  static Result<GraphRunner> Make(std::string_view cuda_graphs, const Ops& ops, int32_t max_rows);
+  // kUnimplemented for kOn if the backend has no graphs. `max_rows`: the largest decode step.
+  static Result<GraphRunner> Make(CudaGraphs cuda_graphs, const Ops& ops, int32_t max_rows);
 
   // The numbers of rows to capture before the first step, ascending. Empty without graphs.
   std::span<const int32_t> capture_sizes() const { return capture_sizes_; }

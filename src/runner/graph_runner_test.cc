@@ -19,7 +19,7 @@ constexpr size_t kMostGraphs = 45;
 TEST(GraphRunner, TheSizesAreFewAndLeaveLittlePadding) {
   const auto ops = MakeQueuedOps(*MakeCpuOps({.threads = 1}), 1);
   for (int32_t max_rows = 1; max_rows <= 1100; ++max_rows) {
-    const auto runner = GraphRunner::Make("on", *ops, max_rows);
+    const auto runner = GraphRunner::Make(CudaGraphs::kOn, *ops, max_rows);
     ASSERT_TRUE(runner.ok());
     const std::vector<int32_t> sizes(runner->capture_sizes().begin(),
                                      runner->capture_sizes().end());

@@ -16,6 +16,7 @@
 #include "step/step_input.h"
 #include "step/step_output.h"
 #include "tensor/arena.h"
+#include "tokamak/option_values.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -27,9 +28,9 @@ struct RunnerShape {
   int32_t max_context = 0;  // positions of one sequence
   int32_t block_size = 16;
   DType kv_dtype = DType::kF32;
-  int depth = 1;                     // steps in flight at once
-  std::string cuda_graphs = "auto";  // for decode steps: on, off or auto
-  bool expert_loads = false;         // fill StepOutput::expert_loads
+  int depth = 1;  // steps in flight at once
+  CudaGraphs cuda_graphs = CudaGraphs::kAuto;
+  bool expert_loads = false;  // fill StepOutput::expert_loads
 };
 
 // Staging memory has room for the blocks that a step's rows append and for a few whole tables. A

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/gumbel.h"
+#include "base/option_names.h"
 #include "models/testing/golden.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -181,7 +183,7 @@ struct InvarianceCase {
   DType weights = DType::kF32;
   DType kv = DType::kF32;
   // For asynchronous backends: CUDA, or one that queues the CPU's work.
-  std::string cuda_graphs = {};
+  std::optional<CudaGraphs> cuda_graphs = {};
   // One schedule of few requests, for an emulated GPU.
   bool brief = false;
   bool experts = false;  // a model with experts; else the toy model
@@ -201,8 +203,9 @@ std::unique_ptr<Ops> MakeBackend(const InvarianceCase& c, int threads, std::stri
 
 void PrintTo(const InvarianceCase& c, std::ostream* out) {
   *out << c.isa << "_t" << c.threads << "_d" << c.depth << "_" << Name(c.weights) << "_"
-       << Name(c.kv) << (c.cuda_graphs.empty() ? "" : "_async_graphs_" + c.cuda_graphs)
-       << (c.experts ? "_experts" : "") << (c.brief ? "_brief" : "");
+       << Name(c.kv) << (c.cuda_graphs ? "_async_graphs_" : "")
+       << (c.cuda_graphs ? Name(*c.cuda_graphs) : "") << (c.experts ? "_experts" : "")
+       << (c.brief ? "_brief" : "");
 }
 
 std::unique_ptr<Model> MakeModel(const InvarianceCase& c, Ops& ops) {
@@ -218,7 +221,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
   const auto lone_ops = MakeBackend(c, 1, &why);
   auto ops = MakeBackend(c, c.threads, &why);
   if (ops == nullptr) GTEST_SKIP() << "no CUDA backend here: " << why;
-  if (!c.cuda_graphs.empty() && !c.IsCuda()) ops = MakeQueuedOps(std::move(ops), 7);
+  if (c.cuda_graphs && !c.IsCuda()) ops = MakeQueuedOps(std::move(ops), 7);
   const auto lone_model = MakeModel(c, *lone_ops), model = MakeModel(c, *ops);
   const auto requests =
       RandomRequests(c.brief ? 10 : 40, model->spec().vocab_size, c.brief ? 1 : 99);
@@ -228,11 +231,11 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
                              .block_size = 4,
                              .kv_dtype = c.kv,
                              .depth = c.depth,
-                             .cuda_graphs = c.cuda_graphs.empty() ? "auto" : c.cuda_graphs};
+                             .cuda_graphs = c.cuda_graphs.value_or(CudaGraphs::kAuto)};
   RunnerShape lone_shape = shape;
   lone_shape.max_step_tokens = 200;
   lone_shape.depth = 1;
-  lone_shape.cuda_graphs = "off";
+  lone_shape.cuda_graphs = CudaGraphs::kOff;
   const auto lone_runner = MakeRunner(*lone_model, *lone_ops, lone_shape);
   const auto expected = Drive(*lone_runner, requests, {.max_concurrent = 1});
   const auto runner = MakeRunner(*model, *ops, shape);
@@ -272,19 +275,22 @@ std::vector<InvarianceCase> InvarianceCases() {
     cases.push_back({.isa = isa, .depth = 3, .weights = DType::kQ8_0, .kv = DType::kBF16});
   }
   for (const int depth : {1, 2, 4}) {
-    cases.push_back({.isa = "auto", .depth = depth, .cuda_graphs = "off"});
-    cases.push_back({.isa = "auto", .depth = depth, .cuda_graphs = "on"});
-    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kBF16, .cuda_graphs = "off"});
-    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kBF16, .cuda_graphs = "on"});
+    cases.push_back({.isa = "auto", .depth = depth, .cuda_graphs = CudaGraphs::kOff});
+    cases.push_back({.isa = "auto", .depth = depth, .cuda_graphs = CudaGraphs::kOn});
+    cases.push_back(
+        {.isa = "cuda", .depth = depth, .kv = DType::kBF16, .cuda_graphs = CudaGraphs::kOff});
+    cases.push_back(
+        {.isa = "cuda", .depth = depth, .kv = DType::kBF16, .cuda_graphs = CudaGraphs::kOn});
   }
   for (const bool brief : {false, true}) {
-    cases.push_back({.isa = "cuda_precise", .depth = 2, .cuda_graphs = "on", .brief = brief});
+    cases.push_back(
+        {.isa = "cuda_precise", .depth = 2, .cuda_graphs = CudaGraphs::kOn, .brief = brief});
   }
   for (const bool experts : {false, true}) {
     cases.push_back({.isa = "cuda",
                      .depth = 2,
                      .kv = DType::kBF16,
-                     .cuda_graphs = "on",
+                     .cuda_graphs = CudaGraphs::kOn,
                      .brief = true,
                      .experts = experts});
   }

@@ -130,7 +130,7 @@ class Counted {
   const int64_t before_;
 };
 
-std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, const std::string& cuda_graphs,
+std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, CudaGraphs cuda_graphs,
                                    int depth) {
   auto runner = Runner::Create(model, ops,
                                {.max_seqs = kSlots,
@@ -200,12 +200,12 @@ TEST(SteadyState, StepsOnTheCpuDoNotAllocate) {
   const auto model = MakeToyModel(*ops);
   for (const int depth : {1, 2}) {
     SCOPED_TRACE(fmt::format("depth {}", depth));
-    const auto runner = MakeRunner(*model, *ops, "off", depth);
+    const auto runner = MakeRunner(*model, *ops, CudaGraphs::kOff, depth);
     ExpectNone(RunSteps(*runner, [] {}));
   }
 }
 
-class SteadyStateCuda : public ::testing::TestWithParam<std::string> {};
+class SteadyStateCuda : public ::testing::TestWithParam<CudaGraphs> {};
 
 TEST_P(SteadyStateCuda, StepsDoNotAllocateAndWaitOnlyForTheirEvent) {
   for (const int depth : {1, 2, 4}) {
@@ -233,7 +233,8 @@ TEST_P(SteadyStateCuda, StepsDoNotAllocateAndWaitOnlyForTheirEvent) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, SteadyStateCuda, ::testing::Values("off", "on"));
+INSTANTIATE_TEST_SUITE_P(Cuda, SteadyStateCuda,
+                         ::testing::Values(CudaGraphs::kOff, CudaGraphs::kOn));
 
 }  // namespace
 }  // namespace tokamak::testing

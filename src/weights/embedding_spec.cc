@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/option_names.h"
 #include "base/printable.h"
 #include "weights/config_reader.h"
 
@@ -84,8 +85,9 @@ Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
   if (reader.Has("pooling_mode")) {
     std::string mode = reader.String("pooling_mode");
     if (mode == "lasttoken") mode = "last";
-    const std::optional<Pooling> pooling = ParsePooling(mode);
-    if (!pooling) reader.Fail("pooling_mode", Quoted(mode) + " is not supported");
+    const std::optional<Pooling> pooling = ParseOption<Pooling>(mode);
+    if (!pooling || pooling == Pooling::kAuto)
+      reader.Fail("pooling_mode", Quoted(mode) + " is not supported");
     spec.pooling = pooling.value_or(Pooling::kMean);
     ++chosen;
   }
@@ -180,25 +182,6 @@ Status ReadDimensions(const JsonValue& config, const std::string& path, Embeddin
 }
 
 }  // namespace
-
-std::string_view Name(Pooling pooling) {
-  switch (pooling) {
-    case Pooling::kMean:
-      return "mean";
-    case Pooling::kCls:
-      return "cls";
-    case Pooling::kLast:
-      break;
-  }
-  return "last";
-}
-
-std::optional<Pooling> ParsePooling(std::string_view name) {
-  for (const Pooling pooling : {Pooling::kMean, Pooling::kCls, Pooling::kLast}) {
-    if (Name(pooling) == name) return pooling;
-  }
-  return std::nullopt;
-}
 
 Result<std::optional<EmbeddingSpec>> ReadEmbeddingSpec(const std::string& folder,
                                                        const JsonValue& config) {

@@ -5,31 +5,21 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tokamak/option_values.h"
 #include "tokamak/status.h"
 #include "weights/config.h"
 #include "weights/gguf.h"
 
 namespace tokamak {
 
-enum class Pooling {
-  kMean,  // over all tokens, special ones included
-  kCls,   // the first token
-  kLast,  // the last token
-};
-
-// "mean", "cls" or "last".
-std::string_view Name(Pooling pooling);
-std::optional<Pooling> ParsePooling(std::string_view name);
-
 struct EmbeddingSpec {
-  Pooling pooling = Pooling::kMean;
-  bool normalize = true;    // scale to length 1
-  int32_t max_tokens = 0;   // of a text, special tokens included; 0: the model's limit
-  int32_t hidden_size = 0;  // that the pooling expects; 0: not stated
+  Pooling pooling = Pooling::kMean;  // never kAuto
+  bool normalize = true;             // scale to length 1
+  int32_t max_tokens = 0;            // of a text, special tokens included; 0: the model's limit
+  int32_t hidden_size = 0;           // that the pooling expects; 0: not stated
   // Texts to put before the input, by name.
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  // name of the prompt used by default; empty: none

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/option_names.h"
 #include "local/load.h"
 #include "local/local_engine.h"
 
@@ -21,8 +22,8 @@ constexpr std::chrono::seconds kRestTime{30};
 Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, uint64_t seed,
                                             Counts* counts) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
-  parts.executor =
-      MakeCountingExecutor(std::move(parts.executor), options.cuda_graphs == "on", seed, counts);
+  parts.executor = MakeCountingExecutor(std::move(parts.executor),
+                                        options.cuda_graphs == CudaGraphs::kOn, seed, counts);
   return LocalEngine::Create(std::move(parts));
 }
 
@@ -55,8 +56,8 @@ std::string BatchMixOptions::ToString() const {
   return fmt::format(
       "CUDA graphs {}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} "
       "blocks, {} host blocks, prefix cache {}, {} requests at once",
-      cuda_graphs, steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks, host_blocks,
-      prefix_cache ? "on" : "off", most_open);
+      Name(cuda_graphs), steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks,
+      host_blocks, prefix_cache ? "on" : "off", most_open);
 }
 
 BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,

@@ -15,7 +15,7 @@ namespace tokamak::invariance {
 
 // The circumstances of a run. None may change an answer.
 struct BatchMixOptions {
-  std::string cuda_graphs = "off";
+  CudaGraphs cuda_graphs = CudaGraphs::kOff;
   int32_t steps_in_flight = 1;
   int32_t threads = 1;
   int32_t max_seqs = 0;

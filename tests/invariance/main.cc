@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/option_names.h"
 #include "base/testing/refs.h"
 #include "invariance/round.h"
 #include "invariance/tiny_model.h"
@@ -54,7 +55,7 @@ struct Flags {
   uint64_t seed = 1;
   std::string model;
   std::string device = "cpu";
-  std::string kernels = "verified";
+  KernelChoice kernels = KernelChoice::kVerified;
   std::vector<std::string> types;
   std::vector<std::string> isas;
 };
@@ -91,8 +92,9 @@ bool Parse(int argc, char** argv, Flags* flags) {
       flags->model = value;
     } else if (name == "--device" && (value == kCpu || value == kCuda)) {
       flags->device = value;
-    } else if (name == "--kernels") {
-      flags->kernels = value;
+    } else if (const auto kernels = ParseOption<KernelChoice>(value);
+               kernels && name == "--kernels") {
+      flags->kernels = *kernels;
     } else if (name == "--types") {
       flags->types = Split(value);
     } else if (name == "--isas") {
@@ -152,7 +154,8 @@ bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions 
   round.kernels = flags.kernels;
   const std::string name = NameOf(round);
   const std::string where =
-      round.gpu() ? "--device " + name + " --kernels " + flags.kernels : "--isas " + name;
+      round.gpu() ? "--device " + name + " --kernels " + std::string(Name(flags.kernels))
+                  : "--isas " + name;
   round.salt = choice + " " + name;
   round.seed = flags.seed;
   for (int32_t left = flags.requests; left > 0 && failure.empty(); left -= round.requests) {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/option_names.h"
 #include "invariance/batch_mix.h"
 #include "invariance/compare.h"
 #include "invariance/requests.h"
@@ -20,7 +21,8 @@ namespace {
 
 // Options that may change answers, so they are equal alone and in mixed batches.
 EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
-  constexpr const char* kCacheTypes[] = {"f32", "f16", "bf16"};
+  constexpr KvCacheDtype kCacheTypes[] = {KvCacheDtype::kF32, KvCacheDtype::kF16,
+                                          KvCacheDtype::kBF16};
   constexpr int32_t kBlockSizes[] = {16, 8, 5};
   EngineOptions base;
   base.model = options.model;
@@ -29,7 +31,9 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   base.kernels = options.kernels;
   base.kv_cache_dtype = kCacheTypes[(*random)() % std::size(kCacheTypes)];
   // q8_0 needs larger heads than the tiny models have, and a CPU.
-  if (!options.tiny && !options.gpu() && (*random)() % 4 == 0) base.kv_cache_dtype = "q8_0";
+  if (!options.tiny && !options.gpu() && (*random)() % 4 == 0) {
+    base.kv_cache_dtype = KvCacheDtype::kQ8_0;
+  }
   base.block_size = kBlockSizes[(*random)() % std::size(kBlockSizes)];
   base.max_context = options.tiny ? 0 : 512;
   return base;
@@ -37,7 +41,7 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
 
 // One request, one sequence and one step at a time, without chunks, prefix cache or graphs.
 EngineOptions Alone(EngineOptions base) {
-  base.cuda_graphs = "off";
+  base.cuda_graphs = CudaGraphs::kOff;
   base.steps_in_flight = 1;
   base.threads = 1;
   base.max_seqs = 1;
@@ -94,7 +98,7 @@ std::string Compare(const std::vector<Case>& cases,
 // Returns `random` with the properties that mix `i` must have.
 BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t first_depth,
                               BatchMixOptions random) {
-  random.cuda_graphs = i < 2 ? "off" : "on";
+  random.cuda_graphs = i < 2 ? CudaGraphs::kOff : CudaGraphs::kOn;
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
   // Makes one of two mixes swap, even in runs of a few requests.
@@ -122,7 +126,7 @@ Result<std::string> Run(const RoundOptions& options, Counts* counts) {
     const auto answers = mix.Run(cases, counts);
     const std::string where =
         fmt::format("\n  mix {}: {}\n  cache: {}, blocks of {}", i, circumstances.ToString(),
-                    base.kv_cache_dtype, base.block_size);
+                    Name(base.kv_cache_dtype), base.block_size);
     if (!answers.ok()) return answers.status().ToString() + where;
     std::string difference = Compare(cases, *answers, counts);
     if (!difference.empty()) return difference + where;

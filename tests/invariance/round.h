@@ -5,15 +5,16 @@
 #include <string>
 
 #include "invariance/counting_executor.h"
+#include "tokamak/option_values.h"
 
 namespace tokamak::invariance {
 
 struct RoundOptions {
   std::string model;
-  std::string device = "cpu";        // or "cuda"
-  std::string isa = "auto";          // for the CPU
-  std::string kernels = "verified";  // for the GPU: verified, new or plain
-  std::string salt;                  // with `seed`, decides everything random
+  std::string device = "cpu";                      // or "cuda"
+  std::string isa = "auto";                        // for the CPU
+  KernelChoice kernels = KernelChoice::kVerified;  // for the GPU
+  std::string salt;                                // with `seed`, decides everything random
   uint64_t seed = 0;
   int32_t requests = 0;  // plus a quarter more that are cancelled
   bool tiny = true;      // a model from WriteTinyModel; otherwise a real one, which gets text

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "ops/ops.h"
+#include "tokamak/option_values.h"
 
 namespace tokamak {
 
@@ -52,19 +53,11 @@ struct CudaCallCounts {
   int64_t others = 0;
 };
 
-// Which kernels run where a GPU has several for the same work. ops/cuda/kernel_table.h says which
-// ones it has, and where they were verified.
-enum class KernelChoice {
-  kVerified,  // the newest that were verified on GPUs of the same kind
-  kNew,       // the newest
-  kPlain,     // those that every GPU can run
-  kTriton,    // as kVerified, but AddRmsNorm by a kernel that Triton compiled; has equal bits
-};
-
 struct CudaOptions {
   int device = 0;   // as CUDA numbers them
   int threads = 0;  // that read and convert weights; 0: one per physical core
   bool precise = false;
+  // ops/cuda/kernel_table.h says which kernels there are, and where they were verified.
   KernelChoice kernels = KernelChoice::kVerified;
   // How long Await and Synchronize wait until the device counts as lost; 0: for ever.
   double step_timeout_seconds = 0;

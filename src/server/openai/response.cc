@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/option_names.h"
 #include "server/json_text.h"
 
 namespace tokamak {
@@ -138,7 +139,7 @@ Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
   if (model.task == Task::kEmbed) {
     const EmbeddingInfo& embedding = model.embedding;
     entry["embedding"] = {{"dimensions", embedding.dimensions},
-                          {"pooling", embedding.pooling},
+                          {"pooling", Name(embedding.pooling)},
                           {"normalized", embedding.normalized},
                           {"prompts", embedding.prompts}};
   }

@@ -1,0 +1,50 @@
+// Options with named values. The command line and messages name a value in lower case: kBF16 is
+// "bf16".
+#pragma once
+
+namespace tokamak {
+
+// Which GPU kernels run, where there are several for the same work.
+enum class KernelChoice {
+  kVerified,  // the newest that passed their tests on this kind of GPU
+  kNew,       // the newest
+  kPlain,     // the oldest, which every GPU can run
+  kTriton,    // as kVerified, but norms by a kernel that Triton compiled, in a build with that
+};
+
+// Whether decode steps run as CUDA graphs.
+enum class CudaGraphs {
+  kAuto,  // where the device supports them
+  kOn,
+  kOff,
+};
+
+// The type of cached keys and values.
+enum class KvCacheDtype {
+  kAuto,  // f32 when precise, else f16 on CPUs and bf16 on GPUs
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,  // on CPUs
+};
+
+// How DeepSeek-V2 and V3 compute multi-head latent attention, and what they cache. Results differ
+// only by rounding.
+enum class MlaForm {
+  kStandard,  // caches every head's keys and values
+  kLatent,    // caches latents; decompresses keys and values from them for each use
+  kAbsorbed,  // caches latents and attends to them; projects queries and outputs instead
+  // kLatent for sequences with many new positions in a step, else kAbsorbed. This depends on
+  // the chunks of a prompt, so results are not batch invariant.
+  kAuto,
+};
+
+// How an embedding model turns the hidden states of a text into a vector.
+enum class Pooling {
+  kAuto,  // what the model's files say
+  kMean,  // over all tokens, special ones included
+  kCls,   // the first token
+  kLast,  // the last token
+};
+
+}  // namespace tokamak
