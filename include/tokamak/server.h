@@ -15,7 +15,7 @@
 
 namespace tokamak {
 
-// The options of `tokamak serve`. Error messages use the names of its flags.
+// The options of `tokamak serve`. Errors begin with the name of a field.
 struct EmbeddedServerOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   uint16_t port = 8080;            // 0: any free port; see port()

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,33 @@
 
 namespace tokamak::cli {
 namespace {
+
+// The fields of options that messages of the library name.
+constexpr std::string_view kFields =
+    " access_log api_key_file block_size context cuda_graphs device drain_seconds dummy_dtype host "
+    "insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens max_body_bytes max_choices "
+    "max_connections max_connections_per_client max_context max_output_tokens max_queue max_seqs "
+    "num_blocks pooling step_timeout_seconds steps_in_flight target_itl_ms threads ";
+// Those whose flags are named differently.
+constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
+    {"allowed_hosts", "--allowed-host"},
+    {"cors_origins", "--cors-origin"},
+    {"host_cache_bytes", "--host-cache-memory"},
+    {"kv_cache_bytes", "--kv-cache-memory"},
+    {"record_path", "--record"},
+    {"tls_cert_file", "--tls-cert"},
+    {"tls_key_file", "--tls-key"}};
+
+// Returns the flag of a field, and any other word as it is.
+std::string FlagOf(std::string_view word) {
+  for (const auto& [field, flag] : kOtherFlags) {
+    if (field == word) return std::string(flag);
+  }
+  std::string text(word);
+  if (kFields.find(fmt::format(" {} ", word)) == std::string_view::npos) return text;
+  std::replace(text.begin(), text.end(), '_', '-');
+  return "--" + text;
+}
 
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
@@ -153,9 +181,27 @@ Result<std::unique_ptr<Engine>> LoadEngine(EngineOptions options) {
   return engine;
 }
 
+std::string WithFlags(std::string_view message) {
+  constexpr std::string_view kWordBytes =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+  std::string text;
+  for (size_t at = 0; at < message.size();) {
+    const size_t begin = std::min(message.find_first_of(kWordBytes, at), message.size());
+    const size_t end = std::min(message.find_first_not_of(kWordBytes, begin), message.size());
+    text += message.substr(at, begin - at);
+    const std::string_view word = message.substr(begin, end - begin);
+    at = end;
+    // A word without an underscore may be just a word.
+    const char next = end < message.size() ? message[end] : ' ';
+    const bool names_field =
+        word.find('_') != std::string_view::npos || next == '=' || (begin == 0 && next == ':');
+    text += names_field ? FlagOf(word) : word;
+  }
+  return text;
+}
+
 int Fail(const Status& status) {
-  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(status.message().size()),
-               status.message().data());
+  std::fprintf(stderr, "error: %s\n", WithFlags(status.message()).c_str());
   return kFailed;
 }
 

@@ -42,7 +42,11 @@ Result<std::string> ResolveModel(const std::string& model);
 // Loads the engine, and shows progress if stderr is a terminal.
 Result<std::unique_ptr<Engine>> LoadEngine(EngineOptions options);
 
-// Prints "error: ..." to stderr and returns the exit code.
+// Returns a message of the library with flags in place of the options' fields: "device: must be"
+// and "device=cpu" become "--device: must be" and "--device=cpu", "max_seqs" becomes "--max-seqs".
+std::string WithFlags(std::string_view message);
+
+// Prints "error: ...", with flags, to stderr and returns the exit code.
 int Fail(const Status& status);
 // The same for flags that contradict each other.
 int UsageError(std::string_view message);

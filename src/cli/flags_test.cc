@@ -195,6 +195,22 @@ TEST(OptionNames, AreThoseOfTheDocumentation) {
   EXPECT_EQ(ParseOption<MlaForm>("fast"), std::nullopt);
 }
 
+TEST(Cli, MessagesOfTheLibraryNameFlags) {
+  for (const auto& [message, shown] : std::vector<std::pair<std::string, std::string>>{
+           {"device: must be cpu", "--device: must be cpu"},
+           {"the device: it failed", "the device: it failed"},
+           {"m.gguf: needs MLA; use device=cpu", "m.gguf: needs MLA; use --device=cpu"},
+           {"lower kv_cache_bytes, max_batch_tokens, max_seqs or max_context",
+            "lower --kv-cache-memory, --max-batch-tokens, --max-seqs or --max-context"},
+           {"/tmp/max_seqs/a.gguf: max_seqs.gguf", "/tmp/max_seqs/a.gguf: max_seqs.gguf"},
+           {"tls_key_file=a.pem: is not the key", "--tls-key=a.pem: is not the key"},
+           {"vocab_size: kernels and threads", "vocab_size: kernels and threads"},
+           {"at 10 °C, max_queue", "at 10 °C, --max-queue"},
+           {"", ""}}) {
+    EXPECT_EQ(WithFlags(message), shown);
+  }
+}
+
 TEST(Cli, ReadsLogitBias) {
   SamplingFlags flags;
   flags.logit_bias = {"42=-1.5", "7=100"};

@@ -103,7 +103,7 @@ TEST_F(DeviceTest, EmbeddingModelsRunOnTheGpuToo) {
   // An encoder needs optional features.
   const std::string encoder = std::string(kGoldens) + "hf/bert_64";
   EXPECT_THAT(Load(encoder, "cuda").status().ToString(),
-              HasSubstr("which the reference backend does not have; use --device cpu"));
+              HasSubstr("which the reference backend does not have; use device=cpu"));
   EXPECT_EQ((*Load(encoder, "auto"))->model().device, "cpu");
 }
 
@@ -121,7 +121,7 @@ TEST_F(DeviceTest, ANamedGpuIsUsedOrRefused) {
     const auto engine = Load(std::string(kGoldens) + name, "cuda");
     EXPECT_EQ(engine.status().code(), StatusCode::kUnimplemented);
     EXPECT_THAT(std::string(engine.status().message()),
-                HasSubstr(", which the reference backend does not have; use --device cpu"));
+                HasSubstr(", which the reference backend does not have; use device=cpu"));
     EXPECT_EQ(log_, "");
     EXPECT_EQ(weights_read_, 0);
   }
@@ -141,7 +141,7 @@ TEST_F(DeviceTest, AModelThatRunsNowhereIsAnErrorAndNoWarning) {
     EXPECT_EQ(engine.status().code(), StatusCode::kUnimplemented);
     const std::string message(engine.status().message());
     EXPECT_THAT(message, HasSubstr("NoSuchModel"));
-    EXPECT_THAT(message, Not(HasSubstr("--device")));
+    EXPECT_THAT(message, Not(HasSubstr("device=")));
     EXPECT_EQ(log_, "");
   }
   std::filesystem::remove(config);

@@ -191,7 +191,7 @@ Result<RequestId> EmbeddingEngine::SubmitEmbedding(EmbeddingRequest request,
   if (draining_) return Unavailable("the engine is shutting down");
   if (jobs_.size() >= static_cast<size_t>(parts_.options.max_queue)) {
     return Unavailable(
-        "the queue is full: {} requests are running or waiting (--max-queue {}); try again later",
+        "the queue is full: {} requests are running or waiting (max_queue {}); try again later",
         jobs_.size(), parts_.options.max_queue);
   }
   job->id = next_id_.fetch_add(1);

@@ -165,7 +165,7 @@ TEST(Embedding, OptionsThatMakeNoSenseAreRefused) {
     if (options.model.empty()) options.model = GoldenPath("hf/qwen3_embedding");
     return Engine::Load(options).status().ToString();
   };
-  EXPECT_THAT(status({.record_path = "/tmp/none"}), HasSubstr("--record"));
+  EXPECT_THAT(status({.record_path = "/tmp/none"}), HasSubstr("record_path: "));
   EXPECT_THAT(status({.max_context = 100000}), HasSubstr("longer than the model's 512"));
 }
 

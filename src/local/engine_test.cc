@@ -60,20 +60,20 @@ TEST(Engine, LoadErrorsNameTheCause) {
   };
   const auto kInvalid = StatusCode::kInvalidArgument;
   fails([](auto& o) { o.model = "/no/such.gguf"; }, StatusCode::kNotFound, "/no/such.gguf");
-  fails([](auto& o) { o.device = "cuda:x"; }, kInvalid, "--device");
+  fails([](auto& o) { o.device = "cuda:x"; }, kInvalid, "device: must be");
   fails([](auto& o) { o.cuda_graphs = CudaGraphs::kOn; }, StatusCode::kUnimplemented,
-        "--cuda-graphs on");
-  fails([](auto& o) { o.steps_in_flight = 5; }, kInvalid, "--steps-in-flight");
-  fails([](auto& o) { o.device = "tpu"; }, kInvalid, "--device");
+        "cuda_graphs=on");
+  fails([](auto& o) { o.steps_in_flight = 5; }, kInvalid, "steps_in_flight: must be");
+  fails([](auto& o) { o.device = "tpu"; }, kInvalid, "device: must be");
   fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");
-  fails([](auto& o) { o.threads = -1; }, kInvalid, "--threads");
-  fails([](auto& o) { o.max_seqs = -1; }, kInvalid, "--max-seqs");
-  fails([](auto& o) { o.max_batch_tokens = 1; }, kInvalid, "--max-batch-tokens");
-  fails([](auto& o) { o.block_size = 0; }, kInvalid, "--block-size");
-  fails([](auto& o) { o.target_itl_ms = -1; }, kInvalid, "--target-itl-ms");
+  fails([](auto& o) { o.threads = -1; }, kInvalid, "threads: must be");
+  fails([](auto& o) { o.max_seqs = -1; }, kInvalid, "max_seqs: must be");
+  fails([](auto& o) { o.max_batch_tokens = 1; }, kInvalid, "max_batch_tokens: must be");
+  fails([](auto& o) { o.block_size = 0; }, kInvalid, "block_size: must be");
+  fails([](auto& o) { o.target_itl_ms = -1; }, kInvalid, "target_itl_ms: must be");
   fails([](auto& o) { o.max_context = 513; }, kInvalid, "512");
   fails([](auto& o) { o.num_blocks = 0, o.kv_cache_bytes = 1; }, StatusCode::kResourceExhausted,
-        "--kv-cache-memory");
+        "kv_cache_bytes");
   fails([](auto& o) { o.num_blocks = 0, o.kv_cache_bytes = int64_t{1} << 45; },
         StatusCode::kResourceExhausted, "available");
 }
@@ -83,7 +83,7 @@ TEST(Engine, RefusesAMissingGpu) {
   options.device = "cuda:9999";
   const auto engine = Engine::Load(options);
   ASSERT_FALSE(engine.ok());
-  EXPECT_THAT(engine.status().message(), HasSubstr("--device cuda:9999: "));
+  EXPECT_THAT(engine.status().message(), HasSubstr("device=cuda:9999: "));
 }
 
 TEST(Engine, ModelLargerThanMemoryIsRefusedBeforeItIsMade) {
@@ -422,7 +422,7 @@ TEST(Engine, RefusesRequestsBeyondItsQueue) {
     if (!id.ok()) {
       EXPECT_EQ(id.status().code(), StatusCode::kUnavailable);
       EXPECT_THAT(std::string(id.status().message()), HasSubstr("paused"));
-      EXPECT_THAT(std::string(id.status().message()), HasSubstr("(--max-queue 2)"));
+      EXPECT_THAT(std::string(id.status().message()), HasSubstr("(max_queue 2)"));
       ++refused;
     }
   }

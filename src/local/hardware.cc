@@ -75,7 +75,7 @@ Result<Hardware> FindHardware(const EngineOptions& options, bool quantized, int6
         .gmac_s = (options.precise ? gpu.f32_tflop_s : gpu.dense_bf16_tflop_s) * kMacsPerTflop,
         .multiplies_in = options.precise ? "f32" : "bf16"};
   }
-  return InvalidArgument("--device: must be auto, cpu or one of {}, got \"{}\"",
+  return InvalidArgument("device: must be auto, cpu or one of {}, got \"{}\"",
                          fmt::join(KnownHardware(), ", "), options.device);
 }
 

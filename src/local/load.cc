@@ -36,9 +36,9 @@ constexpr int32_t kMaxBatchTokens = 1 << 16;
 constexpr int32_t kMaxBlockSize = 1024;
 constexpr int32_t kMaxStepsInFlight = 4;
 
-Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
+Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
-  return InvalidArgument("{}: must be in [{}, {}], got {}", flag, low, high, value);
+  return InvalidArgument("{}: must be in [{}, {}], got {}", field, low, high, value);
 }
 
 struct DeviceChoice {
@@ -58,29 +58,29 @@ Result<DeviceChoice> ParseDevice(const std::string& name) {
       (std::sscanf(name.c_str(), "cuda:%d%c", &choice.index, &rest) == 1 && choice.index >= 0)) {
     return choice;
   }
-  return InvalidArgument("--device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
+  return InvalidArgument("device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
 }
 
 Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseDevice(o.device).status());
-  RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
-  RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 0, kMaxSeqs));
+  RETURN_IF_ERROR(CheckRange("threads", o.threads, 0, 1024));
+  RETURN_IF_ERROR(CheckRange("max_seqs", o.max_seqs, 0, kMaxSeqs));
   // Zero stands for the device's default.
-  RETURN_IF_ERROR(CheckRange("--max-batch-tokens", o.max_batch_tokens == 0 ? 2 : o.max_batch_tokens,
+  RETURN_IF_ERROR(CheckRange("max_batch_tokens", o.max_batch_tokens == 0 ? 2 : o.max_batch_tokens,
                              2, kMaxBatchTokens));
-  RETURN_IF_ERROR(CheckRange("--max-context", o.max_context, 0, INT32_MAX));
-  RETURN_IF_ERROR(CheckRange("--max-queue", o.max_queue, 1, INT32_MAX));
-  RETURN_IF_ERROR(CheckRange("--block-size", o.block_size, 1, kMaxBlockSize));
-  RETURN_IF_ERROR(CheckRange("--steps-in-flight", o.steps_in_flight, 0, kMaxStepsInFlight));
-  RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
-  if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
-  if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");
+  RETURN_IF_ERROR(CheckRange("max_context", o.max_context, 0, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("max_queue", o.max_queue, 1, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("block_size", o.block_size, 1, kMaxBlockSize));
+  RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0, kMaxStepsInFlight));
+  RETURN_IF_ERROR(CheckRange("num_blocks", o.num_blocks, 0, INT32_MAX));
+  if (o.kv_cache_bytes < 0) return InvalidArgument("kv_cache_bytes: must not be negative");
+  if (o.host_cache_bytes < 0) return InvalidArgument("host_cache_bytes: must not be negative");
   if (!(o.step_timeout_seconds >= 0 && o.step_timeout_seconds <= 1e6)) {
-    return InvalidArgument("--step-timeout-seconds: must be in [0, 1000000], got {}",
+    return InvalidArgument("step_timeout_seconds: must be in [0, 1000000], got {}",
                            o.step_timeout_seconds);
   }
   if (!(o.target_itl_ms >= 0 && o.target_itl_ms <= 1e6)) {
-    return InvalidArgument("--target-itl-ms: must be in [0, 1000000], got {}", o.target_itl_ms);
+    return InvalidArgument("target_itl_ms: must be in [0, 1000000], got {}", o.target_itl_ms);
   }
   return Status();
 }
@@ -102,7 +102,7 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& p
 // Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
-  // With --isa, "auto" means the CPU.
+  // With an ISA, "auto" means the CPU.
   if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
   Result<std::unique_ptr<Ops>> cuda =
       MakeCudaOps({.device = choice.index,
@@ -113,7 +113,7 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
   // "auto" never chooses the emulated GPU.
   if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
   if (cuda.ok()) return std::unique_ptr<Ops>();
-  if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
+  if (!choice.cpu) return cuda.status().WithContext("device=" + options.device);
   // An option that this build of the library lacks is a mistake on any device.
   if (cuda.status().code() == StatusCode::kInvalidArgument) return cuda;
   // No log line if the program was built without the backend.
@@ -169,7 +169,7 @@ Result<LoadedTokens> LoadTokens(const Checkpoint& checkpoint) {
 // Checks the memory before anything is read.
 Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Task task, Ops& ops) {
   if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
-    RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the KV blocks",
+    RETURN_IF_ERROR(CheckFitsInMemory("host_cache_bytes: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
     CountedBackend gpu = CountedCuda(options.precise);
     gpu.name = ops.name();
@@ -187,7 +187,7 @@ Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, Ta
   if (fits.code() != StatusCode::kUnimplemented || !LoadedBytes(checkpoint, options, task).ok()) {
     return fits;
   }
-  return Unimplemented("{}; use --device cpu", fits.message());
+  return Unimplemented("{}; use device=cpu", fits.message());
 }
 
 }  // namespace
@@ -254,9 +254,8 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
       MakeInProcessExecutor(std::move(ops), std::move(model), shape, profile.memory());
   // Only now are the backend's own needs known.
   if (executor.status().code() == StatusCode::kResourceExhausted) {
-    return ResourceExhausted(
-        "{}: lower --kv-cache-memory, --max-batch-tokens, --max-seqs or --max-context",
-        executor.status().message());
+    return ResourceExhausted("{}: lower kv_cache_bytes, max_batch_tokens, max_seqs or max_context",
+                             executor.status().message());
   }
   return executor;
 }

@@ -59,7 +59,7 @@ Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
   if (options.pooling == Pooling::kAuto && !stored) {
     return InvalidArgument(
         "{}: there is no modules.json, which says how hidden states become a vector; choose with "
-        "--pooling mean, cls or last",
+        "pooling=mean, cls or last",
         checkpoint.source);
   }
   EmbeddingSpec spec = stored.value_or(EmbeddingSpec());
@@ -91,7 +91,7 @@ Result<EmbeddingShape> ChooseEmbeddingShape(const EngineOptions& options, const 
     if (options.max_context > 0 || shape.max_length <= shape.block_size) {
       return ResourceExhausted(
           "texts of {} tokens need {:.2f} GB for cache and activations, but only {:.2f} GB of "
-          "memory are free; lower --max-context, --max-batch-tokens or --max-seqs",
+          "memory are free; lower max_context, max_batch_tokens or max_seqs",
           shape.max_length, static_cast<double>(bytes) / 1e9,
           static_cast<double>(available_bytes) / 1e9);
     }
@@ -107,7 +107,7 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   options = given;
   ASSIGN_OR_RETURN(EmbeddingSpec spec, ChooseEmbeddingSpec(options, checkpoint));
   if (!options.record_path.empty()) {
-    return InvalidArgument("--record: embedding models have no steps to record");
+    return InvalidArgument("record_path: embedding models have no steps to record");
   }
   parts.pool = MakePool(options);
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,

@@ -16,7 +16,7 @@ class ThreadPool;
 // The compute threads that the options ask for.
 std::unique_ptr<ThreadPool> MakePool(const EngineOptions& options);
 
-// Makes the backend of the device that the options request; with --device auto, the CPU's if the
+// Makes the backend of the device that the options request; with device "auto", the CPU's if the
 // GPU cannot run the model. Sets `options.device` to it, and other options left open to the best
 // values for it. Reads no large weight. `pool` must outlive the backend.
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,

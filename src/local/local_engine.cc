@@ -178,7 +178,7 @@ Result<RequestId> LocalEngine::Accept(Arrival arrival, OutputCallback on_output)
   if (!open_.MayTake(arrival.client)) {
     return Unavailable(
         "the queue is full: {} requests are running, waiting, or paused until their readers catch "
-        "up (--max-queue {})",
+        "up (max_queue {})",
         open_.total(), parts_.options.max_queue);
   }
   open_.Take(arrival.client);

@@ -52,7 +52,7 @@ Result<DType> ParseDummyType(std::string name) {
     const auto dtype = static_cast<DType>(i);
     if (Name(dtype) == name && HoldsWeights(dtype)) return dtype;
   }
-  return InvalidArgument("--dummy-dtype: \"{}\" is not a type that weights can have", name);
+  return InvalidArgument("dummy_dtype: \"{}\" is not a type that weights can have", name);
 }
 
 void ChooseForDevice(EngineOptions& options, bool gpu) {
@@ -119,7 +119,7 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
         "{}: the weights need {:.2f} GB of GPU memory as {}, but only {:.2f} GB are free; use a "
         "smaller model or another GPU",
         checkpoint.source, static_cast<double>(weights) / kGB,
-        options.precise ? "f32 (--precise)" : "bf16", static_cast<double>(free_bytes) / kGB);
+        options.precise ? "f32 (precise)" : "bf16", static_cast<double>(free_bytes) / kGB);
   }
   if (task == Task::kEmbed) return Status();  // ChooseEmbeddingShape fits the rest
   const RunnerShape shape = MakeRunnerShape(options, *model);

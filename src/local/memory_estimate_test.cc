@@ -54,8 +54,8 @@ TEST_F(FitsOnDevice, TheWeightsAloneMayBeTooMuch) {
 TEST_F(FitsOnDevice, ErrorSaysWhichOptionsToLower) {
   const Status status = Check(Least() - 1);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  for (const char* part : {"whose weights leave", "--max-batch-tokens", "--max-seqs",
-                           "--max-context", "--kv-cache-memory"}) {
+  for (const char* part :
+       {"whose weights leave", "max_batch_tokens", "max_seqs", "max_context", "kv_cache_bytes"}) {
     EXPECT_THAT(status.ToString(), HasSubstr(part));
   }
 }
@@ -72,11 +72,11 @@ TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
   options_ = before;
   options_.precise = true;
   EXPECT_GT(Least(), least + 100'000);
-  EXPECT_THAT(Check(20'000).ToString(), HasSubstr("as f32 (--precise)"));
+  EXPECT_THAT(Check(20'000).ToString(), HasSubstr("as f32 (precise)"));
   options_ = before;
   options_.kv_cache_bytes = 50 << 20;
   EXPECT_GT(Least(), least + (49 << 20));
-  EXPECT_THAT(Check(least).ToString(), HasSubstr("lower --num-blocks, --kv-cache-memory"));
+  EXPECT_THAT(Check(least).ToString(), HasSubstr("lower num_blocks, kv_cache_bytes"));
   // The host tier uses other memory.
   options_ = before;
   options_.host_cache_bytes = int64_t{1} << 40;

@@ -167,7 +167,7 @@ Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& 
   if (context == 0) plan.context = std::min(plan.context, plan.max_context);
   if (plan.context > plan.max_context) {
     return InvalidArgument(
-        "--context: must be at most {}, the tokens of the longest text that the model takes; got "
+        "context: must be at most {}, the tokens of the longest text that the model takes; got "
         "{}",
         plan.max_context, plan.context);
   }
@@ -239,7 +239,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);
   if (plan.context > spec.max_context) {
-    return InvalidArgument("--context: must be at most the model's {} positions, got {}",
+    return InvalidArgument("context: must be at most the model's {} positions, got {}",
                            spec.max_context, plan.context);
   }
   ASSIGN_OR_RETURN(plan.hardware, FindHardware(options, 2 * quantized > stored, spec.weight_bytes));

@@ -52,8 +52,8 @@ Result<EmbeddingMemory> ProfileEmbedding(const Model& model, const EmbeddingShap
   const auto groups = static_cast<int64_t>(cache.groups.size());
   const int64_t blocks = BlocksPerGroup(shape) * groups;
   if (blocks > INT32_MAX) {
-    return InvalidArgument(
-        "a batch would need {} KV blocks; lower --max-batch-tokens or --max-context", blocks);
+    return InvalidArgument("a batch would need {} KV blocks; lower max_batch_tokens or max_context",
+                           blocks);
   }
   memory.num_blocks = static_cast<int32_t>(blocks);
   memory.cache_bytes =

@@ -23,8 +23,8 @@ Result<GraphRunner> GraphRunner::Make(CudaGraphs cuda_graphs, const Ops& ops, in
   GraphRunner runner;
   if (!ops.has_graphs()) {
     if (cuda_graphs != CudaGraphs::kOn) return runner;
-    return Unimplemented(
-        "--cuda-graphs on: the {} backend does not support graphs; use off or auto", ops.name());
+    return Unimplemented("cuda_graphs=on: the {} backend does not support graphs; use off or auto",
+                         ops.name());
   }
   if (cuda_graphs == CudaGraphs::kOff) return runner;
   // From 16 rows on, four sizes per doubling bound the padding; from 128 to 256 there are eight.

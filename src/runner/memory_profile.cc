@@ -72,7 +72,7 @@ Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
     for (const int32_t dim : {layer.head_dim, layer.ValueDim()}) {
       if (dim % block == 0) continue;
       return InvalidArgument(
-          "--kv-cache-dtype: {} needs heads whose size is a multiple of {}, but this model's have "
+          "kv_cache_dtype: {} needs heads whose size is a multiple of {}, but this model's have "
           "{}",
           Name(dtype), block, dim);
     }
@@ -107,16 +107,15 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
     return ResourceExhausted(
         "the KV cache would have {} blocks of {}, but at least {} are needed; of {} available, "
         "activations take {}, batches and block tables {}, and the host tier {}: lower "
-        "--max-batch-tokens, --max-seqs or --max-context, or give the cache more with "
-        "--kv-cache-memory",
+        "max_batch_tokens, max_seqs or max_context, or give the cache more with kv_cache_bytes",
         blocks, ByteCount(profile.block_bytes), least, ByteCount(budget.available_bytes),
         ByteCount(profile.arena_bytes), ByteCount(profile.staging_bytes), ByteCount(host_bytes));
   }
   if (blocks > free_bytes / profile.block_bytes) {
     return ResourceExhausted(
         "a KV cache of {} blocks takes {}, activations {}, batches and block tables {}, and the "
-        "host tier {}, but only {} of memory are available: lower --num-blocks, --kv-cache-memory, "
-        "--max-batch-tokens, --max-seqs or --max-context",
+        "host tier {}, but only {} of memory are available: lower num_blocks, kv_cache_bytes, "
+        "max_batch_tokens, max_seqs or max_context",
         blocks, ByteCount(blocks * profile.block_bytes), ByteCount(profile.arena_bytes),
         ByteCount(profile.staging_bytes), ByteCount(host_bytes), ByteCount(budget.available_bytes));
   }

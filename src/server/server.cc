@@ -198,7 +198,7 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
   options.requests.max_choices = options.max_choices;
   options.requests.max_output_tokens = options.max_output_tokens;
   if (!(options.drain_seconds >= 0 && options.drain_seconds <= kMaxDrainSeconds)) {
-    return InvalidArgument("--drain-seconds: must be in [0, {}], got {}", kMaxDrainSeconds,
+    return InvalidArgument("drain_seconds: must be in [0, {}], got {}", kMaxDrainSeconds,
                            options.drain_seconds);
   }
   RETURN_IF_ERROR(ChooseToolFormat(options.parsers.tool_calls, "").status());
@@ -206,12 +206,12 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
   ASSIGN_OR_RETURN(const HttpServer::Address address, HttpServer::Resolve(options.host));
   if (!address.loopback && options.api_key_file.empty() && !options.insecure) {
     return InvalidArgument(
-        "--host {}: other machines could use this server without a key; give --api-key-file, or "
-        "--insecure to allow it",
+        "host={}: other machines could use this server without a key; set api_key_file, or "
+        "insecure=true to allow it",
         options.host);
   }
   if (options.tls_cert_file.empty() != options.tls_key_file.empty()) {
-    return InvalidArgument("--tls-cert and --tls-key go together");
+    return InvalidArgument("tls_cert_file and tls_key_file go together");
   }
   const auto is_public = [page = options.page](std::string_view path) {
     return Routes::IsPublic(path) || (page && IsPage(path));

@@ -157,7 +157,7 @@ Status CudaOps::Start() {
 Status CudaOps::LoadTritonNorm() {
   if (TritonKernels().empty()) {
     return InvalidArgument(
-        "--kernels triton: this build of the CUDA backend has no kernels from Triton; configure it "
+        "kernels=triton: this build of the CUDA backend has no kernels from Triton; configure it "
         "with -DTOKAMAK_TRITON=1");
   }
   auto loaded = TritonNorm::Load(TritonKernels(), capability_, guard_.lost());
@@ -258,7 +258,7 @@ bool CudaOps::WaitUntilDone(const char* call, const Query& query) {
   });
   if (!late) return made;
   guard_.Lose(
-      Internal("CUDA: the device did not finish its work within {} s (--step-timeout-seconds)",
+      Internal("CUDA: the device did not finish its work within {} s (step_timeout_seconds)",
                step_timeout_seconds_));
   return false;
 }

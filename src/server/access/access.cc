@@ -78,7 +78,7 @@ Result<Access> Access::Create(Options options) {
   for (std::string& host : options.allowed_hosts) {
     const std::string name = HostName(host);
     if (name.empty() || name != Lower(host)) {
-      return InvalidArgument("--allowed-host {}: must be a name or an address, without a port",
+      return InvalidArgument("allowed_hosts={}: must be a name or an address, without a port",
                              host);
     }
     host = name;
@@ -87,12 +87,12 @@ Result<Access> Access::Create(Options options) {
     if (origin == "*") {
       if (options.api_key_file.empty() && !options.insecure) {
         return InvalidArgument(
-            "--cors-origin *: every page that a browser on this machine opens could use the "
-            "server; give --api-key-file, or --insecure to allow it");
+            "cors_origins=*: every page that a browser on this machine opens could use the server; "
+            "set api_key_file, or insecure=true to allow it");
       }
     } else if (!IsOrigin(origin) || Lower(origin) != origin) {
       return InvalidArgument(
-          "--cors-origin {}: must be * or such as https://example.org, in lower case and without "
+          "cors_origins={}: must be * or such as https://example.org, in lower case and without "
           "a path",
           origin);
     }

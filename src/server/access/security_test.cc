@@ -124,7 +124,7 @@ TEST_F(SecurityTest, AddressesThatOthersCanReachNeedAKey) {
   for (const char* host : {"0.0.0.0", "::", "::ffff:0.0.0.0", "0"}) {
     const auto open = Server::Create(engine_, {{.host = host, .port = 0}});
     ASSERT_FALSE(open.ok()) << host;
-    EXPECT_THAT(std::string(open.status().message()), HasSubstr("--insecure")) << host;
+    EXPECT_THAT(std::string(open.status().message()), HasSubstr("insecure=true")) << host;
   }
   for (const char* host : {"127.0.0.1", "127.0.0.2", "localhost", "::1", "::ffff:127.0.0.1"}) {
     const auto server = Server::Create(engine_, {{.host = host, .port = 0}});
@@ -140,7 +140,7 @@ TEST_F(SecurityTest, TlsNeedsBothFilesAndGoodOnes) {
   const auto bad =
       Server::Create(engine_, {{.port = 0, .tls_cert_file = keys_, .tls_key_file = keys_}});
   ASSERT_FALSE(bad.ok());
-  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("--tls-key " + keys_));
+  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("tls_key_file=" + keys_));
 }
 
 }  // namespace

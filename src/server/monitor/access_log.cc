@@ -71,7 +71,7 @@ Result<std::unique_ptr<AccessLog>> AccessLog::Open(const std::string& path) {
   if (path == "-") return std::unique_ptr<AccessLog>(new AccessLog("", STDOUT_FILENO));
   const int fd = ::open(path.c_str(), kOpenFlags, kMode);
   if (fd < 0) {
-    return InvalidArgument("--access-log {}: cannot be opened: {}", path, std::strerror(errno));
+    return InvalidArgument("access_log={}: cannot be opened: {}", path, std::strerror(errno));
   }
   return std::unique_ptr<AccessLog>(new AccessLog(path, fd));
 }

@@ -277,7 +277,7 @@ TEST_F(OperationsTest, ALogThatCannotBeOpenedIsAnError) {
   const Result<std::unique_ptr<Server>> server =
       Server::Create(engine_, {{.port = 0, .access_log = folder_ + "/no/such/folder/log"}});
   ASSERT_FALSE(server.ok());
-  EXPECT_THAT(std::string(server.status().message()), testing::HasSubstr("--access-log"));
+  EXPECT_THAT(std::string(server.status().message()), testing::HasSubstr("access_log="));
 }
 
 TEST(AccessLog, DropsLinesForASlowReaderWithoutBlocking) {

@@ -50,7 +50,7 @@ asio::ip::address Unmapped(const asio::ip::address& address) {
 Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
   if (host.empty()) {
     return InvalidArgument(
-        "--host: is empty; give an address or a name of this machine: 127.0.0.1 for its own "
+        "host: is empty; give an address or a name of this machine: 127.0.0.1 for its own "
         "programs alone, 0.0.0.0 or :: for all others too");
   }
   if (host == "localhost") return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()};
@@ -62,7 +62,7 @@ Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
     addresses.push_back(entry.endpoint().address());
   }
   if (addresses.empty()) {
-    return InvalidArgument("--host {}: not an address of this machine ({})", host, error.message());
+    return InvalidArgument("host={}: not an address of this machine ({})", host, error.message());
   }
   return addresses;
 }
@@ -142,7 +142,7 @@ Status HttpServer::Impl::Listen() {
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (!error) port = acceptor.local_endpoint(error).port();
   if (error) {
-    return Unavailable("cannot listen on {}:{}: {}; is another server running? Try --port",
+    return Unavailable("cannot listen on {}:{}: {}; is another server running? Try another port",
                        options.host, options.port, error.message());
   }
   return Status();

@@ -85,26 +85,26 @@ std::string TakeError() {
 
 // Says why a file does not hold a `wanted` (PEM's name for it). OpenSSL does not say what the file
 // holds instead.
-Status WrongPem(const char* flag, const std::string& path, std::string_view wanted,
+Status WrongPem(const char* field, const std::string& path, std::string_view wanted,
                 std::string_view other) {
   const std::string reason = TakeError();
   const Result<std::string> text = ReadWholeFile(path, kMaxPemBytes);
-  if (!text.ok()) return text.status().WithContext(flag);
+  if (!text.ok()) return text.status().WithContext(field);
   const auto holds = [&text](std::string_view label) {
     return text->find(fmt::format("{}-----", label)) != std::string::npos;
   };
   if (!holds(wanted)) {
-    return InvalidArgument("{} {}: holds no {} in PEM form{}", flag, path, wanted,
-                           holds(other) ? fmt::format(", but a {}; are the files of --tls-cert and "
-                                                      "--tls-key swapped?",
+    return InvalidArgument("{}={}: holds no {} in PEM form{}", field, path, wanted,
+                           holds(other) ? fmt::format(", but a {}; are tls_cert_file and "
+                                                      "tls_key_file swapped?",
                                                       other)
                                         : "");
   }
   if (text->find("ENCRYPTED") != std::string::npos) {
-    return InvalidArgument("{} {}: the key has a password; `openssl pkey -in {}` writes it without",
-                           flag, path, path);
+    return InvalidArgument("{}={}: the key has a password; `openssl pkey -in {}` writes it without",
+                           field, path, path);
   }
-  return InvalidArgument("{} {}: the {} in it is broken: {}", flag, path, wanted, reason);
+  return InvalidArgument("{}={}: the {} in it is broken: {}", field, path, wanted, reason);
 }
 
 Result<Context> MakeContext(const std::string& cert_file, const std::string& key_file) {
@@ -129,18 +129,18 @@ Result<Context> MakeContext(const std::string& cert_file, const std::string& key
   // Loads the key first: if the certificate does not fit, OpenSSL drops the key and the check
   // fails.
   if (SSL_CTX_use_PrivateKey_file(raw, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
-    return WrongPem("--tls-key", key_file, "PRIVATE KEY", "CERTIFICATE");
+    return WrongPem("tls_key_file", key_file, "PRIVATE KEY", "CERTIFICATE");
   }
   if (SSL_CTX_use_certificate_chain_file(raw, cert_file.c_str()) != 1) {
-    return WrongPem("--tls-cert", cert_file, "CERTIFICATE", "PRIVATE KEY");
+    return WrongPem("tls_cert_file", cert_file, "CERTIFICATE", "PRIVATE KEY");
   }
   if (SSL_CTX_check_private_key(raw) != 1) {
     ERR_clear_error();
-    return InvalidArgument("--tls-key {}: is not the key of the certificate in --tls-cert {}",
+    return InvalidArgument("tls_key_file={}: is not the key of the certificate in tls_cert_file={}",
                            key_file, cert_file);
   }
   if (X509_cmp_current_time(X509_get0_notAfter(SSL_CTX_get0_certificate(raw))) < 0) {
-    LogWarning("--tls-cert {}: the certificate has expired", cert_file);
+    LogWarning("tls_cert_file={}: the certificate has expired", cert_file);
   }
   return context;
 }

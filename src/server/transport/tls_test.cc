@@ -51,23 +51,23 @@ TEST_F(TlsTest, NamesTheFileAtFaultAndWhatIsWrongWithIt) {
   for (const auto& [cert, key] : {std::pair("ec.crt", "other.key"), std::pair("ec.crt", "rsa.key"),
                                   std::pair("rsa.crt", "ec.key")}) {
     EXPECT_THAT(ErrorOf(cert, key),
-                HasSubstr(fmt::format("--tls-key {}: is not the key of the certificate in "
-                                      "--tls-cert {}",
+                HasSubstr(fmt::format("tls_key_file={}: is not the key of the certificate in "
+                                      "tls_cert_file={}",
                                       Path(key), Path(cert))));
   }
   EXPECT_THAT(ErrorOf("ec.key", "ec.crt"), AllOf(HasSubstr(Path("ec.crt")), HasSubstr("swapped")));
   EXPECT_THAT(ErrorOf("ec.key", "ec.key"),
-              AllOf(HasSubstr("--tls-cert " + Path("ec.key")), HasSubstr("swapped")));
+              AllOf(HasSubstr("tls_cert_file=" + Path("ec.key")), HasSubstr("swapped")));
   EXPECT_THAT(ErrorOf("ec.crt", "empty"),
-              HasSubstr("--tls-key " + Path("empty") + ": holds no PRIVATE KEY in PEM form"));
+              HasSubstr("tls_key_file=" + Path("empty") + ": holds no PRIVATE KEY in PEM form"));
   EXPECT_THAT(ErrorOf("empty", "ec.key"),
-              HasSubstr("--tls-cert " + Path("empty") + ": holds no CERTIFICATE in PEM form"));
-  EXPECT_THAT(ErrorOf("broken", "ec.key"), HasSubstr("--tls-cert " + Path("broken")));
+              HasSubstr("tls_cert_file=" + Path("empty") + ": holds no CERTIFICATE in PEM form"));
+  EXPECT_THAT(ErrorOf("broken", "ec.key"), HasSubstr("tls_cert_file=" + Path("broken")));
   EXPECT_THAT(ErrorOf("ec.crt", "secret.key"),
-              AllOf(HasSubstr("--tls-key " + Path("secret.key")), HasSubstr("password")));
+              AllOf(HasSubstr("tls_key_file=" + Path("secret.key")), HasSubstr("password")));
   EXPECT_THAT(
       ErrorOf("nothing", "ec.key"),
-      AllOf(HasSubstr("--tls-cert"), HasSubstr(Path("nothing")), HasSubstr("no such file")));
+      AllOf(HasSubstr("tls_cert_file"), HasSubstr(Path("nothing")), HasSubstr("no such file")));
 }
 
 TEST_F(TlsTest, ReloadSaysWhatIsWrongAndRecovers) {
