@@ -10,10 +10,10 @@
 
 namespace tokamak {
 
-// The task that a model is loaded for. An engine does one of the two.
+// The task that a model is loaded for.
 enum class Task {
-  kGenerate,  // tokens, from logits: Submit, Generate
-  kEmbed,     // vectors for texts, from the final hidden states: SubmitEmbedding, Embed
+  kGenerate,  // tokens, from logits: Engine
+  kEmbed,     // vectors for texts, from the final hidden states: Embedder
 };
 
 // The vectors of an embedding model.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tokamak/embed.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -38,9 +39,9 @@ struct EmbeddedServerOptions {
   int32_t max_output_tokens = 0;             // per choice; 0: up to the context's end
 };
 
-// Serves the OpenAI-compatible API over an engine, from its own thread. The program may keep using
-// the engine; its requests share batches and the cache with the server's. The server handles no
-// signals: call Shutdown on SIGTERM. Thread-safe, except for the destructor.
+// Serves the OpenAI-compatible API over an engine or an embedder, from its own thread. The program
+// may keep using that; its requests share batches and the cache with the server's. The server
+// handles no signals: call Shutdown on SIGTERM. Thread-safe, except for the destructor.
 class EmbeddedServer {
  public:
   // Listens and starts to serve. The engine must outlive the server. kInvalidArgument for limits
@@ -49,13 +50,15 @@ class EmbeddedServer {
   // kUnavailable if the address is in use.
   static Result<std::unique_ptr<EmbeddedServer>> Start(Engine& engine,
                                                        const EmbeddedServerOptions& options);
+  static Result<std::unique_ptr<EmbeddedServer>> Start(Embedder& embedder,
+                                                       const EmbeddedServerOptions& options);
   // Cancels running requests. Waits a few seconds at most.
   virtual ~EmbeddedServer() = default;
 
   virtual uint16_t port() const = 0;
-  // Begins to shut down: drains the engine (Engine::Drain), which then refuses all new requests,
-  // not only the server's. Running ones may finish within drain_seconds; a second call cancels
-  // them. Does not wait.
+  // Begins to shut down: drains the engine (LoadedModel::Drain), which then refuses all new
+  // requests, not only the server's. Running ones may finish within drain_seconds; a second call
+  // cancels them. Does not wait.
   virtual void Shutdown() = 0;
   // Rereads keys and certificate, for new requests and connections. If a file is unusable, logs
   // that and keeps the old content. Does not wait.

@@ -45,6 +45,20 @@ std::string FlagOf(std::string_view word) {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
+template <typename Loaded>
+Result<std::unique_ptr<Loaded>> Load(EngineOptions options) {
+  ASSIGN_OR_RETURN(options.model, ResolveModel(options.model));
+  const bool show = ::isatty(STDERR_FILENO) != 0;
+  if (show) {
+    options.on_load_progress = [](double fraction) {
+      std::fprintf(stderr, "\rloading %3.0f%%", fraction * 100);
+    };
+  }
+  Result<std::unique_ptr<Loaded>> loaded = Loaded::Load(options);
+  if (show) std::fprintf(stderr, "\r\033[K");
+  return loaded;
+}
+
 }  // namespace
 
 void AddModel(Flags& flags, std::string& model) {
@@ -168,17 +182,12 @@ Result<std::string> ResolveModel(const std::string& model) {
       path.empty() ? "" : " (" + path + ")");
 }
 
-Result<std::unique_ptr<Engine>> LoadEngine(EngineOptions options) {
-  ASSIGN_OR_RETURN(options.model, ResolveModel(options.model));
-  const bool show = ::isatty(STDERR_FILENO) != 0;
-  if (show) {
-    options.on_load_progress = [](double fraction) {
-      std::fprintf(stderr, "\rloading %3.0f%%", fraction * 100);
-    };
-  }
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
-  if (show) std::fprintf(stderr, "\r\033[K");
-  return engine;
+Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options) {
+  return Load<Engine>(options);
+}
+
+Result<std::unique_ptr<Embedder>> LoadEmbedder(const EngineOptions& options) {
+  return Load<Embedder>(options);
 }
 
 std::string WithFlags(std::string_view message) {

@@ -10,6 +10,7 @@
 
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "tokamak/embed.h"
 #include "tokamak/engine.h"
 
 namespace tokamak::cli {
@@ -39,8 +40,9 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
 // to get it.
 Result<std::string> ResolveModel(const std::string& model);
 
-// Loads the engine, and shows progress if stderr is a terminal.
-Result<std::unique_ptr<Engine>> LoadEngine(EngineOptions options);
+// Load the model, or the default one, and show progress if stderr is a terminal.
+Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options);
+Result<std::unique_ptr<Embedder>> LoadEmbedder(const EngineOptions& options);
 
 // Returns a message of the library with flags in place of the options' fields: "device: must be"
 // and "device=cpu" become "--device: must be" and "--device=cpu", "max_seqs" becomes "--max-seqs".

@@ -48,12 +48,13 @@ void Print(size_t index, const std::vector<float>& vector, bool json) {
   }
 }
 
-Status EmbedAll(const EmbedFlags& flags, const std::vector<std::string>& texts, Engine& engine) {
+Status EmbedAll(const EmbedFlags& flags, const std::vector<std::string>& texts,
+                Embedder& embedder) {
   for (size_t first = 0; first < texts.size(); first += kTextsAtOnce) {
     EmbeddingRequest request = flags.request;
     const size_t end = std::min(texts.size(), first + kTextsAtOnce);
     for (size_t i = first; i < end; ++i) request.inputs.push_back({.text = texts[i]});
-    Result<EmbeddingOutput> output = engine.Embed(std::move(request));
+    Result<EmbeddingOutput> output = embedder.Embed(std::move(request));
     if (!output.ok()) {
       return first == 0 ? output.status()
                         : output.status().WithContext(fmt::format("from text {} on", first));
@@ -73,9 +74,9 @@ int Run(const EmbedFlags& flags) {
     if (!text.ok()) return Fail(text.status());
     texts = Lines(*text);
   }
-  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
-  if (!engine.ok()) return Fail(engine.status());
-  const Status status = EmbedAll(flags, texts, **engine);
+  Result<std::unique_ptr<Embedder>> embedder = LoadEmbedder(flags.engine);
+  if (!embedder.ok()) return Fail(embedder.status());
+  const Status status = EmbedAll(flags, texts, **embedder);
   if (!status.ok()) return Fail(status);
   return kOk;
 }

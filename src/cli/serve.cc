@@ -55,30 +55,18 @@ void ExitWithin(std::chrono::seconds seconds) {
   }).detach();
 }
 
-int Serve(const ServeFlags& flags) {
-  if (flags.max_connections < 1) return UsageError("--max-connections must be at least 1");
-  if (flags.max_connections_per_client < 1) {
-    return UsageError("--max-connections-per-client must be at least 1");
-  }
-  if (flags.server.max_choices < 1) return UsageError("--max-choices must be at least 1");
-  if (flags.server.max_output_tokens < 0) {
-    return UsageError("--max-output-tokens must not be negative");
-  }
-  if (flags.server.requests.max_answer_bytes < 1) {
-    return UsageError("--max-answer-bytes must be at least 1");
-  }
-  if (flags.max_body_bytes < 1) return UsageError("--max-body-bytes must be at least 1");
-  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
-  if (!engine.ok()) return Fail(engine.status());
+template <typename Loaded>
+int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& loaded) {
+  if (!loaded.ok()) return Fail(loaded.status());
   ServerOptions options = flags.server;
   options.version = VersionText();
   if (options.access_log == "none") options.access_log.clear();
   options.max_connections = static_cast<size_t>(flags.max_connections);
   options.max_connections_per_client = static_cast<size_t>(flags.max_connections_per_client);
   options.max_body_bytes = static_cast<size_t>(flags.max_body_bytes);
-  Result<std::unique_ptr<Server>> server = Server::Create(**engine, std::move(options));
+  Result<std::unique_ptr<Server>> server = Server::Create(**loaded, std::move(options));
   if (!server.ok()) return Fail(server.status());
-  const ModelInfo& model = (*engine)->model();
+  const ModelInfo& model = (*loaded)->model();
   std::fprintf(stderr, "tokamak: %s (%s, %d threads, loaded in %.2f s)\n", model.name.c_str(),
                model.backend.c_str(), model.threads, model.load_seconds);
   if (const std::string defaults = model.sampling.ToString(); !defaults.empty()) {
@@ -99,6 +87,29 @@ int Serve(const ServeFlags& flags) {
   }
   ExitWithin((*server)->busy() ? kStuckSeconds : kEndSeconds);
   return kOk;
+}
+
+int Serve(const ServeFlags& flags) {
+  if (flags.max_connections < 1) return UsageError("--max-connections must be at least 1");
+  if (flags.max_connections_per_client < 1) {
+    return UsageError("--max-connections-per-client must be at least 1");
+  }
+  if (flags.server.max_choices < 1) return UsageError("--max-choices must be at least 1");
+  if (flags.server.max_output_tokens < 0) {
+    return UsageError("--max-output-tokens must not be negative");
+  }
+  if (flags.server.requests.max_answer_bytes < 1) {
+    return UsageError("--max-answer-bytes must be at least 1");
+  }
+  if (flags.max_body_bytes < 1) return UsageError("--max-body-bytes must be at least 1");
+  EngineOptions options = flags.engine;
+  const Result<std::string> path = ResolveModel(options.model);
+  if (!path.ok()) return Fail(path.status());
+  options.model = *path;
+  const Result<Task> task = FindTask(options);
+  if (!task.ok()) return Fail(task.status());
+  return *task == Task::kEmbed ? ServeModel(flags, LoadEmbedder(options))
+                               : ServeModel(flags, LoadEngine(options));
 }
 
 }  // namespace

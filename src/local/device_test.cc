@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "tokamak/embed.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -33,10 +34,11 @@ class DeviceTest : public ::testing::Test {
   }
 
   // Loads the model; keeps the log in `log_`.
-  Result<std::unique_ptr<Engine>> Load(const std::string& model, const std::string& device) {
+  template <typename Loaded = Engine>
+  Result<std::unique_ptr<Loaded>> Load(const std::string& model, const std::string& device) {
     ::testing::internal::CaptureStderr();
-    Result<std::unique_ptr<Engine>> engine =
-        Engine::Load({.model = model,
+    Result<std::unique_ptr<Loaded>> loaded =
+        Loaded::Load({.model = model,
                       .device = device,
                       .threads = 1,
                       .max_seqs = 2,
@@ -44,7 +46,7 @@ class DeviceTest : public ::testing::Test {
                       .num_blocks = 64,
                       .on_load_progress = [this](double) { ++weights_read_; }});
     log_ = ::testing::internal::GetCapturedStderr();
-    return engine;
+    return loaded;
   }
   static std::vector<int32_t> Generate(Engine& engine) {
     Request request;
@@ -86,25 +88,25 @@ TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuDoesNotSupport) {
 }
 
 TEST_F(DeviceTest, EmbeddingModelsRunOnTheGpuToo) {
-  const auto embed = [](Engine& engine) {
+  const auto embed = [](Embedder& embedder) {
     EmbeddingRequest request;
     request.inputs = {{.token_ids = {1, 2, 3}}};
-    return engine.Embed(std::move(request)).value().vectors.front();
+    return embedder.Embed(std::move(request)).value().vectors.front();
   };
   const std::string model = std::string(kGoldens) + "hf/qwen3_embedding";
-  const auto gpu = Load(model, "auto");
+  const auto gpu = Load<Embedder>(model, "auto");
   ASSERT_TRUE(gpu.ok()) << gpu.status().ToString();
   EXPECT_EQ((*gpu)->model().device, "cuda:0");
-  const auto cpu = Load(model, "cpu");
+  const auto cpu = Load<Embedder>(model, "cpu");
   ASSERT_TRUE(cpu.ok()) << cpu.status().ToString();
   const std::vector<float> expected = embed(**cpu), actual = embed(**gpu);
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 0.03);
   // An encoder needs optional features.
   const std::string encoder = std::string(kGoldens) + "hf/bert_64";
-  EXPECT_THAT(Load(encoder, "cuda").status().ToString(),
+  EXPECT_THAT(Load<Embedder>(encoder, "cuda").status().ToString(),
               HasSubstr("which the reference backend does not have; use device=cpu"));
-  EXPECT_EQ((*Load(encoder, "auto"))->model().device, "cpu");
+  EXPECT_EQ((*Load<Embedder>(encoder, "auto"))->model().device, "cpu");
 }
 
 TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuHasNoRoomFor) {

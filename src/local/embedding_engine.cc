@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 
 #include "base/error.h"
 
@@ -12,12 +13,6 @@ namespace tokamak {
 namespace {
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
-
-Status NotGenerating() {
-  return Unimplemented(
-      "this model makes embeddings and cannot generate text: use /v1/embeddings or `tokamak "
-      "embed`");
-}
 
 bool IsFinite(const std::vector<float>& vector) {
   return std::all_of(vector.begin(), vector.end(), [](float x) { return std::isfinite(x); });
@@ -41,10 +36,6 @@ std::string PathOf(const EmbeddingRequest& request, size_t i) {
 
 }  // namespace
 
-std::unique_ptr<Engine> MakeEmbeddingEngine(EmbeddingParts parts) {
-  return std::make_unique<EmbeddingEngine>(std::move(parts));
-}
-
 EmbeddingEngine::EmbeddingEngine(EmbeddingParts parts)
     : parts_(std::move(parts)), thread_([this] { Run(); }) {}
 
@@ -57,8 +48,6 @@ EmbeddingEngine::~EmbeddingEngine() {
   }
   thread_.join();
 }
-
-Result<RequestId> EmbeddingEngine::Submit(Request, OutputCallback) { return NotGenerating(); }
 
 // Checks what needs no tokenizing.
 Status EmbeddingEngine::Check(const EmbeddingRequest& request) const {
@@ -131,7 +120,7 @@ Result<std::vector<int32_t>> EmbeddingEngine::TokensOf(const std::string& text,
   return ids;
 }
 
-Result<EmbeddingRequest> EmbeddingEngine::TokenizeEmbedding(EmbeddingRequest request) const {
+Result<EmbeddingRequest> EmbeddingEngine::TokenizeInputs(EmbeddingRequest request) const {
   RETURN_IF_ERROR(Check(request));
   const std::string& name =
       request.prompt_name.empty() ? parts_.default_prompt : request.prompt_name;
@@ -176,10 +165,9 @@ Result<EmbeddingRequest> EmbeddingEngine::TokenizeEmbedding(EmbeddingRequest req
   return request;
 }
 
-Result<RequestId> EmbeddingEngine::SubmitEmbedding(EmbeddingRequest request,
-                                                   EmbeddingCallback on_output) {
+Result<RequestId> EmbeddingEngine::Submit(EmbeddingRequest request, EmbeddingCallback on_output) {
   auto job = std::make_unique<Job>();
-  ASSIGN_OR_RETURN(job->request, TokenizeEmbedding(std::move(request)));
+  ASSIGN_OR_RETURN(job->request, TokenizeInputs(std::move(request)));
   job->on_output = std::move(on_output);
   job->submitted = Now();
   job->output.vectors.resize(job->request.inputs.size());
@@ -205,24 +193,14 @@ Result<RequestId> EmbeddingEngine::SubmitEmbedding(EmbeddingRequest request,
   return id;
 }
 
-Result<EmbeddingOutput> EmbeddingEngine::Embed(EmbeddingRequest request) {
-  struct Response {
-    Mutex mutex;
-    CondVar ended;
-    std::optional<EmbeddingOutput> output GUARDED_BY(mutex);
-  };
-  const auto answer = std::make_shared<Response>();
-  const Result<RequestId> id =
-      SubmitEmbedding(std::move(request), [answer](EmbeddingOutput output) {
-        MutexLock lock(answer->mutex);
-        answer->output = std::move(output);
-        answer->ended.NotifyAll();
-      });
-  if (!id.ok()) return id.status();
-  MutexLock lock(answer->mutex);
-  while (!answer->output) answer->ended.Wait(answer->mutex);
-  if (!answer->output->error.ok()) return answer->output->error;
-  return std::move(*answer->output);
+Result<EmbeddingOutput> Embedder::Embed(EmbeddingRequest request) {
+  const auto promise = std::make_shared<std::promise<EmbeddingOutput>>();
+  RETURN_IF_ERROR(Submit(std::move(request), [promise](EmbeddingOutput output) {
+                    promise->set_value(std::move(output));
+                  }).status());
+  EmbeddingOutput output = promise->get_future().get();
+  if (!output.error.ok()) return output.error;
+  return output;
 }
 
 void EmbeddingEngine::Cancel(RequestId request) {

@@ -1,4 +1,4 @@
-// The Engine for embedding models: a thread that runs batches of texts.
+// The Embedder of this process: a thread that runs batches of texts.
 #pragma once
 
 #include <atomic>
@@ -13,36 +13,28 @@
 #include "base/mutex.h"
 #include "local/loaded_engine.h"
 #include "runner/embedding_runner.h"
+#include "tokamak/embed.h"
 
 namespace tokamak {
 
-// The parts that Engine::Load assembles.
+// The parts that Embedder::Load assembles.
 struct EmbeddingParts : LoadedParts {
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  // a name in `prompts`, or empty
   std::unique_ptr<EmbeddingRunner> runner;
 };
 
-std::unique_ptr<Engine> MakeEmbeddingEngine(EmbeddingParts parts);
-
 // The engine thread owns the runner, and a job while it is in a batch. Jobs take turns, one text at
 // a time, so a job of few texts waits for few steps, whatever else is queued.
-class EmbeddingEngine final : public LoadedEngine {
+class EmbeddingEngine final : public LoadedEngine<Embedder> {
  public:
   explicit EmbeddingEngine(EmbeddingParts parts);
   ~EmbeddingEngine() override;
 
-  Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override
+  Result<RequestId> Submit(EmbeddingRequest request, EmbeddingCallback on_output) override
       EXCLUDES(mutex_);
-  Result<EmbeddingOutput> Embed(EmbeddingRequest request) override EXCLUDES(mutex_);
-  Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
+  Result<EmbeddingRequest> TokenizeInputs(EmbeddingRequest request) const override;
   void Cancel(RequestId request) override EXCLUDES(mutex_);
-  // An answer comes in one piece, so there is nothing to pause.
-  void Pause(RequestId) override {}
-  void Resume(RequestId) override {}
-
-  Result<RequestId> Submit(Request request, OutputCallback on_output) override;
-
   EngineStats stats() const override EXCLUDES(mutex_);
   void Snapshot(SnapshotCallback on_snapshot) override EXCLUDES(mutex_);
   Status health() const override EXCLUDES(mutex_);

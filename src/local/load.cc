@@ -376,11 +376,18 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   return parts;
 }
 
+Result<Task> FindTask(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
+  return IsForEmbedding(options, checkpoint) ? Task::kEmbed : Task::kGenerate;
+}
+
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
   if (IsForEmbedding(options, checkpoint)) {
-    ASSIGN_OR_RETURN(EmbeddingParts parts, LoadEmbeddingParts(options, checkpoint));
-    return MakeEmbeddingEngine(std::move(parts));
+    return Unimplemented(
+        "{}: this model makes embeddings and cannot generate text: use Embedder, /v1/embeddings or "
+        "`tokamak embed`",
+        checkpoint.source);
   }
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options, checkpoint));
   if (!options.record_path.empty()) {
@@ -391,6 +398,18 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
     ASSIGN_OR_RETURN(parts.record, RecordWriter::Create(options.record_path, header));
   }
   return LocalEngine::Create(std::move(parts));
+}
+
+Result<std::unique_ptr<Embedder>> Embedder::Load(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
+  if (!IsForEmbedding(options, checkpoint)) {
+    return Unimplemented(
+        "{}: this model generates text and cannot make embeddings, unless pooling=mean, cls or "
+        "last says how",
+        checkpoint.source);
+  }
+  ASSIGN_OR_RETURN(EmbeddingParts parts, LoadEmbeddingParts(options, checkpoint));
+  return std::unique_ptr<Embedder>(std::make_unique<EmbeddingEngine>(std::move(parts)));
 }
 
 }  // namespace tokamak

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "local/embedding_engine.h"
-#include "tokamak/engine.h"
+#include "tokamak/engine_options.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak {

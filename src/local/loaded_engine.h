@@ -1,4 +1,4 @@
-// The base of the two engines of this process: both have a model and its tokenizer.
+// What the engine and the embedder of this process share: a model, its tokenizer and threads.
 #pragma once
 
 #include <functional>
@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "tokamak/engine.h"
+#include "tokamak/engine_options.h"
+#include "tokamak/loaded_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tokamak {
 
-// The parts that Engine::Load assembles for any model.
+// The parts that loading assembles for any model.
 struct LoadedParts {
   EngineOptions options;  // with "auto" and 0 replaced by actual values
   ModelInfo model;
@@ -24,8 +25,9 @@ struct LoadedParts {
   std::unique_ptr<ThreadPool> pool;
 };
 
-// The methods that need no engine thread.
-class LoadedEngine : public Engine {
+// The methods that need no engine thread, for `Interface` Engine or Embedder.
+template <typename Interface>
+class LoadedEngine : public Interface {
  public:
   size_t LeastTokens(std::string_view text) const override;
   Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,

@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kSnapshotPeriod(100);
 
-Status NotEmbedding() {
-  return Unimplemented("this model generates text and cannot make embeddings");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
@@ -197,14 +193,6 @@ void LocalEngine::CountEnded() {
 void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }
 void LocalEngine::Pause(RequestId request) { mailbox_.Push(PauseMessage{request}); }
 void LocalEngine::Resume(RequestId request) { mailbox_.Push(ResumeMessage{request}); }
-
-Result<RequestId> LocalEngine::SubmitEmbedding(EmbeddingRequest, EmbeddingCallback) {
-  return NotEmbedding();
-}
-Result<EmbeddingOutput> LocalEngine::Embed(EmbeddingRequest) { return NotEmbedding(); }
-Result<EmbeddingRequest> LocalEngine::TokenizeEmbedding(EmbeddingRequest) const {
-  return NotEmbedding();
-}
 
 EngineStats LocalEngine::stats() const {
   std::optional<TimePoint> waiting_since;

@@ -19,6 +19,7 @@
 #include "local/idle_measurement.h"
 #include "local/loaded_engine.h"
 #include "local/structured_output.h"
+#include "tokamak/engine.h"
 
 namespace tokamak {
 
@@ -34,7 +35,7 @@ struct EngineParts : LoadedParts {
 
 // The engine thread owns core_ and through it the executor; other threads reach it through the
 // mailbox. Text is tokenized on the caller's thread.
-class LocalEngine final : public LoadedEngine {
+class LocalEngine final : public LoadedEngine<Engine> {
  public:
   static Result<std::unique_ptr<Engine>> Create(EngineParts parts);
   // Cancels running requests.
@@ -44,10 +45,6 @@ class LocalEngine final : public LoadedEngine {
   void Cancel(RequestId request) override;
   void Pause(RequestId request) override;
   void Resume(RequestId request) override;
-  // Return kUnimplemented.
-  Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
-  Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
-  Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
   Status PrepareStructuredOutput(const StructuredOutput& output) const override {
     return constraints_->Prepare(output);
   }

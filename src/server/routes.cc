@@ -38,19 +38,19 @@ std::string_view BodyFormatError(const HttpRequest& request) {
 
 }  // namespace
 
-Routes::Routes(Engine& engine, const Access& access, const Observer& observer,
+Routes::Routes(ServedModel served, const Access& access, const Observer& observer,
                boost::asio::io_context& io, Options options)
-    : engine_(engine),
+    : loaded_(served.loaded),
       observer_(observer),
       options_(std::move(options)),
       started_(std::time(nullptr)),
-      debug_state_(engine,
+      debug_state_(served.loaded,
                    {.version = options_.version,
                     .model_id = options_.openai.model_id,
                     .started = static_cast<double>(started_)},
                    io),
       preparation_(options_.preparing),
-      openai_({engine, access, preparation_, text_maker_}, options_.openai) {}
+      openai_({served, access, preparation_, text_maker_}, options_.openai) {}
 
 bool Routes::IsPublic(std::string_view path) {
   return path == "/health" || path == "/openapi.json";
@@ -112,7 +112,7 @@ void Routes::Stop() {
 }
 
 Routes::HealthState Routes::CheckHealth(const EngineStats& stats) const {
-  if (const Status status = engine_.health(); !status.ok()) {
+  if (const Status status = loaded_.health(); !status.ok()) {
     return {"failed", std::string(status.message())};
   }
   if (preparation_.draining()) return {"draining", ""};
@@ -127,11 +127,11 @@ Routes::HealthState Routes::CheckHealth(const EngineStats& stats) const {
 }
 
 HttpResponse Routes::Health() const {
-  const EngineStats stats = engine_.stats();
+  const EngineStats stats = loaded_.stats();
   const HealthState state = CheckHealth(stats);
   nlohmann::ordered_json health = {{"status", state.name},
-                                   {"model", engine_.model().name},
-                                   {"backend", engine_.model().backend},
+                                   {"model", loaded_.model().name},
+                                   {"backend", loaded_.model().backend},
                                    {"preparing", preparation_.size()},
                                    {"running", stats.running},
                                    {"waiting", stats.waiting},
@@ -154,16 +154,16 @@ HttpResponse Routes::Health() const {
 
 HttpResponse Routes::Metrics() const {
   MetricsInput input;
-  input.engine = engine_.stats();
+  input.engine = loaded_.stats();
   input.healthy = CheckHealth(input.engine).name == "ok";
   input.http = observer_.counters();
   input.log_lines_dropped = observer_.lines_dropped();
   input.version = options_.version;
-  input.fingerprint = engine_.system_fingerprint();
+  input.fingerprint = loaded_.system_fingerprint();
   input.model = options_.openai.model_id;
-  input.backend = engine_.model().backend;
-  input.mask_table_seconds = engine_.model().mask_table_seconds;
-  input.mask_table_bytes = engine_.model().mask_table_bytes;
+  input.backend = loaded_.model().backend;
+  input.mask_table_seconds = loaded_.model().mask_table_seconds;
+  input.mask_table_bytes = loaded_.model().mask_table_bytes;
   input.preparing = preparation_.size();
   input.unknown_fields = openai_.unknown_fields();
   input.started = static_cast<double>(started_);

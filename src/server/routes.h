@@ -11,9 +11,9 @@
 #include "server/monitor/observer.h"
 #include "server/openai/api.h"
 #include "server/preparation.h"
+#include "server/served_model.h"
 #include "server/text_maker.h"
 #include "server/transport/response_writer.h"
-#include "tokamak/engine.h"
 
 namespace tokamak {
 
@@ -28,7 +28,7 @@ class Routes {
     std::string version;  // of this program
   };
   // All references outlive it.
-  Routes(Engine& engine, const Access& access, const Observer& observer,
+  Routes(ServedModel served, const Access& access, const Observer& observer,
          boost::asio::io_context& io, Options options);
   ~Routes() { Stop(); }
   Routes(const Routes&) = delete;
@@ -66,7 +66,7 @@ class Routes {
   HttpResponse Health() const;
   HttpResponse Metrics() const;
 
-  Engine& engine_;
+  LoadedModel& loaded_;
   const Observer& observer_;
   const Options options_;
   const int64_t started_;  // seconds since 1970

@@ -46,8 +46,11 @@ bool IgnoresHangups() {
 }  // namespace
 
 struct Server::Impl {
-  Impl(Engine& e, ServerOptions o, Access a, std::unique_ptr<AccessLog> access_log)
-      : engine(e), options(std::move(o)), access(std::move(a)), observer(std::move(access_log)) {}
+  Impl(ServedModel s, ServerOptions o, Access a, std::unique_ptr<AccessLog> access_log)
+      : loaded(s.loaded),
+        options(std::move(o)),
+        access(std::move(a)),
+        observer(std::move(access_log)) {}
 
   Status Listen(const std::string& ip);
   Awaitable<> Handle(ResponseWriter& writer);
@@ -60,7 +63,7 @@ struct Server::Impl {
   // Whether SIGHUP has anything to read again.
   bool HasFiles() const { return access.has_keys() || !options.tls_cert_file.empty(); }
 
-  Engine& engine;
+  LoadedModel& loaded;
   const ServerOptions options;
   Access access;      // I/O thread
   Observer observer;  // I/O thread
@@ -69,7 +72,7 @@ struct Server::Impl {
   const bool has_terminal = HasTerminal();
   int shutdowns = 0;                  // I/O thread
   bool ended = false;                 // Run has returned: drop work that was posted and has not run
-  std::vector<std::thread> drainers;  // Engine::Drain blocks: the I/O thread must not call it
+  std::vector<std::thread> drainers;  // Drain blocks: the I/O thread must not call it
 };
 
 Status Server::Impl::Listen(const std::string& ip) {
@@ -133,7 +136,7 @@ void Server::Impl::Reload() {
 // Checks again and again, because the engine may fail while there are no requests.
 void Server::Impl::WatchEngine() {
   if (ended) return;
-  const Status health = engine.health();
+  const Status health = loaded.health();
   if (health.ok()) {
     http->PostAfter(kWatchSeconds, [this] { WatchEngine(); });
     return;
@@ -174,7 +177,7 @@ void Server::Impl::OnShutdown() {
 void Server::Impl::DrainEngine(double seconds) {
   http->PostAfter(seconds + kMostLastSeconds, [this] { http->Stop(); });
   drainers.emplace_back([this, seconds] {
-    engine.Drain(seconds);
+    loaded.Drain(seconds);
     // Responses were posted before this. After long ones are written, clients get a moment to read
     // them.
     http->Post([this] {
@@ -191,7 +194,7 @@ Server::~Server() {
   for (std::thread& thread : impl_->drainers) thread.join();
 }
 
-Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions options) {
+Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions options) {
   options.limits.max_connections = options.max_connections;
   options.limits.max_connections_per_client = options.max_connections_per_client;
   options.limits.max_body_bytes = options.max_body_bytes;
@@ -227,15 +230,15 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
     ASSIGN_OR_RETURN(access_log, AccessLog::Open(options.access_log));
   }
   auto impl =
-      std::make_unique<Impl>(engine, std::move(options), std::move(access), std::move(access_log));
+      std::make_unique<Impl>(served, std::move(options), std::move(access), std::move(access_log));
   const ServerOptions& kept = impl->options;
   RETURN_IF_ERROR(impl->Listen(address.ip));
   impl->routes = std::make_unique<Routes>(
-      engine, impl->access, impl->observer, impl->http->io(),
+      served, impl->access, impl->observer, impl->http->io(),
       Routes::Options{
           .page = kept.page,
           .preparing = kept.preparing,
-          .openai = {.model_id = kept.model_id.empty() ? engine.model().name : kept.model_id,
+          .openai = {.model_id = kept.model_id.empty() ? served.loaded.model().name : kept.model_id,
                      .parsers = kept.parsers,
                      .requests = kept.requests},
           .version = kept.version});
@@ -247,7 +250,7 @@ uint16_t Server::port() const { return impl_->http->port(); }
 Status Server::Run() {
   impl_->http->Post([impl = impl_.get()] { impl->WatchEngine(); });
   impl_->http->Run();
-  return impl_->engine.health();
+  return impl_->loaded.health();
 }
 
 bool Server::busy() const { return impl_->routes->busy(); }

@@ -9,6 +9,7 @@
 #include "server/low_priority_pool.h"
 #include "server/openai/prepare.h"
 #include "server/openai/request_limits.h"
+#include "server/served_model.h"
 #include "server/transport/http.h"
 #include "tokamak/server.h"
 
@@ -31,8 +32,8 @@ struct ServerOptions : EmbeddedServerOptions {
 class Server {
  public:
   // Binds the address. Without a key, an address that other machines can reach is refused, unless
-  // `insecure`. The engine outlives the server.
-  static Result<std::unique_ptr<Server>> Create(Engine& engine, ServerOptions options);
+  // `insecure`. The model outlives the server.
+  static Result<std::unique_ptr<Server>> Create(ServedModel served, ServerOptions options);
   ~Server();
 
   uint16_t port() const;

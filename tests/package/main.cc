@@ -1,6 +1,7 @@
 // Uses the installed library as an embedding program does: includes every public header and links
 // what each one declares. Exits with 0 if errors come back as they should.
 #include <tokamak/chat.h>
+#include <tokamak/embed.h>
 #include <tokamak/engine.h>
 #include <tokamak/request.h>
 #include <tokamak/sampling_params.h>
@@ -8,6 +9,7 @@
 #include <tokamak/status.h>
 
 #include <cstdio>
+#include <memory>
 
 namespace {
 
@@ -25,13 +27,17 @@ int main() {
   tokamak::EngineOptions options;
   options.model = "/nonexistent/model.gguf";
   Expect("Engine::Load", tokamak::Engine::Load(options).status(), StatusCode::kNotFound);
+  Expect("Embedder::Load", tokamak::Embedder::Load(options).status(), StatusCode::kNotFound);
+  Expect("FindTask", tokamak::FindTask(options).status(), StatusCode::kNotFound);
   Expect("MakeChatRequest", tokamak::MakeChatRequest({}, {}).status(), StatusCode::kUnimplemented);
   tokamak::SamplingParams sampling;
+  tokamak::SamplingDefaults().ApplyTo(sampling);
   sampling.top_p = 1.5f;
   Expect("Validate", tokamak::Validate(sampling, 10).WithContext("here"),
          StatusCode::kInvalidArgument);
   // Linked but not called, because it needs an engine.
-  auto* const volatile start = &tokamak::EmbeddedServer::Start;
+  tokamak::Result<std::unique_ptr<tokamak::EmbeddedServer>> (*const volatile start)(
+      tokamak::Embedder&, const tokamak::EmbeddedServerOptions&) = &tokamak::EmbeddedServer::Start;
   (void)start;
   return failures == 0 ? 0 : 1;
 }

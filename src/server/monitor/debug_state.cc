@@ -175,7 +175,7 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
 
 Awaitable<> DebugState::Handle(ResponseWriter& writer) {
   if (!std::exchange(asked_, true)) {
-    engine_.Snapshot(
+    loaded_.Snapshot(
         [sender = snapshots_.sender()](std::shared_ptr<const EngineSnapshot> snapshot) {
           sender.Put(std::move(snapshot));
         });
@@ -206,8 +206,8 @@ void DebugState::OnSnapshot() {
     while (history_.size() > 2 && now - history_[1]->time >= kRateSeconds) history_.pop_front();
     while (now - history_.front()->time > kForgetSeconds) history_.pop_front();
     body_ = FormatDebugState(*history_.back(),
-                             RatesBetween(*history_.front(), *history_.back(), engine_.model()),
-                             engine_.model(), engine_.system_fingerprint(), info_);
+                             RatesBetween(*history_.front(), *history_.back(), loaded_.model()),
+                             loaded_.model(), loaded_.system_fingerprint(), info_);
   }
   for (ResponseWriter* writer : waiting_) writer->Notify();
 }

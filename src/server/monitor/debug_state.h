@@ -10,7 +10,7 @@
 
 #include "server/transport/mailbox.h"
 #include "server/transport/response_writer.h"
-#include "tokamak/engine.h"
+#include "tokamak/loaded_model.h"
 
 namespace tokamak {
 
@@ -39,8 +39,8 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
 // one. Used only on the I/O thread. The engine outlives it.
 class DebugState {
  public:
-  DebugState(Engine& engine, DebugStateInfo info, boost::asio::io_context& io)
-      : engine_(engine), info_(std::move(info)), snapshots_(io, [this] { OnSnapshot(); }) {}
+  DebugState(LoadedModel& loaded, DebugStateInfo info, boost::asio::io_context& io)
+      : loaded_(loaded), info_(std::move(info)), snapshots_(io, [this] { OnSnapshot(); }) {}
 
   Awaitable<> Handle(ResponseWriter& writer);
   // Ignores snapshots that come later. Must be called before `io` ends.
@@ -49,7 +49,7 @@ class DebugState {
  private:
   void OnSnapshot();
 
-  Engine& engine_;
+  LoadedModel& loaded_;
   const DebugStateInfo info_;
   Mailbox<std::shared_ptr<const EngineSnapshot>> snapshots_;
   std::set<ResponseWriter*> waiting_;

@@ -42,10 +42,10 @@ std::string DecodePercent(std::string_view text) {
 
 OpenAiApi::OpenAiApi(const Shared& shared, Options options)
     : shared_(shared),
-      engine_(shared.engine),
+      loaded_(shared.served.loaded),
       options_(std::move(options)),
       started_(std::time(nullptr)),
-      preparer_(engine_, options_.model_id, options_.requests, options_.parsers),
+      preparer_(shared.served, options_.model_id, options_.requests, options_.parsers),
       id_salt_(RandomBits()) {}
 
 bool OpenAiApi::IsGetPath(std::string_view path) {
@@ -56,7 +56,7 @@ void OpenAiApi::Get(ResponseWriter& writer) const {
   const std::string_view path = writer.request().path;
   if (path == kDocumentPath) return writer.Respond({.body = std::string(OpenApiDocument())});
   if (path == kModelsPath) {
-    return writer.Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
+    return writer.Respond({.body = FormatModels(options_.model_id, started_, loaded_.model())});
   }
   // A model's name may have slashes, plain or encoded.
   const std::string_view name = path.substr(kModelPath.size());
@@ -64,7 +64,7 @@ void OpenAiApi::Get(ResponseWriter& writer) const {
     return writer.Respond(
         ErrorResponse(NotFound("model: this server has \"{}\" and no other", options_.model_id)));
   }
-  writer.Respond({.body = FormatModel(options_.model_id, started_, engine_.model())});
+  writer.Respond({.body = FormatModel(options_.model_id, started_, loaded_.model())});
 }
 
 Awaitable<> OpenAiApi::Post(ResponseWriter& writer) {
@@ -103,7 +103,8 @@ Awaitable<> OpenAiApi::Embed(ResponseWriter& writer) {
   Status status = prepared.status();
   if (status.ok()) {
     NoteIgnored(prepared->unknown_fields);
-    embedding.emplace(engine_, writer, *std::move(prepared), NextId("embd"), options_.model_id);
+    embedding.emplace(*shared_.served.embedder, writer, *std::move(prepared), NextId("embd"),
+                      options_.model_id);
     status = embedding->Submit();
   }
   pending.End();
@@ -139,9 +140,9 @@ Status OpenAiApi::Submit(ResponseWriter& writer, PreparedCompletion prepared,
   head.id = NextId(chat ? "chatcmpl" : "cmpl");
   head.created = std::time(nullptr);
   head.model = options_.model_id;
-  head.system_fingerprint = engine_.system_fingerprint();
-  completion.emplace(engine_, writer, std::move(prepared), std::move(head), options_.requests,
-                     preparer_.token_sizes(), shared_.text_maker);
+  head.system_fingerprint = loaded_.system_fingerprint();
+  completion.emplace(*shared_.served.engine, writer, std::move(prepared), std::move(head),
+                     options_.requests, preparer_.token_sizes(), shared_.text_maker);
   const Status status = completion->Submit();
   // The engine's message names the prompt, which the client of a conversation does not know.
   constexpr std::string_view kPrompt = "prompt: ";
@@ -171,7 +172,7 @@ void OpenAiApi::NoteIgnored(const std::vector<std::string>& names) {
 // 429 while a queue is full; 503 if the server will not take the request later either.
 HttpResponse OpenAiApi::Refusal(const Status& status) const {
   if (status.code() == StatusCode::kCancelled) return ShuttingDownResponse();
-  if (!engine_.health().ok()) return ErrorResponse(status);
+  if (!loaded_.health().ok()) return ErrorResponse(status);
   const bool later = status.code() == StatusCode::kUnavailable;
   return later && shared_.preparation.draining() ? ShuttingDownResponse() : BusyResponse(status);
 }

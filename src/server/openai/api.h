@@ -13,9 +13,9 @@
 #include "server/openai/completion.h"
 #include "server/openai/prepare.h"
 #include "server/preparation.h"
+#include "server/served_model.h"
 #include "server/text_maker.h"
 #include "server/transport/response_writer.h"
-#include "tokamak/engine.h"
 
 namespace tokamak {
 
@@ -29,7 +29,7 @@ class OpenAiApi {
   };
   // Parts of the server that all protocols share. They outlive the object.
   struct Shared {
-    Engine& engine;
+    ServedModel served;
     const Access& access;
     Preparation& preparation;
     TextMaker& text_maker;
@@ -62,7 +62,7 @@ class OpenAiApi {
   HttpResponse Refusal(const Status& status) const;
 
   const Shared shared_;
-  Engine& engine_;
+  LoadedModel& loaded_;
   const Options options_;
   const int64_t started_;  // seconds since 1970
   const Preparer preparer_;

@@ -5,13 +5,13 @@
 
 namespace tokamak {
 
-Embedding::Embedding(Engine& engine, ResponseWriter& writer, OpenAiEmbeddingRequest prepared,
+Embedding::Embedding(Embedder& embedder, ResponseWriter& writer, OpenAiEmbeddingRequest prepared,
                      std::string id, std::string model)
-    : engine_(engine),
+    : embedder_(embedder),
       writer_(writer),
       prepared_(std::move(prepared)),
       head_({.model = std::move(model),
-             .system_fingerprint = engine.system_fingerprint(),
+             .system_fingerprint = embedder.system_fingerprint(),
              .base64 = prepared_.base64,
              .timings = prepared_.timings}),
       mail_(writer) {
@@ -43,7 +43,7 @@ Status Embedding::Submit() {
         sender.Put(std::move(outcome));
       };
   const Result<RequestId> request =
-      engine_.SubmitEmbedding(std::move(prepared_.engine_request), on_output);
+      embedder_.Submit(std::move(prepared_.engine_request), on_output);
   if (!request.ok()) return request.status();
   request_ = *request;
   return Status();
@@ -51,7 +51,7 @@ Status Embedding::Submit() {
 
 Awaitable<> Embedding::Respond() {
   std::optional<Outcome> outcome = co_await mail_.TakeOne(writer_);
-  if (!outcome) co_return engine_.Cancel(request_);
+  if (!outcome) co_return embedder_.Cancel(request_);
   writer_.notes.finish_reasons.push_back(outcome->reason);
   writer_.notes.timings.front() = outcome->timings;
   writer_.Respond(std::move(outcome->response));

@@ -9,7 +9,7 @@
 #include "server/openai/embedding_request.h"
 #include "server/transport/mailbox.h"
 #include "server/transport/response_writer.h"
-#include "tokamak/engine.h"
+#include "tokamak/embed.h"
 
 namespace tokamak {
 
@@ -17,10 +17,10 @@ namespace tokamak {
 class Embedding {
  public:
   // All references outlive it.
-  Embedding(Engine& engine, ResponseWriter& writer, OpenAiEmbeddingRequest prepared, std::string id,
-            std::string model);
+  Embedding(Embedder& embedder, ResponseWriter& writer, OpenAiEmbeddingRequest prepared,
+            std::string id, std::string model);
 
-  // Submits the texts. Returns the status of the engine.
+  // Submits the texts. Returns the status of the embedder.
   Status Submit();
   // Writes the response. Returns when it is complete or the client has left. Requires Submit.
   Awaitable<> Respond();
@@ -32,7 +32,7 @@ class Embedding {
     HttpResponse response;
   };
 
-  Engine& engine_;
+  Embedder& embedder_;
   ResponseWriter& writer_;
   OpenAiEmbeddingRequest prepared_;
   const EmbeddingHead head_;

@@ -41,28 +41,29 @@ Result<ChatTemplate> ParseChatTemplate(const std::string& source, const ModelInf
 
 }  // namespace
 
-Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
+Preparer::Preparer(ServedModel served, std::string model_id, const RequestLimits& limits,
                    const AnswerParsers& parsers)
-    : engine_(engine),
+    : served_(served),
+      loaded_(served.loaded),
       model_id_(std::move(model_id)),
       limits_(limits),
-      sizes_(engine.model().vocab_size, [&](int32_t id) { return engine.TokenBytes(id); }),
-      plain_(MakeChatFormat(engine.model().chat_template, parsers)),
-      with_tools_(engine.model().tool_template.empty()
+      sizes_(loaded_.model().vocab_size, [&](int32_t id) { return loaded_.TokenBytes(id); }),
+      plain_(MakeChatFormat(loaded_.model().chat_template, parsers)),
+      with_tools_(loaded_.model().tool_template.empty()
                       ? nullptr
                       : std::make_unique<ChatFormat>(
-                            MakeChatFormat(engine.model().tool_template, parsers))) {}
+                            MakeChatFormat(loaded_.model().tool_template, parsers))) {}
 
 Preparer::ChatFormat Preparer::MakeChatFormat(const std::string& source,
                                               const AnswerParsers& parsers) const {
-  ChatFormat format{.chat = ParseChatTemplate(source, engine_.model()), .traits = {}, .marks = {}};
+  ChatFormat format{.chat = ParseChatTemplate(source, loaded_.model()), .traits = {}, .marks = {}};
   if (format.chat.ok()) format.traits = ProbeTemplate(*format.chat);
   const auto tools = ChooseToolFormat(parsers.tool_calls, source);
   format.tools = tools.ok() ? *tools : DetectToolFormat(source);
   const auto reasoning = ChooseReasoningFormat(parsers.reasoning, source);
   format.reasoning = reasoning.ok() ? *reasoning : DetectReasoningFormat(source);
   for (const std::string_view mark : MarksOf(format.tools, format.reasoning)) {
-    const auto ids = engine_.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
+    const auto ids = loaded_.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
     if (ids.ok() && ids->size() == 1) format.marks.push_back(ids->front());
   }
   return format;
@@ -78,7 +79,7 @@ Status Preparer::CheckModel(const std::string& model) const {
 }
 
 Status Preparer::CheckIds(const std::string& path, const std::vector<int32_t>& ids) const {
-  const int32_t vocab_size = engine_.model().vocab_size;
+  const int32_t vocab_size = loaded_.model().vocab_size;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab_size) {
       return InvalidArgument("{}[{}]: token id {} is outside [0, {})", path, i, ids[i], vocab_size);
@@ -88,8 +89,8 @@ Status Preparer::CheckIds(const std::string& path, const std::vector<int32_t>& i
 }
 
 Status Preparer::CheckLength(std::string_view path, std::string_view text) const {
-  const int32_t context = engine_.model().max_context;
-  const size_t least = engine_.LeastTokens(text);
+  const int32_t context = loaded_.model().max_context;
+  const size_t least = loaded_.LeastTokens(text);
   if (least <= static_cast<size_t>(context)) return Status();
   return ResourceExhausted(
       "{}: its {} bytes of text are at least {} tokens and do not fit the context of {} tokens",
@@ -97,30 +98,30 @@ Status Preparer::CheckLength(std::string_view path, std::string_view text) const
 }
 
 Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const {
-  if (engine_.model().task == Task::kEmbed) {
+  if (served_.engine == nullptr) {
     return Unimplemented(
         "this model makes embeddings and cannot generate text; use /v1/embeddings");
   }
   PreparedCompletion prepared;
   CompletionRequest& request = prepared.request;
-  const SamplingDefaults& defaults = engine_.model().sampling;
+  const SamplingDefaults& defaults = loaded_.model().sampling;
   ASSIGN_OR_RETURN(
       request, chat ? ParseChatRequest(body, defaults) : ParseCompletionRequest(body, defaults));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(request.spellings.Apply(ApplyLimits(limits_, request)));
-  RETURN_IF_ERROR(request.spellings.Apply(Validate(request.sampling, engine_.model().vocab_size)));
+  RETURN_IF_ERROR(request.spellings.Apply(Validate(request.sampling, loaded_.model().vocab_size)));
   if (!request.sampling.seed) request.sampling.seed = RandomSeed();  // the same for all prompts
   RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
   if (request.sampling.structured_output) {
     RETURN_IF_ERROR(request.spellings.Apply(
-        engine_.PrepareStructuredOutput(*request.sampling.structured_output)));
+        served_.engine->PrepareStructuredOutput(*request.sampling.structured_output)));
   }
   return prepared;
 }
 
 Result<OpenAiEmbeddingRequest> Preparer::Embed(std::string body) const {
-  if (engine_.model().task != Task::kEmbed) {
+  if (served_.embedder == nullptr) {
     return Unimplemented(
         "this model generates text and cannot make embeddings; use /v1/chat/completions or "
         "/v1/completions");
@@ -136,7 +137,7 @@ Result<OpenAiEmbeddingRequest> Preparer::Embed(std::string body) const {
     RETURN_IF_ERROR(CheckLength(path, *request.inputs[i].text));
   }
   request.parse_special_tokens = true;
-  ASSIGN_OR_RETURN(request, engine_.TokenizeEmbedding(std::move(request)));
+  ASSIGN_OR_RETURN(request, served_.embedder->TokenizeInputs(std::move(request)));
   return prepared;
 }
 
@@ -165,7 +166,7 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
   RETURN_IF_ERROR(CheckLength("messages", rendered.text));
   // The template writes special tokens as text, the begin-of-text token included.
-  ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(rendered.text, /*add_special=*/false, true));
+  ASSIGN_OR_RETURN(auto ids, loaded_.Tokenize(rendered.text, /*add_special=*/false, true));
   if (ids.empty())
     return InvalidArgument("messages: the model's template turns them into an empty prompt");
   prepared.prompts.push_back(std::move(ids));
@@ -197,7 +198,7 @@ Status Preparer::HoldTools(AnswerFormat& format, CompletionRequest& request) con
   } else {
     // Calls take the place of a text, but the client learns if its form is wrong.
     if (output) {
-      RETURN_IF_ERROR(request.spellings.Apply(engine_.PrepareStructuredOutput(*output)));
+      RETURN_IF_ERROR(request.spellings.Apply(served_.engine->PrepareStructuredOutput(*output)));
     }
     Result<StructuredOutput> form =
         request.must_call ? ForceCalls(*format.tools, tools, parallel && tools.size() > 1)
@@ -248,7 +249,7 @@ Status Preparer::PreparePrompts(PreparedCompletion& prepared) const {
     std::vector<int32_t> ids;
     if (const auto* text = std::get_if<std::string>(&prompt)) {
       RETURN_IF_ERROR(CheckLength(path, *text));
-      ASSIGN_OR_RETURN(ids, engine_.Tokenize(*text, request.add_special_tokens, true));
+      ASSIGN_OR_RETURN(ids, loaded_.Tokenize(*text, request.add_special_tokens, true));
     } else {
       ids = std::get<std::vector<int32_t>>(prompt);
     }
@@ -262,7 +263,7 @@ Status Preparer::PreparePrompts(PreparedCompletion& prepared) const {
 Status Preparer::CheckEcho(const PreparedCompletion& prepared) const {
   uint64_t bytes = 0;
   for (const std::vector<int32_t>& ids : prepared.prompts) {
-    bytes += kChoiceBytes + JsonTextBytes(engine_.Detokenize(ids));
+    bytes += kChoiceBytes + JsonTextBytes(loaded_.Detokenize(ids));
     if (prepared.request.return_token_ids) bytes += JsonIdBytes(ids);
   }
   return CheckResponseBytes(limits_, "echo",
@@ -270,7 +271,7 @@ Status Preparer::CheckEcho(const PreparedCompletion& prepared) const {
 }
 
 Status Preparer::CheckVectors(const OpenAiEmbeddingRequest& request) const {
-  const EmbeddingInfo& info = engine_.model().embedding;
+  const EmbeddingInfo& info = loaded_.model().embedding;
   const auto dimensions = static_cast<uint64_t>(
       std::max(1, request.engine_request.dimensions.value_or(info.dimensions)));
   const uint64_t each = EmbeddingBytes(dimensions, request.base64);
@@ -286,7 +287,7 @@ Result<PreparedResponse> Preparer::Tokenize(std::string body) const {
     request.text = std::move(rendered.text);
   }
   ASSIGN_OR_RETURN(const auto ids,
-                   engine_.Tokenize(*request.text, request.add_special_tokens, true));
+                   loaded_.Tokenize(*request.text, request.add_special_tokens, true));
   std::optional<std::vector<std::string>> pieces;
   if (request.return_pieces) {
     if (ids.size() > kMaxPieces) {
@@ -297,9 +298,9 @@ Result<PreparedResponse> Preparer::Tokenize(std::string body) const {
     for (const int32_t id : ids) bytes += sizes_.Piece(id);
     RETURN_IF_ERROR(CheckResponseBytes(limits_, "return_pieces", bytes));
     pieces.emplace();
-    for (const int32_t id : ids) pieces->push_back(engine_.TokenBytes(id));
+    for (const int32_t id : ids) pieces->push_back(loaded_.TokenBytes(id));
   }
-  return PreparedResponse{FormatTokens(ids, engine_.model().max_context, pieces),
+  return PreparedResponse{FormatTokens(ids, loaded_.model().max_context, pieces),
                           std::move(request.unknown_fields)};
 }
 
@@ -311,7 +312,7 @@ Result<PreparedResponse> Preparer::Detokenize(std::string body) const {
   uint64_t bytes = 0;
   for (const int32_t id : request.tokens) bytes += sizes_.Text(id);
   RETURN_IF_ERROR(CheckResponseBytes(limits_, "tokens", bytes));
-  return PreparedResponse{FormatText(engine_.Detokenize(request.tokens)),
+  return PreparedResponse{FormatText(loaded_.Detokenize(request.tokens)),
                           std::move(request.unknown_fields)};
 }
 

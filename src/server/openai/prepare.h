@@ -14,7 +14,7 @@
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
 #include "server/openai/response_bytes.h"
-#include "tokamak/engine.h"
+#include "server/served_model.h"
 
 namespace tokamak {
 
@@ -39,12 +39,12 @@ struct AnswerParsers {
   std::string reasoning = "auto";
 };
 
-// Immutable and thread-safe, because it only calls const methods of the engine.
+// Immutable and thread-safe, because it only calls const methods of the model.
 class Preparer {
  public:
-  // The engine outlives it. `model_id` is the name that clients use. Unknown names in `parsers`
+  // The model outlives it. `model_id` is the name that clients use. Unknown names in `parsers`
   // count as "auto".
-  Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
+  Preparer(ServedModel served, std::string model_id, const RequestLimits& limits,
            const AnswerParsers& parsers = {});
 
   // Each parses and checks a body, renders the conversation and tokenizes. The body is freed once
@@ -86,7 +86,8 @@ class Preparer {
   Status CheckEcho(const PreparedCompletion& prepared) const;
   Status CheckVectors(const OpenAiEmbeddingRequest& request) const;
 
-  const Engine& engine_;
+  const ServedModel served_;
+  const LoadedModel& loaded_;
   const std::string model_id_;
   const RequestLimits limits_;
   const TokenSizes sizes_;

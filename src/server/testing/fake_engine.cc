@@ -73,16 +73,6 @@ void FakeEngine::Resume(RequestId request) {
   wake_.NotifyAll();
 }
 
-Result<RequestId> FakeEngine::SubmitEmbedding(EmbeddingRequest, EmbeddingCallback) {
-  return Unimplemented("the fake engine embeds nothing");
-}
-Result<EmbeddingOutput> FakeEngine::Embed(EmbeddingRequest) {
-  return Unimplemented("the fake engine embeds nothing");
-}
-Result<EmbeddingRequest> FakeEngine::TokenizeEmbedding(EmbeddingRequest) const {
-  return Unimplemented("the fake engine embeds nothing");
-}
-
 Result<std::vector<int32_t>> FakeEngine::Tokenize(std::string_view text, bool, bool) const {
   ++tokenized_;
   {

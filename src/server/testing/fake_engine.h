@@ -29,9 +29,6 @@ class FakeEngine : public Engine {
   void Cancel(RequestId request) override;
   void Pause(RequestId request) override EXCLUDES(mutex_);
   void Resume(RequestId request) override EXCLUDES(mutex_);
-  Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
-  Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
-  Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
   size_t LeastTokens(std::string_view text) const override {
     return bytes_per_token_ == 0 ? 0 : (text.size() + bytes_per_token_ - 1) / bytes_per_token_;
   }

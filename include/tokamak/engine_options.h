@@ -1,0 +1,52 @@
+// How a model is loaded and run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tokamak/option_values.h"
+
+namespace tokamak {
+
+// Options that are fixed once an engine is loaded. Only `model` must be set. The defaults suit a
+// machine that runs nothing else.
+struct EngineOptions {
+  std::string model = {};            // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string dummy_dtype = "bf16";  // type of a dummy model's matrices: bf16, q4_k, ...
+  std::string device = "auto";       // cpu, cuda, cuda:N, auto
+  std::string isa = "auto";          // CPU kernels: auto, or one listed by `tokamak run --help`
+  // The exact but slower path: activations stay f32 (the default is int8 or bf16), and so do
+  // weights on a GPU.
+  bool precise = false;
+  KernelChoice kernels = KernelChoice::kVerified;  // GPU only
+  CudaGraphs cuda_graphs = CudaGraphs::kAuto;
+  int32_t steps_in_flight = 0;       // steps submitted ahead; 0: the device's best
+  double step_timeout_seconds = 60;  // GPU only: a longer step ends the engine; 0: no limit
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
+  MlaForm mla = MlaForm::kAbsorbed;  // DeepSeek only
+  int32_t threads = 0;               // 0: one per physical core
+  bool pin_threads = false;          // keep each compute thread on its own core
+  int32_t max_seqs = 0;              // sequences running at the same time; 0: 64, on GPUs 256
+  int32_t max_batch_tokens = 0;      // tokens in one step; 0: 512, on GPUs 8192
+  int32_t max_context = 0;           // 0: what the model was trained for
+  int32_t max_queue = 1024;          // waiting requests; further ones are refused
+  int32_t block_size = 16;           // positions per KV block
+  int64_t kv_cache_bytes = 0;        // 0: chosen from the free memory
+  int32_t num_blocks = 0;            // overrides kv_cache_bytes
+  int64_t host_cache_bytes = 0;      // size of the host tier for swapped-out blocks
+  double target_itl_ms = 0;          // longest wanted gap between a stream's tokens; 0: no target
+  bool prefix_cache = true;
+  // With any other value than kAuto, a model embeds even if its files name no pooling.
+  Pooling pooling = Pooling::kAuto;
+  // Only for benchmarks, because it makes answers meaningless: every MoE layer chooses its experts
+  // uniformly at random, with equal weights, whatever its router says. `tokamak bench` sets it.
+  bool uniform_routing = false;
+  bool profile = false;          // time every operation, for Engine::TakeProfile
+  bool profile_events = false;   // with profile: also keep each operation as an event
+  std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
+  // Called on the loading thread with the fraction loaded so far, in [0, 1].
+  std::function<void(double)> on_load_progress = {};
+};
+
+}  // namespace tokamak
