@@ -17,9 +17,19 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 void OnInterrupt(int) { interrupted = 1; }
 
+int Fail(const tokamak::Status& status) {
+  std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
+  return 1;
+}
+
 // Prints the answer while it is generated and returns it.
-tokamak::Result<std::string> Answer(tokamak::Engine& engine, tokamak::Request request) {
-  auto stream = engine.Stream(std::move(request));
+tokamak::Result<std::string> Answer(tokamak::Engine& engine,
+                                    const std::vector<tokamak::ChatMessage>& messages) {
+  auto request = tokamak::MakeChatRequest(engine.model(), messages);
+  if (!request.ok()) return request.status();
+  engine.model().sampling.ApplyTo(request->sampling);  // as the model's authors recommend
+  request->sampling.max_tokens = 512;
+  auto stream = engine.Stream(*std::move(request));
   if (!stream.ok()) return stream.status();
   std::string whole;
   while (true) {
@@ -42,33 +52,18 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: chat MODEL.gguf\n");
     return 2;
   }
-  tokamak::EngineOptions options;
-  options.model = argv[1];
-  auto engine = tokamak::Engine::Load(options);
-  if (!engine.ok()) {
-    std::fprintf(stderr, "error: %s\n", engine.status().ToString().c_str());
-    return 1;
-  }
+  auto engine = tokamak::Engine::Load({.model = argv[1]});
+  if (!engine.ok()) return Fail(engine.status());
   std::signal(SIGINT, OnInterrupt);
   std::vector<tokamak::ChatMessage> messages;
   std::string line;
   while (std::fputs("> ", stdout), std::fflush(stdout), std::getline(std::cin, line)) {
     interrupted = 0;
     messages.push_back({"user", line});
-    auto request = tokamak::MakeChatRequest((*engine)->model(), messages);
-    tokamak::Result<std::string> answer = request.status();
-    if (request.ok()) {
-      request->sampling.max_tokens = 512;
-      request->sampling.temperature = 0.7f;
-      answer = Answer(**engine, *std::move(request));
-    }
+    const auto answer = Answer(**engine, messages);
+    if (!answer.ok()) return Fail(answer.status());
+    messages.push_back({"assistant", *answer});
     std::printf("\n");
-    if (answer.ok()) {
-      messages.push_back({"assistant", *answer});
-    } else {
-      std::fprintf(stderr, "error: %s\n", answer.status().ToString().c_str());
-      messages.pop_back();
-    }
   }
   return 0;
 }

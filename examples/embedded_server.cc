@@ -6,6 +6,7 @@
 #include <tokamak/server.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -32,23 +33,16 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  tokamak::EngineOptions options;
-  options.model = argv[1];
-  auto engine = tokamak::Engine::Load(options);
+  auto engine = tokamak::Engine::Load({.model = argv[1]});
   if (!engine.ok()) return Fail(engine.status());
-
-  tokamak::EmbeddedServerOptions serving;
-  serving.port = static_cast<uint16_t>(argc > 2 ? std::atoi(argv[2]) : 8080);
-  auto server = tokamak::EmbeddedServer::Start(**engine, serving);
+  auto server = tokamak::EmbeddedServer::Start(
+      **engine, {.port = static_cast<uint16_t>(argc > 2 ? std::atoi(argv[2]) : 8080)});
   if (!server.ok()) return Fail(server.status());
   std::printf("serving at http://127.0.0.1:%d\n", (*server)->port());
 
-  // The program can also use the engine itself. Its requests share batches with those of clients.
-  tokamak::Request request;
-  request.prompt = "The capital of France is";
-  request.sampling.max_tokens = 8;
-  request.sampling.temperature = 0;
-  const auto answer = (*engine)->Generate(std::move(request));
+  // The program's own requests share batches with those of clients.
+  const auto answer = (*engine)->Generate(
+      {.prompt = "The capital of France is", .sampling = {.temperature = 0, .max_tokens = 8}});
   if (!answer.ok()) return Fail(answer.status());
   std::printf("The capital of France is%s\n", answer->front().text.c_str());
   std::fflush(stdout);

@@ -208,6 +208,14 @@ TEST(Engine, StreamsUntilEveryChoiceHasEnded) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens[i], whole[i].token_ids);
   EXPECT_TRUE(stream.WaitFor(0));
   EXPECT_FALSE(stream.Next());
+  OutputStream half = engine->Stream(request).value();
+  const OutputChunk first = half.Next().value();
+  std::vector<OutputChunk> rest = half.Collect();
+  ASSERT_EQ(rest.size(), 3u);
+  auto& cut = rest[static_cast<size_t>(first.choice)].token_ids;
+  cut.insert(cut.begin(), first.token_ids.begin(), first.token_ids.end());
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest[i].token_ids, whole[i].token_ids);
+  EXPECT_FALSE(half.Next());
   request.sampling.n = 0;
   EXPECT_EQ(engine->Stream(request).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(engine->Generate(request).status().code(), StatusCode::kInvalidArgument);

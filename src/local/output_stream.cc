@@ -19,7 +19,10 @@ struct OutputStream::Queue {
 };
 
 OutputStream::OutputStream(Engine& engine, int32_t num_choices)
-    : engine_(&engine), queue_(std::make_shared<Queue>()), open_(num_choices) {}
+    : engine_(&engine),
+      queue_(std::make_shared<Queue>()),
+      num_choices_(num_choices),
+      open_(num_choices) {}
 
 OutputStream::~OutputStream() {
   if (queue_ != nullptr && id_ != 0 && open_ > 0) engine_->Cancel(id_);
@@ -33,6 +36,15 @@ std::optional<OutputChunk> OutputStream::Next() {
   queue_->chunks.pop_front();
   if (chunk.finish_reason) --open_;
   return chunk;
+}
+
+std::vector<OutputChunk> OutputStream::Collect() {
+  std::vector<OutputChunk> choices(static_cast<size_t>(num_choices_));
+  while (std::optional<OutputChunk> chunk = Next()) {
+    const auto choice = static_cast<size_t>(chunk->choice);
+    MergeChunk(*std::move(chunk), &choices[choice]);
+  }
+  return choices;
 }
 
 bool OutputStream::WaitFor(double seconds) {
@@ -60,14 +72,8 @@ Result<OutputStream> Engine::Stream(Request request) {
 }
 
 Result<std::vector<OutputChunk>> Engine::Generate(Request request) {
-  const int32_t num_choices = request.sampling.n;
   ASSIGN_OR_RETURN(OutputStream stream, Stream(std::move(request)));
-  std::vector<OutputChunk> choices(static_cast<size_t>(num_choices));
-  while (std::optional<OutputChunk> chunk = stream.Next()) {
-    const auto choice = static_cast<size_t>(chunk->choice);
-    MergeChunk(*std::move(chunk), &choices[choice]);
-  }
-  return choices;
+  return stream.Collect();
 }
 
 }  // namespace tokamak
