@@ -5,7 +5,6 @@
 //   (*server)->Wait();
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +14,16 @@
 #include "tokamak/engine.h"
 
 namespace tokamak {
+
+// The engine or the embedder behind a server.
+struct ServedModel {
+  ServedModel(Engine& e) : loaded(e), engine(&e) {}      // NOLINT(google-explicit-constructor)
+  ServedModel(Embedder& e) : loaded(e), embedder(&e) {}  // NOLINT(google-explicit-constructor)
+
+  LoadedModel& loaded;
+  Engine* engine = nullptr;      // null: the model embeds
+  Embedder* embedder = nullptr;  // null: the model generates
+};
 
 // The options of `tokamak serve`. Errors begin with the name of a field.
 struct EmbeddedServerOptions {
@@ -32,11 +41,11 @@ struct EmbeddedServerOptions {
   std::string access_log = {};  // file for a JSON line per request; "-": stdout; empty: none
   double drain_seconds = 30;    // how long requests may run on after Shutdown
 
-  size_t max_connections = 4096;             // more get 503
-  size_t max_connections_per_client = 2048;  // per IP address; more get 429
-  size_t max_body_bytes = 8 << 20;           // larger requests get 413
-  int32_t max_choices = 128;                 // n times the prompts of a request
-  int32_t max_output_tokens = 0;             // per choice; 0: up to the context's end
+  int32_t max_connections = 4096;             // more get 503
+  int32_t max_connections_per_client = 2048;  // per IP address; more get 429
+  int64_t max_body_bytes = 8 << 20;           // larger requests get 413
+  int32_t max_choices = 128;                  // n times the prompts of a request
+  int32_t max_output_tokens = 0;              // per choice; 0: up to the context's end
 };
 
 // Serves the OpenAI-compatible API over an engine or an embedder, from its own thread. The program
@@ -48,9 +57,7 @@ class EmbeddedServer {
   // below 1, and for an address that other machines can reach if there is no api_key_file and
   // `insecure` is not set; kNotFound or kInvalidArgument for unusable key or TLS files;
   // kUnavailable if the address is in use.
-  static Result<std::unique_ptr<EmbeddedServer>> Start(Engine& engine,
-                                                       const EmbeddedServerOptions& options);
-  static Result<std::unique_ptr<EmbeddedServer>> Start(Embedder& embedder,
+  static Result<std::unique_ptr<EmbeddedServer>> Start(ServedModel served,
                                                        const EmbeddedServerOptions& options);
   // Cancels running requests. Waits a few seconds at most.
   virtual ~EmbeddedServer() = default;

@@ -27,9 +27,6 @@ constexpr char kExamples[] =
 struct ServeFlags {
   EngineOptions engine;
   ServerOptions server;
-  int32_t max_connections = 4096;
-  int32_t max_connections_per_client = 2048;
-  int64_t max_body_bytes = 8 << 20;
 };
 
 // Raises the soft limit on open files: the usual 1,024 is too low for many connections.
@@ -61,9 +58,6 @@ int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& l
   ServerOptions options = flags.server;
   options.version = VersionText();
   if (options.access_log == "none") options.access_log.clear();
-  options.max_connections = static_cast<size_t>(flags.max_connections);
-  options.max_connections_per_client = static_cast<size_t>(flags.max_connections_per_client);
-  options.max_body_bytes = static_cast<size_t>(flags.max_body_bytes);
   Result<std::unique_ptr<Server>> server = Server::Create(**loaded, std::move(options));
   if (!server.ok()) return Fail(server.status());
   const ModelInfo& model = (*loaded)->model();
@@ -76,7 +70,7 @@ int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& l
   std::fprintf(stderr, "tokamak: listening on %s://%s%s%s:%d\n",
                flags.server.tls_cert_file.empty() ? "http" : "https", brackets ? "[" : "",
                flags.server.host.c_str(), brackets ? "]" : "", (*server)->port());
-  AllowDescriptors(flags.max_connections);
+  AllowDescriptors(flags.server.max_connections);
   std::signal(SIGPIPE, SIG_IGN);  // the end of a log reader must not end the server
   const Status status = (*server)->Run();
   if (!status.ok()) {
@@ -90,18 +84,8 @@ int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& l
 }
 
 int Serve(const ServeFlags& flags) {
-  if (flags.max_connections < 1) return UsageError("--max-connections must be at least 1");
-  if (flags.max_connections_per_client < 1) {
-    return UsageError("--max-connections-per-client must be at least 1");
-  }
-  if (flags.server.max_choices < 1) return UsageError("--max-choices must be at least 1");
-  if (flags.server.max_output_tokens < 0) {
-    return UsageError("--max-output-tokens must not be negative");
-  }
-  if (flags.server.requests.max_answer_bytes < 1) {
-    return UsageError("--max-answer-bytes must be at least 1");
-  }
-  if (flags.max_body_bytes < 1) return UsageError("--max-body-bytes must be at least 1");
+  const Status ranges = CheckRanges(flags.server);
+  if (!ranges.ok()) return UsageError(WithFlags(ranges.message()));
   EngineOptions options = flags.engine;
   const Result<std::string> path = ResolveModel(options.model);
   if (!path.ok()) return Fail(path.status());
@@ -141,8 +125,9 @@ void AddServeCommand(CommandLine& line) {
         "How the model marks its reasoning: auto (from its template), none, think, ...");
   f.Add("--access-log", flags->server.access_log,
         "One line of JSON per request: a file, - for stdout, or none (the default)");
-  f.Add("--max-connections", flags->max_connections, "Open connections; further ones get 503");
-  f.Add("--max-connections-per-client", flags->max_connections_per_client,
+  f.Add("--max-connections", flags->server.max_connections,
+        "Open connections; further ones get 503");
+  f.Add("--max-connections-per-client", flags->server.max_connections_per_client,
         "Open connections of one address; further ones get 429");
   f.Add("--max-choices", flags->server.max_choices,
         "Choices of one request: n times its number of prompts");
@@ -150,7 +135,8 @@ void AddServeCommand(CommandLine& line) {
         "Output tokens of each choice; 0: as many as the context holds");
   f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
              "Requests for longer answers get 400 (default 48MiB)");
-  f.AddBytes("--max-body-bytes", flags->max_body_bytes, "Larger requests get 413 (default 8MiB)");
+  f.AddBytes("--max-body-bytes", flags->server.max_body_bytes,
+             "Larger requests get 413 (default 8MiB)");
   AddEngineFlags(f, flags->engine);
 }
 

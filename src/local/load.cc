@@ -36,7 +36,8 @@ constexpr int32_t kMaxBatchTokens = 1 << 16;
 constexpr int32_t kMaxBlockSize = 1024;
 constexpr int32_t kMaxStepsInFlight = 4;
 
-Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
+template <typename Number>
+Status CheckRange(const char* field, Number value, Number low, Number high) {
   if (value >= low && value <= high) return Status();
   return InvalidArgument("{}: must be in [{}, {}], got {}", field, low, high, value);
 }
@@ -73,15 +74,10 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("block_size", o.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0, kMaxStepsInFlight));
   RETURN_IF_ERROR(CheckRange("num_blocks", o.num_blocks, 0, INT32_MAX));
-  if (o.kv_cache_bytes < 0) return InvalidArgument("kv_cache_bytes: must not be negative");
-  if (o.host_cache_bytes < 0) return InvalidArgument("host_cache_bytes: must not be negative");
-  if (!(o.step_timeout_seconds >= 0 && o.step_timeout_seconds <= 1e6)) {
-    return InvalidArgument("step_timeout_seconds: must be in [0, 1000000], got {}",
-                           o.step_timeout_seconds);
-  }
-  if (!(o.target_itl_ms >= 0 && o.target_itl_ms <= 1e6)) {
-    return InvalidArgument("target_itl_ms: must be in [0, 1000000], got {}", o.target_itl_ms);
-  }
+  RETURN_IF_ERROR(CheckRange("kv_cache_bytes", o.kv_cache_bytes, int64_t{0}, INT64_MAX));
+  RETURN_IF_ERROR(CheckRange("host_cache_bytes", o.host_cache_bytes, int64_t{0}, INT64_MAX));
+  RETURN_IF_ERROR(CheckRange("step_timeout_seconds", o.step_timeout_seconds, 0.0, 1e6));
+  RETURN_IF_ERROR(CheckRange("target_itl_ms", o.target_itl_ms, 0.0, 1e6));
   return Status();
 }
 

@@ -46,27 +46,14 @@ class ThreadedServer final : public EmbeddedServer {
   std::thread thread_;  // last: it uses all of the above
 };
 
-Result<std::unique_ptr<EmbeddedServer>> StartServer(ServedModel served,
-                                                    const EmbeddedServerOptions& options) {
-  if (options.max_connections < 1 || options.max_connections_per_client < 1 ||
-      options.max_body_bytes < 1 || options.max_choices < 1 || options.max_output_tokens < 0) {
-    return InvalidArgument("the limits of a server must be at least 1 (max_output_tokens: 0)");
-  }
+}  // namespace
+
+Result<std::unique_ptr<EmbeddedServer>> EmbeddedServer::Start(
+    ServedModel served, const EmbeddedServerOptions& options) {
   ServerOptions server{options};
   server.handle_signals = false;
   ASSIGN_OR_RETURN(std::unique_ptr<Server> made, Server::Create(served, std::move(server)));
   return std::unique_ptr<EmbeddedServer>(new ThreadedServer(std::move(made)));
-}
-
-}  // namespace
-
-Result<std::unique_ptr<EmbeddedServer>> EmbeddedServer::Start(
-    Engine& engine, const EmbeddedServerOptions& options) {
-  return StartServer(engine, options);
-}
-Result<std::unique_ptr<EmbeddedServer>> EmbeddedServer::Start(
-    Embedder& embedder, const EmbeddedServerOptions& options) {
-  return StartServer(embedder, options);
 }
 
 }  // namespace tokamak

@@ -78,14 +78,18 @@ TEST_F(EmbeddedTest, LimitsRequests) {
     EXPECT_EQ(Connect().Get("/health").status, 429);  // a second connection
     EXPECT_EQ(client.Post("/v1/completions", std::string(101, ' ')).status, 413);
   }
-  for (size_t EmbeddedServerOptions::*limit :
-       {&EmbeddedServerOptions::max_connections, &EmbeddedServerOptions::max_connections_per_client,
-        &EmbeddedServerOptions::max_body_bytes}) {
+  const auto refuses = [this](const std::string& field, auto limit, int value) {
     EmbeddedServerOptions options = options_;
-    options.*limit = 0;
-    EXPECT_EQ(EmbeddedServer::Start(engine_, options).status().code(),
-              StatusCode::kInvalidArgument);
-  }
+    options.*limit = value;
+    const Status status = EmbeddedServer::Start(engine_, options).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field + ": must "));
+  };
+  refuses("max_connections", &EmbeddedServerOptions::max_connections, 0);
+  refuses("max_connections_per_client", &EmbeddedServerOptions::max_connections_per_client, -1);
+  refuses("max_body_bytes", &EmbeddedServerOptions::max_body_bytes, 0);
+  refuses("max_choices", &EmbeddedServerOptions::max_choices, 0);
+  refuses("max_output_tokens", &EmbeddedServerOptions::max_output_tokens, -1);
 }
 
 TEST_F(EmbeddedTest, ChecksHostsKeysAndOrigins) {

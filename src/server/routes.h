@@ -11,9 +11,9 @@
 #include "server/monitor/observer.h"
 #include "server/openai/api.h"
 #include "server/preparation.h"
-#include "server/served_model.h"
 #include "server/text_maker.h"
 #include "server/transport/response_writer.h"
+#include "tokamak/server.h"
 
 namespace tokamak {
 

@@ -194,16 +194,34 @@ Server::~Server() {
   for (std::thread& thread : impl_->drainers) thread.join();
 }
 
-Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions options) {
-  options.limits.max_connections = options.max_connections;
-  options.limits.max_connections_per_client = options.max_connections_per_client;
-  options.limits.max_body_bytes = options.max_body_bytes;
-  options.requests.max_choices = options.max_choices;
-  options.requests.max_output_tokens = options.max_output_tokens;
+Status CheckRanges(const ServerOptions& options) {
+  const std::pair<const char*, int64_t> limits[] = {
+      {"max_connections", options.max_connections},
+      {"max_connections_per_client", options.max_connections_per_client},
+      {"max_body_bytes", options.max_body_bytes},
+      {"max_choices", options.max_choices},
+      {"max_answer_bytes", options.requests.max_answer_bytes}};
+  for (const auto& [field, value] : limits) {
+    if (value < 1) return InvalidArgument("{}: must be at least 1, got {}", field, value);
+  }
+  if (options.max_output_tokens < 0) {
+    return InvalidArgument("max_output_tokens: must not be negative");
+  }
   if (!(options.drain_seconds >= 0 && options.drain_seconds <= kMaxDrainSeconds)) {
     return InvalidArgument("drain_seconds: must be in [0, {}], got {}", kMaxDrainSeconds,
                            options.drain_seconds);
   }
+  return Status();
+}
+
+Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions options) {
+  RETURN_IF_ERROR(CheckRanges(options));
+  options.limits.max_connections = static_cast<size_t>(options.max_connections);
+  options.limits.max_connections_per_client =
+      static_cast<size_t>(options.max_connections_per_client);
+  options.limits.max_body_bytes = static_cast<size_t>(options.max_body_bytes);
+  options.requests.max_choices = options.max_choices;
+  options.requests.max_output_tokens = options.max_output_tokens;
   RETURN_IF_ERROR(ChooseToolFormat(options.parsers.tool_calls, "").status());
   RETURN_IF_ERROR(ChooseReasoningFormat(options.parsers.reasoning, "").status());
   ASSIGN_OR_RETURN(const HttpServer::Address address, HttpServer::Resolve(options.host));

@@ -9,7 +9,6 @@
 #include "server/low_priority_pool.h"
 #include "server/openai/prepare.h"
 #include "server/openai/request_limits.h"
-#include "server/served_model.h"
 #include "server/transport/http.h"
 #include "tokamak/server.h"
 
@@ -27,6 +26,9 @@ struct ServerOptions : EmbeddedServerOptions {
   AnswerParsers parsers = {};              // how tool calls and reasoning are found in text
   LowPriorityPool::Limits preparing = {};  // parsing and tokenizing requests
 };
+
+// kInvalidArgument for numbers out of range.
+Status CheckRanges(const ServerOptions& options);
 
 // Owned by the thread that calls Run. It becomes the I/O thread.
 class Server {

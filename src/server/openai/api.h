@@ -13,9 +13,9 @@
 #include "server/openai/completion.h"
 #include "server/openai/prepare.h"
 #include "server/preparation.h"
-#include "server/served_model.h"
 #include "server/text_maker.h"
 #include "server/transport/response_writer.h"
+#include "tokamak/server.h"
 
 namespace tokamak {
 

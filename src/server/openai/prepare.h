@@ -14,7 +14,7 @@
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
 #include "server/openai/response_bytes.h"
-#include "server/served_model.h"
+#include "tokamak/server.h"
 
 namespace tokamak {
 
