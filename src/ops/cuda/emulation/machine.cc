@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "ops/cuda/emulation/choice.h"
+#include "ops/cuda/emulation/memory_trace.h"
 #include "ops/cuda/emulation/primitives.h"
 #include "ops/cuda/emulation/sanitizers.h"
 
@@ -248,7 +249,10 @@ void End(Thread& thread) {
   Cluster& cluster = *cta.cluster;
   --cta.running;
   --cluster.running;
-  if (cta.running == 0) CheckProductsAreDone(cta);
+  if (cta.running == 0) {
+    CheckProductsAreDone(cta);
+    MemoryTrace::NoteEnd(cta);
+  }
   if (cluster.barrier.arrived > 0 && cluster.barrier.arrived >= cluster.running) {
     Open(cluster.barrier);
   }
@@ -374,6 +378,7 @@ void Grid::StartCta(uint64_t number, const std::shared_ptr<Cluster>& cluster) {
     Wake(thread);
   }
   AddShared(cta, nullptr, launch_.shared_bytes, 1024);
+  MemoryTrace::NoteBegin(cta);
 }
 
 void Grid::StartCtas() {
@@ -441,6 +446,8 @@ void Fail(const std::string& what) {
                    Describe(current->cta->index), Place(current->cta->grid->launch().kernel)));
 }
 
+bool HasThread() { return current != nullptr; }
+
 Thread& CurrentThread() { return *current; }
 
 void WaitForWake(std::string (*what)(const Thread&), const void* at) {
@@ -461,6 +468,7 @@ unsigned Lane() { return current->number % kWarpLanes; }
 
 int SyncCta(int number, int count, bool predicate) {
   const InMachine in;
+  MemoryTrace::NoteMeeting();
   Thread& thread = *current;
   Cta& cta = *thread.cta;
   Barrier& barrier = cta.barriers[static_cast<size_t>(number)];
@@ -485,6 +493,7 @@ const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what) {
   if ((mask >> lane & 1) == 0) {
     Fail(fmt::format("{} with mask {:08x}, which leaves the caller out", what, mask));
   }
+  if (mask == ~0u) MemoryTrace::NoteMeeting();
   auto& meetings = thread.warp->meetings;
   Meeting* meeting = nullptr;
   Meeting* unused = nullptr;
@@ -528,6 +537,7 @@ void Sleep() {
 
 void SyncCluster() {
   const InMachine in;
+  MemoryTrace::NoteMeeting();
   Cluster& cluster = *current->cta->cluster;
   Arrive(cluster.barrier, *current);
   NoteWait(&DescribeCluster, __builtin_return_address(0));

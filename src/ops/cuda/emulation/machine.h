@@ -116,6 +116,7 @@ struct Cta {
   size_t static_shared_bytes = 0;
 };
 
+bool HasThread();  // false: the host runs
 Thread& CurrentThread();
 
 // Until the end of the scope, accesses count as those of the emulator, not of the current CUDA
@@ -139,6 +140,9 @@ struct SharedPlace {
   size_t offset = 0;
 };
 SharedPlace FindShared(Cta& cta, const void* address);
+
+// Whether the address lies in an allocation, of the device or of pinned memory.
+bool IsGlobal(const void* memory);
 
 // Lets wgmma see these bytes of the CTA's shared memory: after TMA has written them, or by a
 // fence.proxy.async.

@@ -13,6 +13,7 @@
 
 #include "ops/cuda/emulation/choice.h"
 #include "ops/cuda/emulation/machine.h"
+#include "ops/cuda/emulation/memory_trace.h"
 #include "ops/cuda/emulation/tensor_core_arithmetic.h"
 
 namespace tokamak::cuda::emulation {
@@ -172,6 +173,8 @@ void CopyAsync16(void* shared, const void* global, int valid) {
   const InMachine in;
   CheckAligned("cp.async", shared);
   CheckAligned("cp.async", global);
+  MemoryTrace::NoteAccess(__builtin_return_address(0), global, static_cast<size_t>(valid), false);
+  MemoryTrace::NoteAccess(__builtin_return_address(0), shared, 16, true);
   const AsyncCopy copy = {.to = shared, .from = global, .valid = valid};
   AsyncCopies& copies = CopiesOfThread();
   copies.noted.Copy(CurrentThread().actor.context, shared, 16, global, static_cast<size_t>(valid));
@@ -239,6 +242,7 @@ void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
   CheckAligned("cp.async.bulk", global);
   if (bytes % 16 != 0) Fail(fmt::format("cp.async.bulk of {} bytes: not a multiple of 16", bytes));
   const auto count = static_cast<size_t>(bytes);
+  MemoryTrace::NoteCopy(global, count, false);
   LandByDraw(shared, count, barrier, [=](sanitizers::Context context) {
     sanitizers::NoteRead(context, global, count);
     std::memcpy(shared, global, count);
@@ -247,6 +251,7 @@ void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
 
 void LoadMatrices(uint32_t* fragments, const void* row, bool transposed) {
   CheckAligned("ldmatrix", row);
+  MemoryTrace::NoteAccess(__builtin_return_address(0), row, 16, false);
   const uint64_t* const rows = Exchange(kAllLanes, reinterpret_cast<uintptr_t>(row), "ldmatrix");
   const unsigned lane = Lane();
   for (unsigned matrix = 0; matrix < 4; ++matrix) {
@@ -265,6 +270,7 @@ void LoadMatrices(uint32_t* fragments, const void* row, bool transposed) {
 
 void StoreMatrices(const uint32_t* fragments, void* row) {
   CheckAligned("stmatrix", row);
+  MemoryTrace::NoteAccess(__builtin_return_address(0), row, 16, true);
   const uint64_t* const rows = Exchange(kAllLanes, reinterpret_cast<uintptr_t>(row), "stmatrix");
   const unsigned lane = Lane();
   for (unsigned matrix = 0; matrix < 4; ++matrix) {

@@ -235,6 +235,11 @@ void EnqueueWork(std::function<void()> work, cudaStream_t stream) {
   Add(stream, Always(std::move(work)));
 }
 
+// Called while a kernel runs, which is while its OS thread holds the lock.
+bool IsGlobal(const void* memory) NO_THREAD_SAFETY_ANALYSIS {
+  return IsWithin(device_memory, memory, 1) || IsWithin(pinned_memory, memory, 1);
+}
+
 }  // namespace tokamak::cuda::emulation
 
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }

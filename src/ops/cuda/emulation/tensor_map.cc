@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <cuda_runtime_api.h>
+#include "ops/cuda/emulation/memory_trace.h"
 #include "ops/cuda/emulation/swizzle.h"
 
 namespace tokamak::cuda::emulation {
@@ -116,6 +117,7 @@ std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at,
   std::vector<std::byte> bytes(map.BoxBytes());
   ForEachRow(map, at, map.sizes[0], [&](size_t place, const std::byte* from, size_t count) {
     sanitizers::NoteRead(context, from, count);
+    MemoryTrace::NoteCopy(from, count, false);
     std::memcpy(&bytes[place], from, count);
   });
   return bytes;
@@ -128,6 +130,7 @@ void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std
   const uint64_t size = (map.sizes[0] + per_chunk - 1) / per_chunk * per_chunk;
   ForEachRow(map, at, size, [&](size_t place, std::byte* to, size_t count) {
     sanitizers::NoteWrite(context, to, count);
+    MemoryTrace::NoteCopy(to, count, true);
     std::memcpy(to, &bytes[place], count);
   });
 }
