@@ -51,7 +51,6 @@ EXCEPTIONS = {
                  'loads four at a time: half of each sector, then the other half',
         'Stores': 'the same'},
     'SampleKernel': {
-        'Loads': 'a thread that draws loads four neighbouring logits one by one',
         'Shared': 'filters add to bins that the logits choose, and then each thread reads two '
                   'neighbouring bins of 8 bytes'},
     'SetSlotKernel': {'Bytes': 'one slot, which does not fill its first and last sector'},

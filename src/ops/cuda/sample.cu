@@ -11,6 +11,7 @@
 #include <climits>
 
 #include "ops/cuda/cta.cuh"
+#include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/sample_filters.cuh"
@@ -74,6 +75,18 @@ struct Row {
     return part * kCtaThreads + static_cast<int32_t>(threadIdx.x);
   }
   __device__ int32_t Step() const { return parts * kCtaThreads; }
+
+  // Loads logits 4 · quad to 4 · quad + 3; those beyond the row are -∞.
+  __device__ void LoadQuad(int32_t quad, float (&to)[4]) const {
+    const float* const from = logits + 4 * int64_t{quad};
+    const int32_t count = size - 4 * quad;
+    if (count >= 4 && reinterpret_cast<uintptr_t>(from) % (4 * sizeof(float)) == 0) {
+      LoadFour<F32, true>(from, 4, to);
+      return;
+    }
+#pragma unroll
+    for (int32_t j = 0; j < 4; ++j) to[j] = j < count ? from[j] : -INFINITY;
+  }
 
   template <typename F>
   __device__ void ForEach(F visit) const {
@@ -229,12 +242,12 @@ __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors&
   const int32_t quads = (row.size + 3) / 4;
   for (int32_t quad = row.First(); quad < quads; quad += row.Step()) {
     float y[4];
+    row.LoadQuad(quad, y);
     float largest = -INFINITY;
 #pragma unroll
     for (int32_t j = 0; j < 4; ++j) {
-      const int32_t id = 4 * quad + j;
-      y[j] = id < row.size ? (row.logits[id] - highest.value) / slot.temperature : -INFINITY;
-      if (!survivors.Keep(y[j], static_cast<uint32_t>(id))) y[j] = -INFINITY;
+      y[j] = (y[j] - highest.value) / slot.temperature;
+      if (!survivors.Keep(y[j], static_cast<uint32_t>(4 * quad + j))) y[j] = -INFINITY;
       largest = fmaxf(largest, y[j]);
     }
     if (largest == -INFINITY || best.IsOutOfReach(largest)) continue;
