@@ -39,9 +39,7 @@ EXCEPTIONS = {
         'Shared': 'lanes load eight neighbours of a key and store them as f32 one by one. The odd '
                   'stride of keys serves the loads, which are more'},
     'GroupedGemmKernel': {'Stores': FRAGMENTS},
-    'LatentAttentionKernel': {
-        'Loads': 'a lane has 16 bytes of a query and loads them as four words',
-        'Stores': FRAGMENTS},
+    'LatentAttentionKernel': {'Stores': FRAGMENTS},
     'MmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'MmaHeadLinearKernel': {'Stores': FRAGMENTS + '. g++ also stores each pair as two words'},
     'PlainHeadLinearKernel': {

@@ -97,22 +97,25 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
 
   // All warps have left the last unit's queries behind: its last barrier came after their use.
   __device__ void LoadQueries(const Rows& rows) {
-    const bool fits = QueryPairsFit(a_);
+    const bool chunks_fit = QueryEightsFit(a_), pairs_fit = QueryPairsFit(a_);
     constexpr int kChunks = kKeyDim / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kChunks; i += kConsumers) {
       const int row = i / kChunks, chunk = i % kChunks;
-      struct alignas(16) Chunk {
-        uint32_t pairs[4];
-      } values = {};
+      Four<uint32_t> pairs = {};
       if (row < rows.count) {
         const int64_t token = rows.Token(row);
         const int64_t first = int64_t{rows.HeadInGroup(row)} * kKeyDim + chunk * 8;
+        if (chunks_fit) {
+          const auto* const q = static_cast<const uint16_t*>(a_.q) + token * a_.q_stride + first;
+          pairs = *reinterpret_cast<const Four<uint32_t>*>(q);
+        } else {
 #pragma unroll
-        for (int p = 0; p < 4; ++p) {
-          values.pairs[p] = QueryPair(a_, token, first + 2 * p, fits);
+          for (int p = 0; p < 4; ++p) {
+            pairs.values[p] = QueryPair(a_, token, first + 2 * p, pairs_fit);
+          }
         }
       }
-      *reinterpret_cast<Chunk*>(QueryChunk(row, chunk)) = values;
+      *reinterpret_cast<Four<uint32_t>*>(QueryChunk(row, chunk)) = pairs;
     }
   }
 

@@ -37,6 +37,11 @@ __device__ inline bool QueryPairsFit(const AttentionArgs& a) {
              (2 * bytes) ==
          0;
 }
+// Whether eight elements of q at a multiple of eight can be read by one instruction, and need no
+// conversion.
+__device__ inline bool QueryEightsFit(const AttentionArgs& a) {
+  return a.q_bf16 && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && a.q_stride % 8 == 0;
+}
 
 // The largest and the sum of the values of a row's four lanes.
 __device__ inline float MaxOfRow(float value) {

@@ -125,8 +125,7 @@ class WideLatentComputer {
 
   // All warps have left the last unit's queries behind: its last barrier came after their use.
   __device__ void LoadQueries(const Rows& rows) {
-    const bool chunks_fit =
-        a_.q_bf16 && reinterpret_cast<uintptr_t>(a_.q) % 16 == 0 && a_.q_stride % 8 == 0;
+    const bool chunks_fit = QueryEightsFit(a_);
     const bool pairs_fit = QueryPairsFit(a_);
     constexpr int kAllWarps = kWarpgroups * kWarps;
 #pragma unroll 1
