@@ -338,7 +338,8 @@ class Computer {
     bool any = false;
 #pragma unroll
     for (int i = 0; i < kStageBytes<kHeadDim> / 16 / kGroupThreads; ++i) {
-      any |= HasNonFinite(chunks[i * kGroupThreads + threadIdx.x % kGroupThreads].values);
+      const Four<uint32_t> chunk = chunks[i * kGroupThreads + threadIdx.x % kGroupThreads];
+      any |= HasNonFinite(chunk.values);
     }
     any = __any_sync(kAllLanes, any);
     bool(&flags)[kWarps] = memory_.non_finite[group_][checks_++ % 2];

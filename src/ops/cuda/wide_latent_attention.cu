@@ -289,7 +289,8 @@ class WideLatentComputer {
     bool any = false;
 #pragma unroll 4
     for (int i = 0; i < kGroupStrips * kStripBytes / 16 / kGroupThreads; ++i) {
-      any |= HasNonFinite(chunks[i * kGroupThreads + threadIdx.x % kGroupThreads].values);
+      const Four<uint32_t> chunk = chunks[i * kGroupThreads + threadIdx.x % kGroupThreads];
+      any |= HasNonFinite(chunk.values);
     }
     any = __any_sync(kAllLanes, any);
     bool(&flags)[kWarps] = memory_.non_finite[group_][checks_++ % 2];
