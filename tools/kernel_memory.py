@@ -41,7 +41,7 @@ EXCEPTIONS = {
     'GroupedGemmKernel': {'Stores': FRAGMENTS},
     'LatentAttentionKernel': {'Stores': FRAGMENTS},
     'MmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
-    'MmaHeadLinearKernel': {'Stores': FRAGMENTS + '. g++ also stores each pair as two words'},
+    'MmaHeadLinearKernel': {'Stores': FRAGMENTS},
     'PlainHeadLinearKernel': {
         'Stores': 'a lane copies four columns one by one, as any alignment allows'},
     'RopeKernel': {
@@ -58,7 +58,7 @@ EXCEPTIONS = {
                   'the rest'},
     'TiledRouterKernel': {
         'Shared': 'two lanes read each vector of weights, so a turn of eight lanes brings half of '
-                  'what it could. g++ also stores four sums one by one'},
+                  'what it could'},
     'WideAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'WideLatentAttentionKernel': {'Stores': FRAGMENTS},
 }

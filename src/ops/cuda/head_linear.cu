@@ -213,7 +213,8 @@ __global__ void __launch_bounds__(kThreads, 4)
         if (row + j * 8 >= a.rows) continue;
         const typename Out::Storage low = Out::Store(sums[tile][j][2 * i]);
         const typename Out::Storage high = Out::Store(sums[tile][j][2 * i + 1]);
-        *reinterpret_cast<Two<typename Out::Storage>*>(out + row + j * 8) = {low, high};
+        const Two<typename Out::Storage> pair = {low, high};
+        *reinterpret_cast<Two<typename Out::Storage>*>(out + row + j * 8) = pair;
       }
     }
   }

@@ -217,8 +217,8 @@ __device__ void KeepFirstHalf(Memory& memory, Sums& sums) {
   for (int r = 0; r < kWarpRows; ++r) {
 #pragma unroll
     for (int t = 0; t < kLaneTokens; t += 4) {
-      memory.first_half[(r * kLaneTokens + t) / 4][threadIdx.x] = {sums[r][t], sums[r][t + 1],
-                                                                   sums[r][t + 2], sums[r][t + 3]};
+      const float4 four = {sums[r][t], sums[r][t + 1], sums[r][t + 2], sums[r][t + 3]};
+      memory.first_half[(r * kLaneTokens + t) / 4][threadIdx.x] = four;
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[r][t + i] = 0;
     }
