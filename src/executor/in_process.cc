@@ -17,6 +17,7 @@ class InProcessExecutor final : public Executor {
         limits_{.cache = runner_->cache(),
                 .max_seqs = runner_->shape().max_seqs,
                 .max_step_tokens = runner_->shape().max_step_tokens,
+                .max_step_drafts = runner_->shape().max_step_drafts,
                 .max_context = runner_->shape().max_context,
                 .vocab_size = runner_->vocab_size(),
                 .depth = runner_->shape().depth,

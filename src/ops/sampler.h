@@ -23,10 +23,15 @@ struct SamplerShape {
   int32_t vocab_size = 0;
 };
 
-// One row of logits to draw from.
+// Rows of logits of one slot to draw from: one, and one more for each draft. Each draws the token
+// after the one before. Those behind a draw that differs from its draft are not drawn, and neither
+// are those from the second on whose health is not kOk.
 struct SampleRow {
   SequenceSlotId slot = 0;
-  int32_t position = 0;  // of the drawn token in its sequence; the prompt's first token has 0
+  int32_t position = 0;  // of the first token in its sequence; the prompt's first token has 0
+  std::span<const TokenId> drafts = {};
+
+  int32_t num_draws() const { return static_cast<int32_t>(drafts.size()) + 1; }
 };
 
 // A token that the host does not know yet.
@@ -41,11 +46,13 @@ struct ArgmaxLogits {
   Tensor ids;     // i32 [R]; unspecified if the value is NaN
 };
 
-// The result of one row.
+inline constexpr TokenId kNotDrawn = -1;
+
+// The result of one row of logits.
 struct SampleResult {
   RowHealth health = RowHealth::kOk;
-  TokenId token = 0;       // 0 unless health is kOk
-  TokenLogprobs logprobs;  // if the slot asks for them
+  TokenId token = 0;            // 0 unless health is kOk; or kNotDrawn
+  TokenLogprobs logprobs = {};  // if the slot asks for them
 };
 
 class Sampler {
@@ -62,10 +69,10 @@ class Sampler {
   // step's input gets tokens of steps still in flight.
   virtual void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) = 0;
 
-  // Draws a token for each row of `logits` (f32 [rows.size(), vocab_size], overwritten) into
-  // `results`. A mask restricts the row of its slot. Drawn tokens join their slots' histories; a
-  // row whose health is not kOk gets token 0. Spans must stay valid until the stream has reached
-  // this point; `results` is complete then.
+  // Draws a token for each row of `logits` (f32 [results.size(), vocab_size], overwritten) into
+  // `results`, which are as many as the rows' draws, in their order. A mask restricts the row of
+  // its slot. Drawn tokens join their slots' histories; a row whose health is not kOk gets token 0.
+  // Spans must stay valid until the stream has reached this point; `results` is complete then.
   virtual void Sample(Tensor logits, std::span<const SampleRow> rows,
                       std::span<const TokenMask> masks, std::span<SampleResult> results,
                       Stream& stream) = 0;

@@ -37,7 +37,7 @@ Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape,
     (void)model.Logits(pass, hidden.Rows(0, rows));
     profile.logits_macs = TakeMacs(count) / rows;
   }
-  const int64_t drawn = std::min<int64_t>(tokens, shape.max_seqs);
+  const int64_t drawn = std::min<int64_t>(tokens, shape.max_seqs + shape.max_step_drafts);
   // A mask that comes after an argmax makes the runner compute all logits as well.
   (void)pass.arena.Allocate(DType::kF32, {drawn});
   (void)pass.arena.Allocate(DType::kI32, {drawn});

@@ -22,6 +22,7 @@ StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache) 
   const int64_t all = int64_t{shape.max_seqs} * max_blocks;
   return {.max_seqs = shape.max_seqs,
           .max_tokens = shape.max_step_tokens,
+          .max_drafts = shape.max_step_drafts,
           .max_blocks_per_seq = max_blocks,
           .num_groups = static_cast<int32_t>(cache.groups.size()),
           .max_updates = static_cast<int32_t>(std::min(all, started + kWholeTables * max_blocks))};
@@ -36,6 +37,7 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool po
       stream_(ops.MakeStream()),
       slots_({.max_seqs = shape.max_seqs,
               .max_step_tokens = shape.max_step_tokens,
+              .max_step_drafts = shape.max_step_drafts,
               .max_context = shape.max_context,
               .vocab_size = model.spec().vocab_size},
              pool_.spec()),
@@ -67,7 +69,8 @@ Result<std::unique_ptr<Runner>> Runner::Create(const Model& model, Ops& ops,
 Status Runner::Init(const RunnerMemory& memory) {
   ASSIGN_OR_RETURN(sampler_,
                    ops_.MakeSampler({.max_seqs = shape_.max_seqs,
-                                     .max_rows = std::max(shape_.max_seqs, kScoredRowsAtOnce),
+                                     .max_rows = std::max(shape_.max_seqs + shape_.max_step_drafts,
+                                                          kScoredRowsAtOnce),
                                      .vocab_size = model_.spec().vocab_size}));
   ASSIGN_OR_RETURN(Buffer arena,
                    ops_.Allocate(static_cast<size_t>(memory.arena_bytes), MemoryKind::kDevice));
@@ -260,17 +263,17 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
 void Runner::Forward(StepInFlight* in_flight) {
   nn::Pass pass = MakePass(*in_flight);
   sampler_->FillTokens(pass.token_ids, in_flight->fills, *stream_);
-  const auto num_samples = static_cast<int64_t>(in_flight->sample_rows.size());
+  const auto num_draws = static_cast<int64_t>(in_flight->num_draws);
   const bool greedy = IsGreedy(*in_flight);
   in_flight->argmax.reset();
   if (in_flight->decode && !greedy) {
-    in_flight->logits = graph_runner_.Decode(model_, pass).Rows(0, num_samples);
+    in_flight->logits = graph_runner_.Decode(model_, pass).Rows(0, num_draws);
     return;
   }
   const Tensor hidden = model_.Forward(pass);
   ScorePrompt(pass, hidden, in_flight);
-  if (num_samples == 0) return;
-  const Tensor sampled = hidden.Rows(0, num_samples);
+  if (num_draws == 0) return;
+  const Tensor sampled = hidden.Rows(0, num_draws);
   if (greedy) in_flight->argmax = model_.Argmax(pass, sampled);
   if (!in_flight->argmax) in_flight->logits = model_.Logits(pass, sampled);
 }
@@ -282,7 +285,7 @@ bool Runner::IsGreedy(const StepInFlight& in_flight) const {
 }
 
 void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight) {
-  const auto first = static_cast<int64_t>(in_flight->sample_rows.size());
+  const auto first = static_cast<int64_t>(in_flight->num_draws);
   for (const StepInFlight::Row& row : in_flight->rows) {
     for (int32_t begin = row.scored_begin; begin < row.scored_end; begin += kScoredRowsAtOnce) {
       const int32_t end = std::min(begin + kScoredRowsAtOnce, row.scored_end);
@@ -309,11 +312,12 @@ Status Runner::Sample(uint64_t number) {
   ++next_sample_;
   StepInFlight& in_flight = InFlight(number);
   const std::span rows = std::span(in_flight.sample_rows).first(in_flight.num_unmasked);
-  const std::span results = std::span(in_flight.sampled_results).first(rows.size());
+  const std::span results =
+      std::span(in_flight.sampled_results).first(in_flight.num_unmasked_draws);
   if (in_flight.argmax) {
     sampler_->SampleGreedy(*in_flight.argmax, rows, results, *stream_);
   } else if (!rows.empty()) {
-    const Tensor logits = in_flight.logits.Rows(0, static_cast<int64_t>(rows.size()));
+    const Tensor logits = in_flight.logits.Rows(0, static_cast<int64_t>(results.size()));
     sampler_->Sample(logits, rows, {}, results, *stream_);
   }
   if (rows.size() == in_flight.sample_rows.size()) EndSampling(&in_flight);
@@ -331,11 +335,11 @@ Status Runner::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
     return Fail(status.WithContext(fmt::format("step {}", number)));
   }
   in_flight.masks = std::move(masks);
-  const size_t first = in_flight.num_unmasked;
-  const std::span rows = std::span(in_flight.sample_rows).subspan(first);
+  const size_t first = in_flight.num_unmasked_draws;
+  const std::span rows = std::span(in_flight.sample_rows).subspan(in_flight.num_unmasked);
   const std::span results = std::span(in_flight.sampled_results).subspan(first, rows.size());
-  const Tensor logits = in_flight.logits.Rows(static_cast<int64_t>(first),
-                                              static_cast<int64_t>(in_flight.sample_rows.size()));
+  const Tensor logits =
+      in_flight.logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(in_flight.num_draws));
   sampler_->Sample(logits, rows, in_flight.masks, results, *stream_);
   EndSampling(&in_flight);
   return Status();
@@ -384,7 +388,11 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
     return Fail(status.WithContext(fmt::format("step {}", number)));
   }
   ++next_wait_;
-  return MakeOutput(in_flight);
+  StepOutput output = MakeOutput(in_flight);
+  for (const RowOutput& row : output.rows) {
+    slots_.Settle(row.slot, static_cast<int32_t>(row.tokens.size()));
+  }
+  return output;
 }
 
 Tensor Runner::ExpertOffsets(const Buffer& memory) const {
@@ -416,8 +424,10 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
       if (scored.health != RowHealth::kOk) out.health = scored.health;
       out.prompt_logprobs.push_back(scored.logprobs);
     }
-    if (row.sampled >= 0) {
-      const SampleResult& drawn = in_flight.sampled_results[static_cast<size_t>(row.sampled)];
+    for (int32_t i = 0; i < row.num_draws; ++i) {
+      const int32_t index = row.sampled + i;
+      const SampleResult& drawn = in_flight.sampled_results[static_cast<size_t>(index)];
+      if (drawn.token == kNotDrawn) break;
       if (out.health == RowHealth::kOk) out.health = drawn.health;
       out.tokens.push_back(drawn.token);
       if (row.wants_logprobs) out.logprobs.push_back(drawn.logprobs);

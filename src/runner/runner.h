@@ -25,7 +25,8 @@ namespace tokamak {
 struct RunnerShape {
   int32_t max_seqs = 64;
   int32_t max_step_tokens = 512;
-  int32_t max_context = 0;  // positions of one sequence
+  int32_t max_step_drafts = 0;  // of all rows of a step
+  int32_t max_context = 0;      // positions of one sequence
   int32_t block_size = 16;
   DType kv_dtype = DType::kF32;
   int depth = 1;  // steps in flight at once

@@ -227,6 +227,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
       RandomRequests(c.brief ? 10 : 40, model->spec().vocab_size, c.brief ? 1 : 99);
   const RunnerShape shape = {.max_seqs = 12,
                              .max_step_tokens = 64,
+                             .max_step_drafts = c.IsCuda() ? 0 : 16,
                              .max_context = 200,
                              .block_size = 4,
                              .kv_dtype = c.kv,
@@ -250,13 +251,16 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
                        .random_chunks = seed % 2 == 0,
                        .recompute = 0.1,
                        .swap = 0.2,
-                       .share = 0.7},
+                       .share = 0.7,
+                       .drafts = c.IsCuda() ? nullptr : &expected},
                       &counts),
                 expected);
     total.recomputed += counts.recomputed;
     total.swapped += counts.swapped;
     total.shared += counts.shared;
     total.mixed += counts.mixed;
+    total.accepted += counts.accepted;
+    total.refused += counts.refused;
   }
   // Checks that the schedules contained everything to which results must be invariant.
   const int64_t few = c.brief ? 0 : 10;
@@ -264,6 +268,9 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
   EXPECT_GT(total.swapped, few);
   EXPECT_GT(total.shared, few);
   EXPECT_GT(total.mixed, few);
+  if (c.IsCuda()) return;
+  EXPECT_GT(total.accepted, few);
+  EXPECT_GT(total.refused, few);
 }
 
 std::vector<InvarianceCase> InvarianceCases() {

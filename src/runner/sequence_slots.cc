@@ -28,10 +28,15 @@ Status SequenceSlots::Apply(StepInput& step) {
   for (AdmitSequence& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
   for (const AppendBlocks& append : step.append) RETURN_IF_ERROR(Append(append));
   has_row_.assign(slots_.size(), false);
-  int64_t num_tokens = 0;
+  int64_t num_tokens = 0, num_drafts = 0;
   for (const StepRow& row : step.rows) {
     RETURN_IF_ERROR(AddRow(row));
     num_tokens += row.num_tokens;
+    num_drafts += static_cast<int64_t>(row.drafts.size());
+  }
+  if (num_drafts > limits_.max_step_drafts) {
+    return Internal("a step has {} drafts, but at most {} fit", num_drafts,
+                    limits_.max_step_drafts);
   }
   if (num_tokens > limits_.max_step_tokens) {
     return Internal("a step has {} tokens, but at most {} fit", num_tokens,
@@ -129,6 +134,7 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   slot->num_prompt = admit.num_prompt_tokens;
   slot->num_known = static_cast<int32_t>(size);
   slot->num_computed = admit.num_computed;
+  slot->num_drafts = 0;
   slot->long_rope = UsesLongRope(cache_.original_context, size);
   slot->wants_logprobs = admit.sampling.logprobs.has_value();
   slot->prompt_logprobs = admit.sampling.prompt_logprobs;
@@ -176,9 +182,11 @@ Status SequenceSlots::AddRow(const StepRow& row) {
     return Internal("rows: slot {} has two rows", row.slot);
   }
   has_row_[static_cast<size_t>(row.slot)] = true;
+  RETURN_IF_ERROR(CheckDrafts(*slot, row));
   const int32_t begin = slot->num_computed;
+  const auto num_drafts = static_cast<int32_t>(row.drafts.size());
   const int64_t end = int64_t{begin} + row.num_tokens;
-  if (row.num_tokens < 1 || end > slot->num_known) {
+  if (row.num_tokens <= num_drafts || end - num_drafts > slot->num_known) {
     return Internal("rows: slot {} has {} tokens, {} of them computed; a row of {} does not fit",
                     row.slot, slot->num_known, begin, row.num_tokens);
   }
@@ -192,16 +200,42 @@ Status SequenceSlots::AddRow(const StepRow& row) {
         "positions below {}",
         row.slot, end - 1, cache_.original_context);
   }
-  if (row.sample && end != slot->num_known) {
+  if (row.sample && end - num_drafts != slot->num_known) {
     return Internal("rows: slot {} would sample after position {}, but has {} known tokens",
-                    row.slot, end - 1, slot->num_known);
+                    row.slot, end - num_drafts - 1, slot->num_known);
   }
   if (Status status = CheckTables(*slot, begin, static_cast<int32_t>(end)); !status.ok()) {
     return status.WithContext(fmt::format("rows: slot {}", row.slot));
   }
   slot->num_computed = static_cast<int32_t>(end);
-  if (row.sample) ++slot->num_known;
+  slot->num_drafts = num_drafts;
+  if (row.sample) slot->num_known = static_cast<int32_t>(end) + 1;
   return Status();
+}
+
+Status SequenceSlots::CheckDrafts(const SequenceSlot& slot, const StepRow& row) const {
+  if (slot.num_drafts > 0) {
+    return Internal("rows: slot {} has {} drafts that no Wait has settled", row.slot,
+                    slot.num_drafts);
+  }
+  if (!row.drafts.empty() && (!row.sample || row.masked)) {
+    return Internal("rows: slot {} has drafts, but its row {}", row.slot,
+                    row.masked ? "waits for a mask" : "does not sample");
+  }
+  for (const TokenId token : row.drafts) {
+    if (token >= 0 && token < limits_.vocab_size) continue;
+    return Internal("rows: slot {} has draft {}, but the vocabulary has {}", row.slot, token,
+                    limits_.vocab_size);
+  }
+  return Status();
+}
+
+void SequenceSlots::Settle(SequenceSlotId id, int32_t num_tokens) {
+  SequenceSlot& slot = slots_[static_cast<size_t>(id)];
+  if (slot.num_drafts == 0) return;
+  slot.num_computed -= slot.num_drafts + 1 - num_tokens;
+  slot.num_known = slot.num_computed + 1;
+  slot.num_drafts = 0;
 }
 
 // Checks for every block that queries at [begin, end) read or write.

@@ -17,6 +17,7 @@ struct SequenceSlot {
   int32_t num_prompt = 0;
   int32_t num_known = 0;     // tokens, including those that submitted steps draw
   int32_t num_computed = 0;  // positions written to the cache by submitted steps
+  int32_t num_drafts = 0;    // of the last row, until Settle
   bool long_rope = false;    // admitted with the long RoPE factors (CacheSpec::original_context)
   bool wants_logprobs = false;
   std::optional<int32_t> prompt_logprobs;          // alternatives for each prompt token
@@ -29,6 +30,7 @@ class SequenceSlots {
   struct Limits {
     int32_t max_seqs = 0;
     int32_t max_step_tokens = 0;
+    int32_t max_step_drafts = 0;
     int32_t max_context = 0;
     int32_t vocab_size = 0;
   };
@@ -38,6 +40,8 @@ class SequenceSlots {
   // step that breaks a rule is kInternal, with the rule, the slot and the numbers; then the state
   // is unspecified until Clear.
   Status Apply(StepInput& step);
+  // A row with drafts has drawn `num_tokens` tokens: takes back the positions of the other drafts.
+  void Settle(SequenceSlotId slot, int32_t num_tokens);
   void Clear();
 
   // An entry that the last step appended to a group's tables. On the device the tables are one
@@ -63,6 +67,7 @@ class SequenceSlots {
   Status Admit(AdmitSequence& admit);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
+  Status CheckDrafts(const SequenceSlot& slot, const StepRow& row) const;
   int64_t MaxBlocks(const CacheGroup& group) const {  // per sequence
     return (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
   }

@@ -73,6 +73,42 @@ TEST(SequenceSlots, ASequenceThatOutgrowsItsOriginalContextIsAdmittedAgain) {
             "positions below 6");
 }
 
+TEST(SequenceSlots, KeepsThePositionsOfAcceptedDrafts) {
+  SequenceSlots table({.max_seqs = 4,
+                       .max_step_tokens = 16,
+                       .max_step_drafts = 3,
+                       .max_context = 24,
+                       .vocab_size = 50},
+                      {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
+                       .block_bytes = 64,
+                       .num_device_blocks = 10});
+  StepInput first = {.admit = {{.slot = 1, .tokens = {1, 2, 3}, .num_prompt_tokens = 3}},
+                     .append = {{.slot = 1, .group = 0, .blocks = {4, 2, 5}}},
+                     .rows = {{.slot = 1, .num_tokens = 6, .sample = true, .drafts = {7, 8, 9}}}};
+  ASSERT_TRUE(table.Apply(first).ok());
+  EXPECT_EQ(table[1].num_computed, 6);
+  StepInput next = {.rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
+  EXPECT_EQ(table.Apply(next).message(), "rows: slot 1 has 3 drafts that no Wait has settled");
+  table.Settle(1, 2);  // drew 7 and another token than 8
+  EXPECT_EQ(table[1].num_computed, 4);
+  EXPECT_EQ(table[1].num_known, 5);
+  ASSERT_TRUE(table.Apply(next).ok());
+  table.Settle(1, 1);  // without drafts there is nothing to settle
+  EXPECT_EQ(table[1].num_computed, 5);
+  const auto refused = [&table](StepRow row) {
+    StepInput step = {.rows = {std::move(row)}};
+    return std::string(table.Apply(step).message());
+  };
+  EXPECT_EQ(refused({.slot = 1, .num_tokens = 2, .drafts = {7}}),
+            "rows: slot 1 has drafts, but its row does not sample");
+  EXPECT_EQ(refused({.slot = 1, .num_tokens = 2, .sample = true, .masked = true, .drafts = {7}}),
+            "rows: slot 1 has drafts, but its row waits for a mask");
+  EXPECT_EQ(refused({.slot = 1, .num_tokens = 2, .sample = true, .drafts = {50}}),
+            "rows: slot 1 has draft 50, but the vocabulary has 50");
+  EXPECT_EQ(refused({.slot = 1, .num_tokens = 5, .sample = true, .drafts = {1, 2, 3, 4}}),
+            "a step has 4 drafts, but at most 3 fit");
+}
+
 struct Violation {
   const char* name;
   std::function<void(StepInput&)> break_it;

@@ -64,7 +64,9 @@ void StepInFlight::Reserve(const StepShape& shape) {
   rows.reserve(max_seqs);
   fills.reserve(max_seqs);
   sample_rows.reserve(max_seqs);
-  sampled_results.resize(max_seqs);
+  const auto max_drafts = static_cast<size_t>(shape.max_drafts);
+  drafts.reserve(max_drafts);
+  sampled_results.resize(max_seqs + max_drafts);
   layout.updates.reserve(static_cast<size_t>(shape.num_groups));
 }
 
@@ -92,13 +94,13 @@ class Packer {
     Clear();
     LayOut(rows, padded_rows);
     for (const StepRow& row : rows) PackRow(row);
-    num_logits_ = static_cast<int32_t>(in_flight_.sample_rows.size());
+    num_logits_ = static_cast<int32_t>(in_flight_.num_draws);
     // Packed after all rows that sample, so that the logits to sample from are contiguous.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &in_flight_.rows[i]);
     while (num_seqs_ < in_flight_.layout.num_seqs) PadRow();
     for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &in_flight_);
-    if (in_flight_.sampled_results.size() < in_flight_.sample_rows.size()) {
-      in_flight_.sampled_results.resize(in_flight_.sample_rows.size());
+    if (in_flight_.sampled_results.size() < in_flight_.num_draws) {
+      in_flight_.sampled_results.resize(in_flight_.num_draws);
     }
     in_flight_.scored_results.resize(in_flight_.scored_tokens.size());
   }
@@ -112,6 +114,7 @@ class Packer {
   void Clear() {
     in_flight_.rows.clear();
     in_flight_.fills.clear();
+    in_flight_.drafts.clear();
     in_flight_.scored_tokens.clear();
     in_flight_.masks.clear();
   }
@@ -125,17 +128,22 @@ class Packer {
   }
 
   void LayOut(std::span<const StepRow> rows, int32_t padded_rows) {
-    int32_t tokens = 0, logits = 0;
-    size_t masked = 0;
-    in_flight_.num_unmasked = 0;
+    int32_t tokens = 0, scored = 0;
+    size_t masked = 0, unmasked = 0, drafts = 0;
     for (const StepRow& row : rows) {
       const auto [begin, end] = Scored(row);
       tokens += row.num_tokens;
-      logits += (row.sample ? 1 : 0) + (end - begin);
-      if (row.sample) ++(row.masked ? masked : in_flight_.num_unmasked);
+      scored += end - begin;
+      if (row.sample) ++(row.masked ? masked : unmasked);
+      drafts += row.drafts.size();
     }
-    next_masked_ = in_flight_.num_unmasked;
-    in_flight_.sample_rows.resize(in_flight_.num_unmasked + masked);
+    in_flight_.num_unmasked = unmasked;
+    in_flight_.num_unmasked_draws = unmasked + drafts;
+    in_flight_.num_draws = unmasked + drafts + masked;
+    in_flight_.sample_rows.resize(unmasked + masked);
+    in_flight_.drafts.reserve(drafts);  // sample_rows refer to it
+    next_masked_ = {.row = unmasked, .draw = unmasked + drafts};
+    const auto logits = static_cast<int32_t>(in_flight_.num_draws) + scored;
     const auto num_rows = static_cast<int32_t>(rows.size());
     const int32_t padding = std::max(0, padded_rows - num_rows);
     BatchLayout& layout = in_flight_.layout;
@@ -165,13 +173,17 @@ class Packer {
   void PackRow(const StepRow& row) {
     const SequenceSlot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
+    const auto num_drafts = static_cast<int32_t>(row.drafts.size());
+    const int32_t first_draft = slot.num_computed - num_drafts;
     const auto admitted = static_cast<int32_t>(slot.tokens.size());
     const int32_t rope_offset = LongRopeOffset(cache_.original_context, slot.long_rope);
     for (int32_t i = 0; i < row.num_tokens; ++i) {
       const int32_t position = begin + i;
       const int32_t t = num_tokens_ + i;
       positions_[t] = rope_offset + position;
-      if (position < admitted) {
+      if (position >= first_draft) {
+        token_ids_[t] = row.drafts[static_cast<size_t>(position - first_draft)];
+      } else if (position < admitted) {
         token_ids_[t] = slot.tokens[static_cast<size_t>(position)];
       } else {
         token_ids_[t] = 0;  // was drawn; the device fills it in
@@ -184,11 +196,17 @@ class Packer {
     StepInFlight::Row& packed = in_flight_.rows.emplace_back();
     packed.slot = row.slot;
     if (!row.sample) return;
-    const size_t index = (row.masked ? next_masked_ : next_unmasked_)++;
-    packed.sampled = static_cast<int32_t>(index);
+    Place& next = row.masked ? next_masked_ : next_unmasked_;
+    packed.sampled = static_cast<int32_t>(next.draw);
+    packed.num_draws = num_drafts + 1;
     packed.wants_logprobs = slot.wants_logprobs;
-    logit_rows_[index] = num_tokens_ - 1;
-    in_flight_.sample_rows[index] = {.slot = row.slot, .position = slot.num_computed};
+    const std::span drafts(in_flight_.drafts.end(), row.drafts.size());
+    in_flight_.drafts.insert(in_flight_.drafts.end(), row.drafts.begin(), row.drafts.end());
+    in_flight_.sample_rows[next.row++] = {
+        .slot = row.slot, .position = first_draft, .drafts = drafts};
+    for (int32_t token = num_tokens_ - packed.num_draws; token < num_tokens_; ++token) {
+      logit_rows_[next.draw++] = token;
+    }
   }
 
   void PackSlotMapping(int32_t g, const SequenceSlot& slot, int32_t begin, int32_t count) {
@@ -240,8 +258,12 @@ class Packer {
   int32_t* table_rows_ = nullptr;
   int32_t num_tokens_ = 0;
   int32_t num_seqs_ = 0;
-  size_t next_unmasked_ = 0;  // into sample_rows
-  size_t next_masked_ = 0;
+  struct Place {
+    size_t row = 0;  // into sample_rows
+    size_t draw = 0;
+  };
+  Place next_unmasked_;
+  Place next_masked_;
   int32_t num_logits_ = 0;
 };
 

@@ -16,6 +16,7 @@ namespace tokamak {
 struct StepShape {
   int32_t max_seqs = 0;
   int32_t max_tokens = 0;
+  int32_t max_drafts = 0;
   int32_t max_blocks_per_seq = 0;
   int32_t num_groups = 0;
   int32_t max_updates = 0;  // block table entries per group and step: see MakeStepShape
@@ -58,7 +59,8 @@ struct StepInFlight {
   // A row of the step and its results.
   struct Row {
     SequenceSlotId slot = 0;
-    int32_t sampled = -1;  // index into sampled_results; -1: does not sample
+    int32_t sampled = -1;  // index into sampled_results of its first draw; -1: does not sample
+    int32_t num_draws = 0;
     bool wants_logprobs = false;
     int32_t scored_begin = 0;  // range of scored_results
     int32_t scored_end = 0;
@@ -74,12 +76,15 @@ struct StepInFlight {
   std::vector<TokenFill> fills;
 
   std::vector<SampleRow> sample_rows;  // masked ones last
+  std::vector<TokenId> drafts;         // of all sample_rows
   size_t num_unmasked = 0;             // of sample_rows
+  size_t num_unmasked_draws = 0;       // of these
+  size_t num_draws = 0;
   std::vector<TokenId> scored_tokens;
-  std::vector<SampleResult> sampled_results;  // at least sample_rows.size(); its lists are reused
+  std::vector<SampleResult> sampled_results;  // at least num_draws; its lists are reused
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
-  // Results for sample_rows, in the arena until the last draw: the logits or the argmax.
+  // What the draws need, in the arena until the last one: the logits or the argmax.
   Tensor logits;
   std::optional<ArgmaxLogits> argmax;
   Buffer expert_offsets;  // pinned copy of nn::Pass::expert_offsets; empty if not wanted

@@ -65,11 +65,17 @@ struct CopyBlock {
 
 // A sequence's part of the batch: its next `num_tokens` positions. Their tokens are known, except
 // that the last may still have to be sampled by an earlier step in flight.
+//
+// A row with drafts verifies them (speculative decoding). Its last positions hold the drafts, and
+// it draws after each of them, too, as long as each draw equals the next draft. What was drawn is
+// the same as without drafts. The slot then has the positions before the last drawn token. No row
+// of it is submitted before that step has been waited for.
 struct StepRow {
   SequenceSlotId slot = 0;
-  int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend
+  int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend; with the drafts
   bool sample = false;     // draw the token after the last of these positions
   bool masked = false;     // if it samples: waits for its TokenMask, so is drawn after the others
+  std::vector<TokenId> drafts = {};  // only if it samples without a mask
 
   friend bool operator==(const StepRow&, const StepRow&) = default;
 };

@@ -18,7 +18,7 @@ enum class RowHealth : uint8_t {
 struct RowOutput {
   SequenceSlotId slot = 0;
   RowHealth health = RowHealth::kOk;
-  std::vector<TokenId> tokens;  // drawn: none, one, or several when speculation accepts more
+  std::vector<TokenId> tokens;          // drawn: none, one, or one more than the accepted drafts
   std::vector<TokenLogprobs> logprobs;  // one per drawn token, if asked for
   // If asked for: the logprob of the prompt token at p + 1 for each position p of this row, as long
   // as that is a prompt token.

@@ -63,15 +63,18 @@ class HostSampler final : public Sampler {
 
   void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
               std::span<SampleResult> results, Stream&) override {
-    CHECK(results.size() == rows.size() && logits.cols() == shape_.vocab_size);
+    CHECK(results.size() == FindDraws(rows) && logits.cols() == shape_.vocab_size);
     pool_.ParallelFor(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
       const SampleRow& row = rows[static_cast<size_t>(i)];
       const auto mask = std::find_if(masks.begin(), masks.end(),
                                      [&row](const TokenMask& m) { return m.slot == row.slot; });
-      results[static_cast<size_t>(i)] =
-          SampleOne(RowSpan(logits, i), row, mask == masks.end() ? nullptr : &*mask,
-                    workers_[static_cast<size_t>(worker)]);
-      last_[static_cast<size_t>(row.slot)] = results[static_cast<size_t>(i)].token;
+      const size_t first = first_draws_[static_cast<size_t>(i)];
+      DrawUntilRefused(row, results.subspan(first), [&](int32_t draw) {
+        return SampleOne(RowSpan(logits, static_cast<int64_t>(first) + draw),
+                         {.slot = row.slot, .position = row.position + draw},
+                         mask == masks.end() ? nullptr : &*mask,
+                         workers_[static_cast<size_t>(worker)]);
+      });
     });
   }
 
@@ -83,19 +86,17 @@ class HostSampler final : public Sampler {
 
   void SampleGreedy(const ArgmaxLogits& argmax, std::span<const SampleRow> rows,
                     std::span<SampleResult> results, Stream&) override {
-    CHECK(results.size() == rows.size());
+    CHECK(results.size() == FindDraws(rows));
     const auto* values = static_cast<const float*>(argmax.values.data);
     const auto* ids = static_cast<const TokenId*>(argmax.ids.data);
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto slot = static_cast<size_t>(rows[i].slot);
-      results[i] = {};
-      if (std::isfinite(values[i])) {
-        results[i].token = ids[i];
-        slots_[slot].Append(ids[i]);
-      } else {
-        results[i].health = RowHealth::kNotFinite;
-      }
-      last_[slot] = results[i].token;
+      const size_t first = first_draws_[i];
+      DrawUntilRefused(rows[i], results.subspan(first), [&](int32_t draw) {
+        const size_t at = first + static_cast<size_t>(draw);
+        if (!std::isfinite(values[at])) return SampleResult{.health = RowHealth::kNotFinite};
+        slots_[static_cast<size_t>(rows[i].slot)].Append(ids[at]);
+        return SampleResult{.token = ids[at]};
+      });
     }
   }
 
@@ -120,6 +121,32 @@ class HostSampler final : public Sampler {
   }
 
  private:
+  // Finds each row's first draw. Returns the number of all draws.
+  size_t FindDraws(std::span<const SampleRow> rows) {
+    size_t count = 0;
+    first_draws_.clear();
+    for (const SampleRow& row : rows) {
+      first_draws_.push_back(count);
+      count += static_cast<size_t>(row.num_draws());
+    }
+    return count;
+  }
+
+  // Fills a row's results with sample(0), sample(1), ... as far as it is to be drawn.
+  template <typename Sample>
+  void DrawUntilRefused(const SampleRow& row, std::span<SampleResult> results, Sample sample) {
+    const auto num_draws = static_cast<size_t>(row.num_draws());
+    size_t draw = 0;
+    for (bool goes_on = true; goes_on; ++draw) {
+      SampleResult result = sample(static_cast<int32_t>(draw));
+      if (draw > 0 && result.health != RowHealth::kOk) break;
+      last_[static_cast<size_t>(row.slot)] = result.token;
+      goes_on = draw + 1 < num_draws && result.token == row.drafts[draw];
+      results[draw] = std::move(result);
+    }
+    for (; draw < num_draws; ++draw) results[draw] = {.token = kNotDrawn};
+  }
+
   std::span<float> RowSpan(const Tensor& logits, int64_t i) const {
     return {logits.Row<float>(i), static_cast<size_t>(shape_.vocab_size)};
   }
@@ -139,7 +166,8 @@ class HostSampler final : public Sampler {
   const SamplerShape shape_;
   ThreadPool& pool_;
   std::vector<sampling::SlotSampling> slots_;
-  std::vector<TokenId> last_;  // drawn for each slot
+  std::vector<TokenId> last_;        // drawn for each slot
+  std::vector<size_t> first_draws_;  // of the rows of one call
   std::vector<Worker> workers_;
 };
 

@@ -34,7 +34,7 @@ class Bench {
   }
   std::vector<SampleResult> Sample(std::vector<float> logits, const std::vector<SampleRow>& rows,
                                    const std::vector<TokenMask>& masks = {}) {
-    std::vector<SampleResult> results(rows.size());
+    std::vector<SampleResult> results(logits.size() / static_cast<size_t>(vocab_));
     sampler_->Sample(Rows(logits), rows, masks, results, stream_);
     return results;
   }
@@ -445,6 +445,66 @@ TEST(HostSampler, ResultsDoNotDependOnBatchOrderOrThreads) {
       EXPECT_EQ(together[j].logprobs, expected.logprobs);
     }
   }
+}
+
+// A slot draws with drafts what it draws one by one, up to the first draft that is wrong.
+TEST(HostSampler, DrawsBehindDraftsAsOneByOne) {
+  const SamplingParams spec = {.temperature = 0.9,
+                               .repetition_penalty = 1.4,
+                               .frequency_penalty = 0.5,
+                               .seed = 3,
+                               .logprobs = 2};
+  constexpr int kDraws = 5;
+  const std::vector<float> logits = RandomLogits(kDraws * kVocab, 21);
+  Bench alone(1);
+  alone.Admit(0, spec);
+  std::vector<SampleResult> expected;
+  for (int i = 0; i < kDraws; ++i) {
+    const auto row = logits.begin() + i * kVocab;
+    expected.push_back(alone.SampleOne({row, row + kVocab}, 1 + i));
+  }
+  for (int wrong = 0; wrong < kDraws; ++wrong) {  // the last time, none is
+    std::vector<TokenId> drafts;
+    for (int i = 0; i + 1 < kDraws; ++i) {
+      drafts.push_back((expected[static_cast<size_t>(i)].token + (i == wrong ? 1 : 0)) % kVocab);
+    }
+    Bench bench(2);
+    bench.Admit(0, spec);
+    bench.Admit(1, spec);
+    std::vector<float> rows = RandomLogits(kVocab, 22);  // of the other slot
+    rows.insert(rows.end(), logits.begin(), logits.end());
+    const auto results = bench.Sample(
+        rows, {{.slot = 1, .position = 1}, {.slot = 0, .position = 1, .drafts = drafts}});
+    for (int i = 0; i < kDraws; ++i) {
+      const SampleResult& result = results[static_cast<size_t>(i) + 1];
+      const SampleResult& draw = expected[static_cast<size_t>(i)];
+      EXPECT_EQ(result.token, i <= wrong ? draw.token : kNotDrawn) << wrong << " " << i;
+      EXPECT_EQ(result.logprobs, i <= wrong ? draw.logprobs : TokenLogprobs());
+    }
+    // The history has the drawn tokens alone.
+    std::vector<TokenId> next = {0};
+    bench.sampler().FillTokens(Tensor(next.data(), DType::kI32, Shape{1}),
+                               std::vector<TokenFill>{{.slot = 0, .index = 0}}, bench.stream());
+    EXPECT_EQ(next[0], expected[static_cast<size_t>(wrong)].token);
+    if (wrong + 1 == kDraws) continue;
+    const auto row = logits.begin() + (wrong + 1) * kVocab;
+    EXPECT_EQ(bench.SampleOne({row, row + kVocab}, 2 + wrong).token,
+              expected[static_cast<size_t>(wrong) + 1].token);
+  }
+}
+
+TEST(HostSampler, ALaterDrawThatIsNotFiniteIsNotDrawn) {
+  Bench bench(1);
+  bench.Admit(0, {.temperature = 0});
+  std::vector<float> logits(2 * kVocab, 0.0f);
+  logits[17] = 1;
+  logits[kVocab + 3] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<TokenId> drafts = {17};
+  const auto results = bench.Sample(logits, {{.slot = 0, .position = 1, .drafts = drafts}});
+  EXPECT_EQ(results[0].token, 17);
+  EXPECT_EQ(results[0].health, RowHealth::kOk);
+  EXPECT_EQ(results[1].token, kNotDrawn);
+  EXPECT_EQ(results[1].health, RowHealth::kOk);
 }
 
 TEST(HostSampler, FillsInTheLastDrawnToken) {

@@ -49,6 +49,7 @@ struct Sequence {
   int32_t known = 0;            // including tokens that steps in flight draw
   int32_t computed = 0;
   int in_flight = 0;
+  int32_t num_drafts = 0;                          // in flight
   uint64_t admitted = 0;                           // the step
   std::vector<std::vector<BlockId>> block_tables;  // per group
   std::vector<std::vector<BlockId>> host;          // swapped-out blocks, by table entry
@@ -114,6 +115,8 @@ class Driver {
   void ShareBlocks(Sequence* s, StepInput* step);
   void SwapIn(Sequence* s, StepInput* step);
   void AddRows(StepInput* step);
+  std::vector<TokenId> MakeDrafts(const Sequence& s, int32_t most);
+  void Settle(Sequence* s, size_t num_tokens);
   void Extend(Sequence* s, int32_t positions, StepInput* step);
 
   Runner& runner_;
@@ -160,6 +163,7 @@ void Driver::Wait() {
                                 [&row](const Sequence& s) { return s.slot == row.slot; });
     CHECK(s != running_.end());
     --s->in_flight;
+    if (s->num_drafts > 0) Settle(&*s, row.tokens.size());
     DriverResult& result = results_[s->request];
     if (row.health != RowHealth::kOk) result.failed = true;
     if (result.failed) continue;
@@ -339,11 +343,34 @@ void Driver::Extend(Sequence* s, int32_t positions, StepInput* step) {
   }
 }
 
+// Drafts for a sequence whose next token is the first to be drawn.
+std::vector<TokenId> Driver::MakeDrafts(const Sequence& s, int32_t most) {
+  if (options_.drafts == nullptr || s.in_flight > 0 || Chance(0.3)) return {};
+  const std::vector<TokenId>& expected = (*options_.drafts)[s.request].tokens;
+  const auto generated = static_cast<size_t>(s.known - PromptSize(s));
+  const size_t end = std::min(expected.size(), generated + random_() % 6);
+  std::vector<TokenId> drafts;
+  for (size_t i = generated; i + 1 < end && static_cast<int32_t>(drafts.size()) < most; ++i) {
+    drafts.push_back(Chance(0.8) ? expected[i] : s.tokens[random_() % s.tokens.size()]);
+  }
+  return drafts;
+}
+
+void Driver::Settle(Sequence* s, size_t num_tokens) {
+  const auto drawn = static_cast<int32_t>(std::max<size_t>(num_tokens, 1));
+  counts_.accepted += drawn - 1;
+  counts_.refused += s->num_drafts + 1 - drawn;
+  s->computed -= s->num_drafts + 1 - drawn;
+  s->known += drawn - 1;
+  s->num_drafts = 0;
+}
+
 void Driver::AddRows(StepInput* step) {
   int32_t left = runner_.shape().max_step_tokens;
+  int32_t drafts_left = runner_.shape().max_step_drafts;
   std::shuffle(running_.begin(), running_.end(), random_);
   for (Sequence& s : running_) {
-    if (Scheduled(s) || left == 0) continue;
+    if (Scheduled(s) || left == 0 || s.num_drafts > 0) continue;
     if (s.known - s.computed > 1 && Chance(options_.random_chunks ? 0.2 : 0)) continue;
     int32_t most = std::min({s.known - s.computed, options_.chunk, left});
     if (options_.random_chunks)
@@ -351,12 +378,19 @@ void Driver::AddRows(StepInput* step) {
     first_of_row_[{step->number, s.slot}] = s.computed;
     s.computed += most;
     left -= most;
-    Extend(&s, s.computed, step);
     const bool sample = s.computed == s.known && s.known - PromptSize(s) < Request(s).num_generated;
-    step->rows.push_back({.slot = s.slot,
-                          .num_tokens = most,
-                          .sample = sample,
-                          .masked = sample && !Request(s).allowed.empty()});
+    StepRow row = {.slot = s.slot,
+                   .num_tokens = most,
+                   .sample = sample,
+                   .masked = sample && !Request(s).allowed.empty()};
+    if (row.sample && !row.masked) row.drafts = MakeDrafts(s, std::min(left, drafts_left));
+    s.num_drafts = static_cast<int32_t>(row.drafts.size());
+    drafts_left -= s.num_drafts;
+    left -= s.num_drafts;
+    row.num_tokens += s.num_drafts;
+    s.computed += s.num_drafts;
+    Extend(&s, s.computed, step);
+    step->rows.push_back(std::move(row));
     if (sample) ++s.known;
     ++s.in_flight;
   }

@@ -37,6 +37,8 @@ struct DriverOptions {
   double recompute = 0;  // chance per step of preempting a sequence that then starts again
   double swap = 0;       // the same, with its blocks kept in the host tier
   double share = 0;      // chance that a request starts with a running sequence's blocks
+  // The expected results, from which drafts are made, some of them wrong; null: no drafts.
+  const std::vector<DriverResult>* drafts = nullptr;
 };
 
 struct DriverCounts {
@@ -44,7 +46,9 @@ struct DriverCounts {
   int64_t recomputed = 0;
   int64_t swapped = 0;
   int64_t shared = 0;
-  int64_t mixed = 0;  // steps that draw both with and without masks
+  int64_t mixed = 0;     // steps that draw both with and without masks
+  int64_t accepted = 0;  // drafts
+  int64_t refused = 0;
 };
 
 // Returns one result per request. CHECKs that the runner has no errors.
