@@ -92,7 +92,9 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .target_seconds = options.target_itl_ms / 1e3,
           .min_chunk = limits.cache.groups[0].block_size,
           .original_context = limits.cache.original_context,
-          .quantum = options.quantum};
+          .quantum = options.quantum,
+          .drafts = options.drafts,
+          .max_step_drafts = limits.max_step_drafts};
 }
 
 // The token ids that end a generation: the request's own and, unless it ignores them, the model's.
@@ -392,7 +394,8 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
     input.rows.push_back({.slot = sequence.slot,
                           .num_tokens = row.num_tokens,
                           .sample = row.sample,
-                          .masked = row.sample && sequence.constraint != nullptr});
+                          .masked = row.sample && sequence.constraint != nullptr,
+                          .drafts = row.drafts});
   }
   return input;
 }

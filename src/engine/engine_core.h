@@ -35,6 +35,7 @@ struct EngineCoreOptions {
   int32_t max_queue = 1024;
   double target_itl_ms = 0;  // see EngineOptions
   int32_t quantum = 256;     // tokens per turn of a client (FairShare)
+  DraftOptions drafts;
   bool prefix_cache = true;
   uint64_t seed = 0;  // derives the seeds of requests that have none
   // After this many executor failures in a row every request ends with the error. If the last
@@ -156,6 +157,8 @@ class EngineCore {
   void RetireRow(const ScheduledRow& row, const RowOutput& output);
   Status CheckOutput(const StepInFlight& step, const StepOutput& output) const;
   void CountExperts(const std::vector<int32_t>& loads, bool decode);
+  // Gives the prefix cache the blocks that are complete.
+  void CommitBlocks(Sequence* sequence);
   void CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row, const RowOutput& output);
   // Adds a drawn token to its sequence: emits it, or ends the sequence, or both.
   void Deliver(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs);

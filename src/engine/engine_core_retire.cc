@@ -95,9 +95,16 @@ Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& outpu
                       row.slot, step.rows[i].sequence->slot);
     }
     if (row.health != RowHealth::kOk) continue;
-    if (row.tokens.size() != (step.rows[i].sample ? 1u : 0u)) {
-      return Internal("executor: step {} row {} has {} tokens, although sample is {}", step.number,
-                      i, row.tokens.size(), step.rows[i].sample);
+    const std::vector<TokenId>& drafts = step.rows[i].drafts;
+    const size_t num_tokens = row.tokens.size();
+    if (step.rows[i].sample ? num_tokens < 1 || num_tokens > drafts.size() + 1 : num_tokens > 0) {
+      return Internal(
+          "executor: step {} row {} has {} tokens, although sample is {} with {} drafts",
+          step.number, i, num_tokens, step.rows[i].sample, drafts.size());
+    }
+    if (!std::equal(row.tokens.begin(), row.tokens.end() - (num_tokens > 0), drafts.begin())) {
+      return Internal("executor: step {} row {} has tokens behind one that is not the draft",
+                      step.number, i);
     }
     for (const TokenId token : row.tokens) {
       if (token < 0 || token >= limits_.vocab_size) {
@@ -119,31 +126,48 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
   RequestState* request = sequence->request;
   --sequence->rows_in_flight;
   if (row.sample) --sequence->pending_tokens;
+  if (!row.drafts.empty()) {
+    scheduler_.SettleDrafts(row, std::max(1, static_cast<int32_t>(output.tokens.size())));
+    counters_.drafts += static_cast<int64_t>(row.drafts.size());
+  }
   if (sequence->state != SequenceState::kFinished) {
-    Status status = HealthError(output.health, row.start + row.num_tokens - 1);
+    const int32_t num_computed = row.num_tokens - static_cast<int32_t>(row.drafts.size());
+    Status status = HealthError(output.health, row.start + num_computed - 1);
     if (sequence->constraint && output.health == RowHealth::kNoCandidate) {
       status = NoTokenFits(*sequence);
     }
     if (!status.ok()) {
       EndRequest(request, FinishReason::kError, status);
     } else {
-      sequence->num_done += row.num_tokens;
-      blocks_.Commit(sequence->content, sequence->num_done, &sequence->blocks);
-      blocks_.DropOutOfWindow(sequence->num_done, &sequence->blocks);
+      sequence->num_done += num_computed;
+      CommitBlocks(sequence);
       CollectPromptLogprobs(sequence, row, output);
       if (sequence->choice == 0 && sequence->num_done >= sequence->num_prompt) {
         for (const auto& choice : request->choices) choice->gated = false;
       }
-      if (!output.tokens.empty()) {
-        Deliver(sequence, output.tokens[0],
-                output.logprobs.empty() ? nullptr : &output.logprobs[0]);
-      } else if (sequence->prompt_only() && sequence->num_done == sequence->num_prompt) {
+      for (size_t i = 0; i < output.tokens.size(); ++i) {
+        if (i > 0) {  // the token before was a draft, so its position has been computed
+          ++sequence->num_done;
+          ++counters_.accepted_drafts;
+          CommitBlocks(sequence);
+        }
+        Deliver(sequence, output.tokens[i],
+                output.logprobs.empty() ? nullptr : &output.logprobs[i]);
+        if (sequence->state == SequenceState::kFinished) break;
+      }
+      const bool ends = sequence->prompt_only() && sequence->num_done == sequence->num_prompt;
+      if (output.tokens.empty() && ends) {
         Finish(sequence, FinishReason::kLength, Status(), MakeChunk(sequence));
       }
     }
   }
   scheduler_.RowsRetired(sequence);
   EraseIfEnded(request);
+}
+
+void EngineCore::CommitBlocks(Sequence* sequence) {
+  blocks_.Commit(sequence->content, sequence->num_done, &sequence->blocks);
+  blocks_.DropOutOfWindow(sequence->num_done, &sequence->blocks);
 }
 
 void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row,

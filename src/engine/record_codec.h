@@ -159,12 +159,13 @@ void Field(auto& a, CacheGroup& v) {
 }
 void Field(auto& a, ExecutorLimits& v) {
   Fields(a, v.cache.groups, v.cache.block_bytes, v.cache.num_device_blocks, v.cache.num_host_blocks,
-         v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_context, v.vocab_size,
-         v.depth);
+         v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_step_drafts, v.max_context,
+         v.vocab_size, v.depth);
 }
+void Field(auto& a, DraftOptions& v) { Fields(a, v.most, v.min_match, v.max_match); }
 void Field(auto& a, EngineCoreOptions& v) {
   Fields(a, v.max_seqs, v.max_step_tokens, v.max_context, v.max_queue, v.target_itl_ms, v.quantum,
-         v.prefix_cache, v.seed, v.max_failures);
+         v.prefix_cache, v.seed, v.max_failures, v.drafts);
 }
 void DistributionFields(auto& a, SamplingParams& v) {
   Fields(a, v.temperature, v.top_k, v.top_p, v.min_p, v.typical_p, v.repetition_penalty,
@@ -208,7 +209,7 @@ inline void Field(Encoder& a, AdmitSequence& v) {
          prompt_logprobs);
 }
 void Field(auto& a, AppendBlocks& v) { Fields(a, v.slot, v.group, v.blocks); }
-void Field(auto& a, StepRow& v) { Fields(a, v.slot, v.num_tokens, v.sample, v.masked); }
+void Field(auto& a, StepRow& v) { Fields(a, v.slot, v.num_tokens, v.sample, v.masked, v.drafts); }
 void Field(auto& a, StepInput& v) {
   Fields(a, v.number, v.free, v.copies, v.admit, v.append, v.rows);
 }

@@ -200,6 +200,7 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
     const bool same = limits.cache == header.limits.cache && limits.depth == header.limits.depth &&
                       limits.max_seqs == header.limits.max_seqs &&
                       limits.max_step_tokens == header.limits.max_step_tokens &&
+                      limits.max_step_drafts == header.limits.max_step_drafts &&
                       limits.max_context == header.limits.max_context &&
                       limits.vocab_size == header.limits.vocab_size;
     if (!same) {

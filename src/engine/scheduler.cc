@@ -117,6 +117,8 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   // Prefills keep a minimum when there are many decodes, so that neither starves the other.
   const int32_t minimum = prefills ? std::min(options_.min_chunk, options_.max_step_tokens / 2) : 0;
   pass_.num_decodes = decodes;
+  pass_.min_prefill = minimum;
+  pass_.drafts = options_.max_step_drafts;
   pass_.decode_tokens = options_.max_step_tokens - minimum;
   pass_.prefill_tokens = std::max(minimum, options_.max_step_tokens - decodes);
 }
@@ -140,17 +142,50 @@ bool Scheduler::ScheduleRunning(size_t rank) {
   const int32_t wanted = schedulable == 1 ? std::min(pass_.decode_tokens, 1)
                                           : PrefillTokens(sequence->num_scheduled, schedulable);
   if (wanted == 0) return true;
-  const int32_t granted = FindBlocks(rank, wanted);
+  std::vector<TokenId> drafts;
+  if (schedulable == 1) drafts = ProposeDrafts(*sequence);
+  const int32_t granted = FindBlocks(rank, wanted + static_cast<int32_t>(drafts.size()));
   if (granted == 0) return true;
   if (schedulable == 1) {
     --pass_.decode_tokens;
+    drafts.resize(static_cast<size_t>(granted - 1));
+    pass_.prefill_tokens -= granted - 1;
+    pass_.drafts -= granted - 1;
+    pass_.expected.Add(sequence->num_scheduled + 1, granted - 1);
   } else {
     pass_.prefill_tokens -= granted;
     pass_.expected.Add(sequence->num_scheduled, granted);
     pass_.first_prefill = false;
   }
-  AddRow(sequence, granted, /*admitted=*/false);
+  AddRow(sequence, granted, /*admitted=*/false, std::move(drafts));
   return true;
+}
+
+std::vector<TokenId> Scheduler::ProposeDrafts(Sequence& sequence) const {
+  // The tokens before the drafts must be known. Masks would be needed for every draft.
+  if (sequence.rows_in_flight > 0 || sequence.constraint || !sequence.may_sample()) return {};
+  int32_t most =
+      std::min({options_.drafts.most, pass_.drafts, pass_.prefill_tokens - pass_.min_prefill,
+                sequence.max_length - sequence.known() - 1});
+  if (options_.original_context > 0 && !sequence.long_rope) {
+    most = std::min(most, options_.original_context - sequence.known());
+  }
+  if (most <= 0) return {};
+  most = sequence.draft_history.BestCount(most, pass_.num_decodes, [&](int32_t count) {
+    StepCost cost = pass_.expected;
+    cost.Add(sequence.num_scheduled + 1, count);
+    return costs_->Predict(cost);
+  });
+  return ProposeFromText(sequence.content, options_.drafts, most);
+}
+
+void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
+  Sequence* sequence = row.sequence;
+  const auto num_drafts = static_cast<int32_t>(row.drafts.size());
+  sequence->num_scheduled -= num_drafts + 1 - num_tokens;
+  sequence->num_drafts = 0;
+  sequence->draft_history.Note(num_tokens - 1, num_drafts);
+  sequence->num_uncharged = num_tokens - 1;
 }
 
 // True once the next position needs the long RoPE factors. Until then every row stays within the
@@ -255,14 +290,17 @@ bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
   return true;
 }
 
-void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted) {
+void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
+                       std::vector<TokenId> drafts) {
   const int32_t start = sequence->num_scheduled;
-  const bool last = start + num_tokens == sequence->length();
-  const bool sample = last && sequence->may_sample();
-  pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted});
+  const auto num_drafts = static_cast<int32_t>(drafts.size());
+  const int32_t end = start + num_tokens - num_drafts;
+  const bool sample = end == sequence->length() && sequence->may_sample();
+  pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted, std::move(drafts)});
   pass_.schedule.cost.Add(start, num_tokens);
   sequence->num_scheduled += num_tokens;
-  fair_share_.Charge(sequence, start, sequence->num_scheduled);
+  sequence->num_drafts = num_drafts;
+  fair_share_.Charge(sequence, start - std::exchange(sequence->num_uncharged, 0), end);
   ++sequence->rows_in_flight;
   if (sample) ++sequence->pending_tokens;
   pass_.promised += blocks_->MissingBlocks(sequence->known(), sequence->blocks);
@@ -299,7 +337,7 @@ void Scheduler::Detach(Sequence* sequence) {
   CHECK(sequence->rows_in_flight == 0 && sequence->pending_tokens == 0);
   free_slots_.push_back(sequence->slot);
   sequence->slot = -1;
-  sequence->num_scheduled = sequence->num_done = 0;
+  sequence->num_scheduled = sequence->num_done = sequence->num_uncharged = 0;
   --sequence->request->num_holding;
 }
 
@@ -309,7 +347,7 @@ void Scheduler::Reset() {
   retiring_.clear();
   for (Sequence* sequence : holding) {
     sequence->blocks = SequenceBlocks{};
-    sequence->rows_in_flight = sequence->pending_tokens = 0;
+    sequence->rows_in_flight = sequence->pending_tokens = sequence->num_drafts = 0;
     Detach(sequence);
     if (sequence->state != SequenceState::kFinished) StartWaiting(sequence);
   }

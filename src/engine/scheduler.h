@@ -21,6 +21,8 @@ struct SchedulerOptions {
   int32_t min_chunk = 0;
   int32_t original_context = 0;  // see CacheSpec
   int32_t quantum = 0;           // see FairShare; positive
+  DraftOptions drafts;
+  int32_t max_step_drafts = 0;
 };
 
 struct ScheduledRow {
@@ -28,7 +30,8 @@ struct ScheduledRow {
   int32_t start = 0;  // the first position
   int32_t num_tokens = 0;
   bool sample = false;
-  bool admitted = false;  // the sequence's first row in its slot
+  bool admitted = false;             // the sequence's first row in its slot
+  std::vector<TokenId> drafts = {};  // its last positions; see StepRow
 };
 
 struct Schedule {
@@ -65,6 +68,8 @@ class Scheduler {
   // its rows is in flight. Meanwhile it has no rank, and no sequence waits behind it.
   void Pause(Sequence* sequence);
   void Resume(Sequence* sequence);
+  // A row with drafts has retired and drawn `num_tokens` tokens.
+  void SettleDrafts(const ScheduledRow& row, int32_t num_tokens);
   // Call it when rows of this sequence have retired: it may then give back its slot and blocks.
   void RowsRetired(Sequence* sequence);
   // After an executor's reset: running sequences wait again and hold nothing.
@@ -100,6 +105,8 @@ class Scheduler {
     bool idle = false;
     int32_t decode_tokens = 0;   // left for decode rows
     int32_t prefill_tokens = 0;  // left for prefill rows
+    int32_t min_prefill = 0;     // of prefill_tokens, not for drafts
+    int32_t drafts = 0;          // left for drafts
     int32_t num_decodes = 0;     // decode rows expected
     StepCost expected;           // cost of these and of the prefill rows so far
     bool first_prefill = true;
@@ -137,7 +144,10 @@ class Scheduler {
   }
   // Takes back a running sequence's slot and blocks when no row of it is in flight; then it waits.
   void Suspend(Sequence* sequence);
-  void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted);
+  // Tokens that the next decode row of the sequence verifies.
+  std::vector<TokenId> ProposeDrafts(Sequence& sequence) const;
+  void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
+              std::vector<TokenId> drafts = {});
   // Does nothing if the sequence is paused.
   void StartWaiting(Sequence* sequence);
   void StopWaiting(Sequence* sequence, SequenceState state);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/arrival.h"
 #include "engine/block_manager.h"
+#include "engine/drafts.h"
 #include "step/step_input.h"
 #include "tokamak/request.h"
 
@@ -53,7 +54,9 @@ struct Sequence {
   int32_t num_scheduled = 0;   // positions computed by submitted steps
   int32_t num_done = 0;        // positions computed by retired steps
   int32_t num_charged = 0;     // positions charged to its client
-  int32_t pending_tokens = 0;  // tokens that steps in flight will draw
+  int32_t num_uncharged = 0;   // accepted drafts; charged with the next row
+  int32_t pending_tokens = 0;  // tokens that steps in flight will draw, beside drafts
+  int32_t num_drafts = 0;      // of the row in flight; the last positions of num_scheduled
   int32_t rows_in_flight = 0;
   SequenceBlocks blocks;
 
@@ -62,6 +65,7 @@ struct Sequence {
   std::vector<TokenLogprobs> prompt_logprobs;  // until the first chunk takes them
   int32_t num_prompt_logprobs = 0;
 
+  DraftHistory draft_history;
   std::unique_ptr<TextDecoder> decoder;  // may be null
   // Has been given the generated tokens of `content`. May be null.
   std::unique_ptr<TokenConstraint> constraint;
@@ -72,8 +76,9 @@ struct Sequence {
   bool may_sample() const { return length() < max_length; }
   bool prompt_only() const { return max_length == num_prompt; }
   // Positions that the next row could cover: 0 if its last token has been drawn or a step in flight
-  // will draw it.
+  // will draw it, or if it is not known how many drafts a step in flight accepts.
   int32_t num_schedulable() const {
+    if (num_drafts > 0) return 0;
     return may_sample() || prompt_only() ? length() - num_scheduled : 0;
   }
   // Positions that may come from cached blocks. At least one must be computed, and so must those

@@ -112,12 +112,13 @@ void EngineChecker::AtEnd() {
 
 void EngineChecker::CheckSequences() {
   const Scheduler& scheduler = core_->scheduler_;
-  std::unordered_map<const Sequence*, std::pair<int32_t, int32_t>> flying;  // rows, tokens
+  std::unordered_map<const Sequence*, std::tuple<int32_t, int32_t, int32_t>> flying;
   for (const auto& step : core_->in_flight_) {
     for (const ScheduledRow& row : step.rows) {
-      auto& [rows, tokens] = flying[row.sequence];
+      auto& [rows, tokens, drafts] = flying[row.sequence];
       ++rows;
       tokens += row.sample ? 1 : 0;
+      drafts += static_cast<int32_t>(row.drafts.size());
     }
   }
   slots_.assign(core_->options_.max_seqs, 0);
@@ -125,11 +126,12 @@ void EngineChecker::CheckSequences() {
   size_t holding = 0;
   ForEachSequence([&](const Sequence& s) {
     const auto found = flying.find(&s);
-    const auto [rows, tokens] = found == flying.end() ? std::pair{0, 0} : found->second;
-    if (s.rows_in_flight != rows || s.pending_tokens != tokens) {
-      Fail("request {} counts {} rows and {} tokens in flight, not {} and {}", s.request->id,
-           s.rows_in_flight, s.pending_tokens, rows, tokens);
+    const auto [rows, tokens, drafts] = found == flying.end() ? std::tuple{0, 0, 0} : found->second;
+    if (s.rows_in_flight != rows || s.pending_tokens != tokens || s.num_drafts != drafts) {
+      Fail("request {} counts {} rows, {} tokens and {} drafts in flight, not {}, {} and {}",
+           s.request->id, s.rows_in_flight, s.pending_tokens, s.num_drafts, rows, tokens, drafts);
     }
+    if (drafts > 0 && rows != 1) Fail("request {} has a row beside drafts", s.request->id);
     if (s.slot >= 0) {
       ++slots_[s.slot];
       ++holding;
@@ -151,12 +153,12 @@ void EngineChecker::CheckSequences() {
     if (s.state == SequenceState::kFinished && s.slot >= 0 && rows == 0) {
       Fail("request {} has ended and keeps its slot", s.request->id);
     }
-    if (active && (s.num_done > s.num_scheduled || s.num_scheduled > s.length() ||
+    if (active && (s.num_done > s.num_scheduled || s.num_scheduled - drafts > s.length() ||
                    s.num_scheduled > s.blocks.size() * core_->blocks_.block_size_)) {
       Fail("request {}: done {}, scheduled {}, length {}", s.request->id, s.num_done,
            s.num_scheduled, s.length());
     }
-    if (s.known() > s.max_length || s.length() > s.max_length) {
+    if (s.known() > s.max_length || s.length() + drafts > s.max_length) {
       Fail("request {} exceeds its length of {}", s.request->id, s.max_length);
     }
   });

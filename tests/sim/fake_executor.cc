@@ -51,7 +51,7 @@ Status FakeExecutor::Submit(StepInput step) {
   for (const AppendBlocks& append : step.append) Append(append);
   StepInFlight in_flight;
   in_flight.output.number = step.number;
-  int32_t tokens = 0;
+  int32_t tokens = 0, drafts = 0;
   for (const StepRow& row : step.rows) {
     if (!verdict_->ok()) break;
     if (row.masked && !row.sample) Fail("masks slot {}, which does not sample", row.slot);
@@ -61,7 +61,10 @@ Status FakeExecutor::Submit(StepInput step) {
     }
     in_flight.output.rows.push_back(RunRow(row));
     tokens += row.num_tokens;
+    drafts += static_cast<int32_t>(row.drafts.size());
   }
+  if (drafts > options_.limits.max_step_drafts) Fail("has {} drafts", drafts);
+  num_drafts_ += drafts;
   if (step.rows.empty()) Fail("has no rows");
   if (tokens > options_.limits.max_step_tokens) Fail("has {} tokens", tokens);
   const double noise = 1 + options_.jitter * rng_.Unit();
@@ -106,7 +109,16 @@ void FakeExecutor::Draw(const std::vector<size_t>& rows, const std::vector<Token
     RowOutput& row = steps_in_flight_.back().output.rows[index];
     const auto mask = std::find_if(masks.begin(), masks.end(),
                                    [&](const TokenMask& m) { return m.slot == row.slot; });
-    DrawToken(mask == masks.end() ? nullptr : &*mask, &row);
+    bool drawn = DrawToken(mask == masks.end() ? nullptr : &*mask, &row);
+    Slot& slot = slots_[row.slot];
+    if (slot.draft_row + 1 != static_cast<int64_t>(next_number_)) continue;
+    for (const TokenId draft : slot.drafts) {
+      if (!drawn || row.tokens.back() != draft) break;
+      drawn = DrawToken(nullptr, &row);
+      if (!drawn) break;
+      ++slot.computed;
+      ++num_accepted_;
+    }
   }
 }
 
@@ -191,7 +203,7 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   slot.tokens = admit.tokens;
   slot.num_prompt = admit.num_prompt_tokens;
   slot.computed = admit.num_computed;
-  slot.last_row = -1;
+  slot.last_row = slot.draft_row = -1;
   slot.sampling = admit.sampling;
   slot.choice = admit.choice;
   slot.tables.resize(options_.limits.cache.groups.size());
@@ -252,11 +264,22 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
   out.slot = row.slot;
   const int32_t start = slot.computed;
   const int32_t end = start + row.num_tokens;
+  const int32_t num_drafts = static_cast<int32_t>(row.drafts.size());
   const int32_t known = static_cast<int32_t>(slot.tokens.size());
-  if (!slot.used || row.num_tokens < 1 || end > known || (row.sample && end != known) ||
+  if (!slot.used || row.num_tokens <= num_drafts || end - num_drafts > known ||
+      (row.sample && end - num_drafts != known) ||
       slot.last_row == static_cast<int64_t>(next_number_)) {
     Fail("row of {} tokens from {} in slot {} with {}", row.num_tokens, start, row.slot, known);
     return out;
+  }
+  if (InFlight(slot.draft_row)) Fail("row in slot {}, whose drafts are not settled", row.slot);
+  if (num_drafts > 0 && (!row.sample || row.masked)) {
+    Fail("drafts in slot {}, which has nothing to verify them with", row.slot);
+  }
+  for (const TokenId token : row.drafts) {
+    if (token < 0 || token >= options_.limits.vocab_size) Fail("draft {}", token);
+    slot.tokens.push_back(token);
+    slot.prefixes.push_back(TokenModel::Extend(slot.prefixes.back(), token));
   }
   const int32_t original_context = options_.limits.cache.original_context;
   if (original_context > 0 && !slot.long_rope && end > original_context) {
@@ -272,7 +295,13 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     WriteRow(slot, g, start, row.num_tokens);
   }
   slot.last_row = static_cast<int64_t>(next_number_);
-  slot.computed = end;
+  slot.computed = end - num_drafts;
+  slot.tokens.resize(known);
+  slot.prefixes.resize(known);
+  if (num_drafts > 0) {
+    slot.draft_row = slot.last_row;
+    slot.drafts = row.drafts;
+  }
   if (slot.sampling.prompt_logprobs) {
     for (int32_t p = start; p < end && p + 1 < slot.num_prompt; ++p) {
       const TokenId next = slot.tokens[p + 1];
@@ -282,7 +311,7 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
   return out;
 }
 
-void FakeExecutor::DrawToken(const TokenMask* mask, RowOutput* out) {
+bool FakeExecutor::DrawToken(const TokenMask* mask, RowOutput* out) {
   Slot& slot = slots_[out->slot];
   const SamplingParams& s = slot.sampling;
   const uint64_t seed = s.seed.value();
@@ -293,14 +322,17 @@ void FakeExecutor::DrawToken(const TokenMask* mask, RowOutput* out) {
     if (mask != nullptr && (mask->allowed[t / 32] >> (t % 32) & 1) == 0) return false;
     return generated >= s.min_tokens || std::find(ends.begin(), ends.end(), t) == ends.end();
   });
-  out->health = options_.model.Health(prefix, seed);
-  if (!token) out->health = RowHealth::kNoCandidate;
-  if (out->health == RowHealth::kOk) {
-    out->tokens = {*token};
-    if (s.logprobs) out->logprobs = {{{*token, TokenModel::Logprob(prefix, *token)}, {}}};
+  const RowHealth health = token ? options_.model.Health(prefix, seed) : RowHealth::kNoCandidate;
+  if (health == RowHealth::kOk) {
+    out->tokens.push_back(*token);
+    if (s.logprobs) out->logprobs.push_back({{*token, TokenModel::Logprob(prefix, *token)}, {}});
+  } else if (!out->tokens.empty()) {
+    return false;
   }
+  out->health = health;
   slot.tokens.push_back(token.value_or(0));
   slot.prefixes.push_back(TokenModel::Extend(prefix, slot.tokens.back()));
+  return health == RowHealth::kOk;
 }
 
 }  // namespace tokamak::sim

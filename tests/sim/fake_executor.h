@@ -60,6 +60,8 @@ class FakeExecutor final : public Executor {
   int64_t num_rows() const { return num_rows_; }
   int64_t num_copies() const { return num_copies_; }
   int64_t num_failures() const { return num_failures_; }
+  int64_t num_drafts() const { return num_drafts_; }
+  int64_t num_accepted() const { return num_accepted_; }
 
  private:
   struct Slot {
@@ -70,7 +72,9 @@ class FakeExecutor final : public Executor {
     std::vector<uint64_t> prefixes;  // [tokens]: hash of the tokens up to and including this one
     int32_t num_prompt = 0;
     int32_t computed = 0;
-    int64_t last_row = -1;  // the step of its last row
+    int64_t last_row = -1;        // the step of its last row
+    int64_t draft_row = -1;       // the step of its last row with drafts
+    std::vector<TokenId> drafts;  // of that row
     SamplingParams sampling;
     int32_t choice = 0;
     std::vector<std::vector<BlockId>> tables;  // by group
@@ -96,7 +100,8 @@ class FakeExecutor final : public Executor {
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
   void CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks);
   void Draw(const std::vector<size_t>& rows, const std::vector<TokenMask>& masks);
-  void DrawToken(const TokenMask* mask, RowOutput* out);
+  // Returns whether a token was drawn, the first of its row or one more.
+  bool DrawToken(const TokenMask* mask, RowOutput* out);
   uint64_t Entry(const Slot& slot, int32_t group, int32_t position) const {
     constexpr uint64_t kLongRopeEntry = 0x5317c4ed;
     return slot.prefixes[position] + static_cast<uint64_t>(group) +
@@ -127,6 +132,8 @@ class FakeExecutor final : public Executor {
   int64_t num_rows_ = 0;
   int64_t num_copies_ = 0;
   int64_t num_failures_ = 0;
+  int64_t num_drafts_ = 0;
+  int64_t num_accepted_ = 0;
 };
 
 }  // namespace tokamak::sim

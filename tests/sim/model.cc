@@ -48,7 +48,9 @@ std::optional<TokenId> TokenModel::Draw(uint64_t prefix, uint64_t seed, int32_t 
   TokenId token = 0;
   for (int32_t attempt = 0; attempt < 8; ++attempt) {
     const uint64_t key = Mix(seed, static_cast<uint64_t>(choice) * 1000 + attempt);
-    token = static_cast<TokenId>(Mix(prefix, key) % static_cast<uint64_t>(vocab));
+    const uint64_t random = Mix(prefix, key);
+    const bool is_usual = usual > 0 && random >> 32 & 7;
+    token = static_cast<TokenId>(random % static_cast<uint64_t>(is_usual ? usual : vocab));
     if (allowed(token)) return token;
   }
   for (int32_t i = 0; i < vocab; ++i) {

@@ -48,6 +48,7 @@ inline uint64_t SaltOf(uint64_t seed) { return seed % kNumSalts; }
 struct TokenModel {
   int32_t vocab = 64;
   uint64_t unhealthy_every = 0;  // about one position in this many has no token to draw; 0: none
+  int32_t usual = 0;             // most draws are among so many tokens, so texts repeat; 0: all
 
   // The hash of a prefix; the last position's cache entry depends on nothing else.
   static uint64_t Root(uint64_t seed) { return Mix(0x600d, SaltOf(seed)); }

@@ -41,6 +41,8 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   copies += other.copies;
   requests += other.requests;
   structured += other.structured;
+  drafts += other.drafts;
+  accepted += other.accepted;
   refused += other.refused;
   preemptions += other.preemptions;
   pauses += other.pauses;
@@ -123,6 +125,13 @@ void Simulation::DrawConfiguration() {
   core_options_.quantum = client_rng_.In(1, client_rng_.Chance(50) ? 8 : 64);
   pause_permille_ = client_rng_.Chance(50) ? client_rng_.In(1, 200) : 0;
   structured_percent_ = client_rng_.Chance(50) ? client_rng_.In(1, 100) : 0;
+  if (client_rng_.Chance(50)) {
+    core_options_.drafts.most = client_rng_.In(1, 6);
+    core_options_.drafts.min_match = client_rng_.In(1, 3);
+    core_options_.drafts.max_match = core_options_.drafts.min_match + client_rng_.In(0, 2);
+    limits.max_step_drafts = client_rng_.In(1, 12);
+    executor_options_.model.usual = client_rng_.In(0, 3);
+  }
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
   for (int i = rng_.In(1, 4); i > 0; --i) {
@@ -293,7 +302,8 @@ void Simulation::OnChunk(OutputChunk chunk) {
   stats_.tokens += static_cast<int64_t>(chunk.token_ids.size());
   if (live.paused) {
     live.late_tokens += static_cast<int32_t>(chunk.token_ids.size());
-    if (live.late_tokens > executor_options_.limits.depth * live.spec.sampling.n) {
+    const int32_t per_step = (1 + core_options_.drafts.most) * live.spec.sampling.n;
+    if (live.late_tokens > executor_options_.limits.depth * per_step) {
       Fail("request {} goes on although it is paused", chunk.request);
     }
   }
@@ -413,6 +423,8 @@ std::string Simulation::Run() {
   stats_.steps = executor_->num_steps();
   stats_.rows = executor_->num_rows();
   stats_.copies = executor_->num_copies();
+  stats_.drafts = executor_->num_drafts();
+  stats_.accepted = executor_->num_accepted();
   stats_.failures = failures;
   stats_.preemptions = checker_->preemptions();
   stats_.cached_tokens = checker_->cached_tokens();

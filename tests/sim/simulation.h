@@ -33,6 +33,8 @@ struct ScheduleStats {
   int64_t copies = 0;
   int64_t requests = 0;
   int64_t structured = 0;
+  int64_t drafts = 0;
+  int64_t accepted = 0;  // of these
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t pauses = 0;
