@@ -39,6 +39,12 @@ enum class MlaForm {
   kAuto,
 };
 
+// Speculative decoding, which makes answers faster and changes none: where drafts come from.
+enum class Speculation {
+  kOff,
+  kNgram,  // what followed the same tokens earlier in the prompt or answer
+};
+
 // How an embedding model turns the hidden states of a text into a vector.
 enum class Pooling {
   kAuto,  // what the model's files say

@@ -18,10 +18,11 @@ namespace {
 
 // The fields of options that messages of the library name.
 constexpr std::string_view kFields =
-    " access_log api_key_file block_size context cuda_graphs device drain_seconds dummy_dtype host "
-    "insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens max_body_bytes max_choices "
+    " access_log api_key_file block_size context cuda_graphs device draft_tokens drain_seconds "
+    "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
+    "max_body_bytes max_choices "
     "max_connections max_connections_per_client max_context max_output_tokens max_queue max_seqs "
-    "num_blocks pooling step_timeout_seconds steps_in_flight target_itl_ms threads ";
+    "num_blocks pooling speculate step_timeout_seconds steps_in_flight target_itl_ms threads ";
 // Those whose flags are named differently.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"allowed_hosts", "--allowed-host"},
@@ -111,6 +112,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest gap wanted between two tokens of a stream; 0: no target");
+  flags.Add("--speculate", o.speculate,
+            "Speculative decoding, on CPUs: off, or ngram, which guesses that text repeats; it "
+            "changes no answer");
+  flags.Add("--draft-tokens", o.draft_tokens, "Most tokens to guess per sequence and step");
   flags.AddNegated("--no-prefix-cache", o.prefix_cache, "Compute every prompt from its beginning");
   flags.Add("--pooling", o.pooling,
             "How an embedding model makes a vector: mean, cls, last, or auto (as its files say)");

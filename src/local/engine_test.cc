@@ -64,6 +64,9 @@ TEST(Engine, LoadErrorsNameTheCause) {
   fails([](auto& o) { o.cuda_graphs = CudaGraphs::kOn; }, StatusCode::kUnimplemented,
         "cuda_graphs=on");
   fails([](auto& o) { o.steps_in_flight = 5; }, kInvalid, "steps_in_flight: must be");
+  fails([](auto& o) { o.draft_tokens = 17; }, kInvalid, "draft_tokens: must be");
+  fails([](auto& o) { o.speculate = Speculation::kNgram, o.steps_in_flight = 2; },
+        StatusCode::kUnimplemented, "speculate=ngram runs only on a CPU");
   fails([](auto& o) { o.device = "tpu"; }, kInvalid, "device: must be");
   fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");
   fails([](auto& o) { o.threads = -1; }, kInvalid, "threads: must be");

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/option_names.h"
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
 #include "local/embedding_engine.h"
@@ -35,6 +36,7 @@ constexpr int32_t kMaxSeqs = 4096;
 constexpr int32_t kMaxBatchTokens = 1 << 16;
 constexpr int32_t kMaxBlockSize = 1024;
 constexpr int32_t kMaxStepsInFlight = 4;
+constexpr int32_t kMaxDraftTokens = 16;
 
 template <typename Number>
 Status CheckRange(const char* field, Number value, Number low, Number high) {
@@ -71,6 +73,7 @@ Status CheckOptions(const EngineOptions& o) {
                              2, kMaxBatchTokens));
   RETURN_IF_ERROR(CheckRange("max_context", o.max_context, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("max_queue", o.max_queue, 1, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("draft_tokens", o.draft_tokens, 1, kMaxDraftTokens));
   RETURN_IF_ERROR(CheckRange("block_size", o.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0, kMaxStepsInFlight));
   RETURN_IF_ERROR(CheckRange("num_blocks", o.num_blocks, 0, INT32_MAX));
@@ -146,6 +149,10 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      : KvCacheDtype::kF16;
   }
   ChooseForDevice(options, gpu);
+  if (options.speculate != Speculation::kOff && (gpu || options.steps_in_flight > 1)) {
+    return Unimplemented("speculate={} runs only on a CPU, with one step in flight",
+                         Name(options.speculate));
+  }
   return ops;
 }
 
@@ -295,6 +302,7 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
       std::min<int64_t>(int64_t{options.max_queue} + options.max_seqs, INT32_MAX));
   core.target_itl_ms = options.target_itl_ms;
   core.prefix_cache = options.prefix_cache;
+  if (options.speculate == Speculation::kNgram) core.drafts.most = options.draft_tokens;
   return core;
 }
 

@@ -68,6 +68,11 @@ RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
   RunnerShape shape;
   shape.max_seqs = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
+  if (options.speculate == Speculation::kNgram) {
+    // Enough for 16 sequences with the default number of drafts. Each takes a row of logits.
+    constexpr int32_t kMaxStepDrafts = 64;
+    shape.max_step_drafts = std::min(options.max_seqs * options.draft_tokens, kMaxStepDrafts);
+  }
   shape.max_context = model.spec().max_context;
   shape.block_size = options.block_size;
   shape.depth = options.steps_in_flight;

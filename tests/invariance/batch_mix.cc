@@ -55,9 +55,9 @@ EngineStats StatsAtRest(const Engine& engine) {
 std::string BatchMixOptions::ToString() const {
   return fmt::format(
       "CUDA graphs {}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} "
-      "blocks, {} host blocks, prefix cache {}, {} requests at once",
+      "blocks, {} host blocks, prefix cache {}, {} drafts, {} requests at once",
       Name(cuda_graphs), steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks,
-      host_blocks, prefix_cache ? "on" : "off", most_open);
+      host_blocks, prefix_cache ? "on" : "off", draft_tokens, most_open);
 }
 
 BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,
@@ -81,6 +81,7 @@ BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>&
   options.prefix_cache = below(8) > 0;
   options.most_open = 4 + below(40);
   options.arrival_odds = 1 + below(8);
+  options.draft_tokens = 1 + below(8);
   return options;
 }
 
@@ -95,6 +96,10 @@ BatchMix::BatchMix(EngineOptions base, int64_t kv_token_bytes, const BatchMixOpt
   base_.num_blocks = options.num_blocks;
   base_.host_cache_bytes = options.host_blocks * kv_token_bytes * base_.block_size;
   base_.prefix_cache = options.prefix_cache;
+  if (options.draft_tokens > 0) {
+    base_.speculate = Speculation::kNgram;
+    base_.draft_tokens = options.draft_tokens;
+  }
   (options.threads == 1 ? counts_.one_thread : counts_.two_threads) = 1;
 }
 
@@ -126,6 +131,8 @@ Result<std::vector<std::vector<OutputChunk>>> BatchMix::Run(const std::vector<Ca
   counts_.tokens += stats.generated_tokens;
   counts_.cached_tokens += stats.cached_prompt_tokens;
   counts_.preemptions += stats.preemptions;
+  counts_.drafts += stats.drafts;
+  counts_.accepted_drafts += stats.accepted_drafts;
   counts->Add(counts_);
   return std::move(answers_);
 }

@@ -27,6 +27,8 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"resumed", &Counts::resumed},
                              {"blocks swapped out", &Counts::swapped_out},
                              {"swapped in", &Counts::swapped_in},
+                             {"drafts", &Counts::drafts},
+                             {"accepted drafts", &Counts::accepted_drafts},
                              {"mixes with 1 thread", &Counts::one_thread},
                              {"with 2", &Counts::two_threads}};
 
@@ -118,7 +120,8 @@ std::string Counts::ToString() const {
 
 std::string Counts::FirstZero(bool graphs) const {
   for (const Field& field : kFields) {
-    if (!graphs && field.value == &Counts::graph_steps) continue;
+    const bool draft = field.value == &Counts::drafts || field.value == &Counts::accepted_drafts;
+    if (graphs ? draft : field.value == &Counts::graph_steps) continue;
     if (this->*field.value == 0) return field.name;
   }
   return "";

@@ -26,13 +26,15 @@ struct Counts {
   int64_t resumed = 0;  // admissions of sequences with generated tokens
   int64_t swapped_out = 0;
   int64_t swapped_in = 0;
+  int64_t drafts = 0;
+  int64_t accepted_drafts = 0;
   int64_t one_thread = 0;  // mixes, by number of threads
   int64_t two_threads = 0;
 
   void Add(const Counts& other);
   std::string ToString() const;
-  // The name of the first count that is zero although the test needs it, or "". `graphs`: some
-  // mixes used graphs.
+  // The name of the first count that is zero although the test needs it, or "". `graphs`: the
+  // mixes ran on a GPU, some with graphs and none with drafts.
   std::string FirstZero(bool graphs) const;
 };
 

@@ -90,6 +90,10 @@ void WriteWork(const EngineStats& stats, Writer& out) {
   out.Counter("tokamak_prompt_tokens_total", "Prompt tokens of all requests taken in.",
               stats.prompt_tokens);
   out.Counter("tokamak_generation_tokens_total", "Tokens generated.", stats.generated_tokens);
+  out.Counter("tokamak_spec_decode_num_draft_tokens_total",
+              "Tokens that speculative decoding proposed.", stats.drafts);
+  out.Counter("tokamak_spec_decode_num_accepted_tokens_total",
+              "Tokens that it proposed and that were generated.", stats.accepted_drafts);
   out.Counter("tokamak_engine_steps_total", "Steps (forward passes of a batch).", stats.steps);
   out.Counter("tokamak_iteration_tokens_total", "Positions that steps computed.",
               stats.step_tokens);
