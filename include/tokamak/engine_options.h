@@ -20,6 +20,7 @@ struct EngineOptions {
   // weights on a GPU.
   bool precise = false;
   KernelChoice kernels = KernelChoice::kVerified;  // GPU only
+  AttentionKernels attention = AttentionKernels::kOwn;
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   int32_t steps_in_flight = 0;       // steps submitted ahead; 0: the device's best
   double step_timeout_seconds = 60;  // GPU only: a longer step ends the engine; 0: no limit

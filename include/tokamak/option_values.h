@@ -12,6 +12,14 @@ enum class KernelChoice {
   kTriton,    // as kVerified, but norms by a kernel that Triton compiled, in a build with that
 };
 
+// Whose kernels compute attention on GPUs.
+enum class AttentionKernels {
+  kOwn,
+  // FlashInfer's, in a build with them. An answer's bits may depend on what shares its batch.
+  // Models whose attention they do not support are refused.
+  kFlashInfer,
+};
+
 // Whether decode steps run as CUDA graphs.
 enum class CudaGraphs {
   kAuto,  // where the device supports them

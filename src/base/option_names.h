@@ -18,6 +18,9 @@ template <>
 inline constexpr auto kOptionNames<KernelChoice> =
     std::to_array<std::string_view>({"verified", "new", "plain", "triton"});
 template <>
+inline constexpr auto kOptionNames<AttentionKernels> =
+    std::to_array<std::string_view>({"own", "flashinfer"});
+template <>
 inline constexpr auto kOptionNames<CudaGraphs> = std::to_array<std::string_view>({"auto", "on",
                                                                                   "off"});
 template <>

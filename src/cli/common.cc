@@ -18,7 +18,8 @@ namespace {
 
 // The fields of options that messages of the library name.
 constexpr std::string_view kFields =
-    " access_log api_key_file block_size context cuda_graphs device draft_tokens drain_seconds "
+    " access_log api_key_file attention block_size context cuda_graphs device draft_tokens "
+    "drain_seconds "
     "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
     "max_body_bytes max_choices "
     "max_connections max_connections_per_client max_context max_output_tokens max_queue max_seqs "
@@ -87,6 +88,9 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
             "GPU kernels: verified (the newest that were tested on this kind of GPU), new (the "
             "newest), plain (the oldest) or triton (as verified, but norms by a kernel that "
             "Triton compiled; only builds with TOKAMAK_TRITON have it)");
+  flags.Add("--attention", o.attention,
+            "Attention on GPUs: own, or flashinfer (FlashInfer's kernels, to compare with: answers "
+            "may then depend on what else runs; only builds with TOKAMAK_FLASHINFER have them)");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs,
             "Sequences running at the same time; 0: 64 on CPUs, 256 on GPUs");

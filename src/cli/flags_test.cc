@@ -177,6 +177,8 @@ TEST(OptionNames, AreThoseOfTheDocumentation) {
                              {"new", KernelChoice::kNew},
                              {"plain", KernelChoice::kPlain},
                              {"triton", KernelChoice::kTriton}});
+  ExpectNamed<AttentionKernels>(
+      {{"own", AttentionKernels::kOwn}, {"flashinfer", AttentionKernels::kFlashInfer}});
   ExpectNamed<CudaGraphs>(
       {{"auto", CudaGraphs::kAuto}, {"on", CudaGraphs::kOn}, {"off", CudaGraphs::kOff}});
   ExpectNamed<KvCacheDtype>({{"auto", KvCacheDtype::kAuto},

@@ -73,6 +73,8 @@ TEST(Engine, LoadErrorsNameTheCause) {
   fails([](auto& o) { o.max_seqs = -1; }, kInvalid, "max_seqs: must be");
   fails([](auto& o) { o.max_batch_tokens = 1; }, kInvalid, "max_batch_tokens: must be");
   fails([](auto& o) { o.block_size = 0; }, kInvalid, "block_size: must be");
+  fails([](auto& o) { o.device = "cpu", o.attention = AttentionKernels::kFlashInfer; }, kInvalid,
+        "attention=flashinfer: needs an NVIDIA GPU");
   fails([](auto& o) { o.target_itl_ms = -1; }, kInvalid, "target_itl_ms: must be");
   fails([](auto& o) { o.max_context = 513; }, kInvalid, "512");
   fails([](auto& o) { o.num_blocks = 0, o.kv_cache_bytes = 1; }, StatusCode::kResourceExhausted,

@@ -108,6 +108,7 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
                    .threads = threads,
                    .precise = options.precise,
                    .kernels = options.kernels,
+                   .flashinfer = options.attention == AttentionKernels::kFlashInfer,
                    .step_timeout_seconds = options.step_timeout_seconds});
   // "auto" never chooses the emulated GPU.
   if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
@@ -133,6 +134,10 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
     // The kernels that decompress latents are slower there for any number of tokens.
     if (options.mla == MlaForm::kAuto) options.mla = MlaForm::kAbsorbed;
   } else {
+    if (options.attention != AttentionKernels::kOwn) {
+      return InvalidArgument("attention={}: needs an NVIDIA GPU that this build can use",
+                             Name(options.attention));
+    }
     options.device = "cpu";
     ASSIGN_OR_RETURN(ops, MakeCpu(options, pool));
   }
@@ -187,6 +192,10 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Tas
 // Returns why the GPU cannot run the model; if the CPU can, says so.
 Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
                   const Status& fits) {
+  if (options.attention != AttentionKernels::kOwn && fits.code() == StatusCode::kUnimplemented) {
+    return Unimplemented("{}; attention={} supports {}", fits.message(), Name(options.attention),
+                         kFlashInferSupports);
+  }
   if (fits.code() != StatusCode::kUnimplemented || !LoadedBytes(checkpoint, options, task).ok()) {
     return fits;
   }
@@ -213,7 +222,9 @@ Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOpti
   }
   if (fits.ok()) return ops;
   if (options.device == "cpu") return fits;
-  if (given.device != "auto") return GpuRefusal(checkpoint, given, task, fits);
+  if (given.device != "auto" || given.attention != AttentionKernels::kOwn) {
+    return GpuRefusal(checkpoint, given, task, fits);
+  }
   options = given;
   options.device = "cpu";
   ASSIGN_OR_RETURN(ops, MakeOps(options, pool, take_profile));

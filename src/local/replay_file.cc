@@ -18,6 +18,7 @@ constexpr char kDevice[] = "device";
 constexpr char kIsa[] = "isa";
 constexpr char kKernels[] = "kernels";
 constexpr char kKvCacheDtype[] = "kv_cache_dtype";
+constexpr char kAttention[] = "attention";
 constexpr char kMla[] = "mla";
 constexpr char kFingerprint[] = "system_fingerprint";
 
@@ -48,6 +49,7 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.device = Property(header, kDevice);
   options.isa = Property(header, kIsa);
   RETURN_IF_ERROR(ReadOption(header, kKernels, options.kernels));
+  RETURN_IF_ERROR(ReadOption(header, kAttention, options.attention));
   options.steps_in_flight = header.limits.depth;
   RETURN_IF_ERROR(ReadOption(header, kKvCacheDtype, options.kv_cache_dtype));
   RETURN_IF_ERROR(ReadOption(header, kMla, options.mla));
@@ -91,6 +93,7 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                        {kDevice, options.device},
                        {kIsa, isa},
                        {kKernels, std::string(Name(options.kernels))},
+                       {kAttention, std::string(Name(options.attention))},
                        {kKvCacheDtype, std::string(Name(options.kv_cache_dtype))},
                        {kMla, std::string(Name(options.mla))},
                        {kFingerprint, system_fingerprint}};

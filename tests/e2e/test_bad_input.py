@@ -252,6 +252,7 @@ class BadFiles(unittest.TestCase):
                      ['--max-batch-tokens', '1'], ['--block-size', '0'], ['--num-blocks', '-1'],
                      ['--max-context', '1000000'], ['--isa', 'mmx'], ['--device', 'tpu'],
                      ['--kv-cache-dtype', 'f64'], ['--mla', 'fast'], ['--kernels', 'fast'],
+                     ['--attention', 'fast'], ['--device', 'cpu', '--attention', 'flashinfer'],
                      ['--kv-cache-memory', '1'], ['--kv-cache-memory', '100T'],
                      ['--target-itl-ms', '-1'],
                      ['--target-itl-ms', 'nan'], ['--cuda-graphs', 'eager']):

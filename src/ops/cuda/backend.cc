@@ -88,6 +88,7 @@ CudaOps::CudaOps(const CudaOptions& options, int threads)
     : guard_(options),
       precise_(options.precise),
       kernels_(options.precise ? KernelChoice::kPlain : options.kernels),
+      uses_flashinfer_(options.flashinfer),
       step_timeout_seconds_(options.step_timeout_seconds),
       stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
@@ -148,6 +149,7 @@ Status CudaOps::Start() {
                     device, major, minor, cudaGetErrorString(error)));
   }
   if (kernels_ == KernelChoice::kTriton) RETURN_IF_ERROR(LoadTritonNorm());
+  if (uses_flashinfer_) RETURN_IF_ERROR(StartFlashInfer());
   if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_skinny_gemm ? kSkinnyCtasPerSm * num_sms_ : 0));
   WarnOfUnverified(kDenseFamilies);
   // Enough for the small uploads and the results of a few steps in flight.
@@ -169,13 +171,6 @@ Status CudaOps::LoadTritonNorm() {
   name_ += "/triton";
   WarnOfUnverified({&kTritonNorm, 1});
   return Status();
-}
-
-Capabilities CudaOps::capabilities() const {
-  // The plain kernel for latents, of DeepSeek's sizes, needs more than GPUs before Hopper have.
-  constexpr int kLatentSharedBytes = 184 << 10;
-  return shared_bytes_ < kLatentSharedBytes ? kCudaCapabilities - Capability::kMla
-                                            : kCudaCapabilities;
 }
 
 void CudaOps::WarnOfUnverified(std::span<const KernelFamily> families) const {

@@ -77,6 +77,7 @@ class CudaOps final : public Ops {
   CudaOps(const CudaOptions& options, int threads);
   Status Start();
   Status LoadTritonNorm();
+  Status StartFlashInfer();
   // Logs a warning if it runs kernels of these families that no GPU of this compute capability has
   // passed.
   void WarnOfUnverified(std::span<const KernelFamily> families) const;
@@ -89,6 +90,7 @@ class CudaOps final : public Ops {
   CallGuard guard_;
   const bool precise_;
   const KernelChoice kernels_;
+  const bool uses_flashinfer_;
   int capability_ = 0;  // 90 stands for 9.0
   bool uses_gated_skinny_gemm_ = false;
   bool uses_mma_attention_ = false;

@@ -2,8 +2,10 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/backend.h"
+#include "ops/cuda/flashinfer/plan.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/latent_attention.h"
 #include "ops/cuda/mma_attention.h"
@@ -16,6 +18,7 @@ constexpr int kPlainCtasPerSm = 4;
 constexpr int kMmaCtasPerSm = 2;
 constexpr int kWideCtasPerSm = 1;
 constexpr int kLatentCtasPerSm = 1;
+constexpr int kFlashInferCtasPerSm = 2;
 
 template <typename T>
 T* Data(const Tensor& tensor) {
@@ -57,7 +60,41 @@ HeadLinearArgs::Columns ToColumns(const HeadColumns& x) {
 
 }  // namespace
 
+Status CudaOps::StartFlashInfer() {
+  if (!HasFlashInfer()) {
+    return InvalidArgument(
+        "attention=flashinfer: this build of the CUDA backend has no kernels of FlashInfer; "
+        "configure it with -DTOKAMAK_FLASHINFER=1");
+  }
+  if (precise_) {
+    return InvalidArgument("attention=flashinfer: supports {}, which precise does not have",
+                           kFlashInferSupports);
+  }
+  name_ += "/flashinfer";
+  LogWarning(
+      "{}: attention is computed by FlashInfer's kernels, so a request's answer may depend on what "
+      "shares its batch",
+      name_);
+  return Status();
+}
+
+Capabilities CudaOps::capabilities() const {
+  Capabilities all = kCudaCapabilities;
+  if (uses_flashinfer_) {
+    all = all - Capabilities{Capability::kMla, Capability::kNonCausal, Capability::kSinks,
+                             Capability::kAlibi, Capability::kAttentionSoftcap};
+  }
+  // The plain kernel for latents, of DeepSeek's sizes, needs more than GPUs before Hopper have.
+  constexpr int kLatentSharedBytes = 184 << 10;
+  return shared_bytes_ < kLatentSharedBytes ? all - Capability::kMla : all;
+}
+
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
+  if (uses_flashinfer_) {
+    ASSIGN_OR_RETURN(std::unique_ptr<FlashInferPlan> plan,
+                     FlashInferPlan::Make(shape, num_sms_ * kFlashInferCtasPerSm, guard_, pinned_));
+    return std::unique_ptr<AttentionPlan>(std::move(plan));
+  }
   const bool by_mma =
       uses_mma_attention_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
   const bool is_latent = uses_latent_attention_ && HasLatentAttention(shape);
@@ -75,8 +112,9 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
 }
 
 void CudaOps::Run(const Attention& op, Stream& stream) {
-  const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
   if (op.q.rows() == 0) return;
+  if (uses_flashinfer_) return static_cast<const FlashInferPlan&>(*op.plan).Run(op, stream);
+  const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
   CHECK(op.cache.head_dim == plan.shape().head_dim &&
         op.cache.ValueDim() == plan.shape().ValueDim() &&
         op.cache.num_kv_heads == plan.shape().num_kv_heads &&

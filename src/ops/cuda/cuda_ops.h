@@ -43,8 +43,14 @@ constexpr DType CudaWeightType(bool precise, WeightUse use) {
 // (ops/cuda/emulation), which is right and slow, for tests, and used only if the device was named.
 // It ends in "/precise" for a precise backend, in "/plain" if only the oldest kernels run, in
 // "/new" if kernels run that are not verified (NameSuffix in ops/cuda/kernel_table.h), and then in
-// "/triton" if a kernel runs that Triton compiled.
+// "/triton" if a kernel runs that Triton compiled, and in "/flashinfer" if attention is
+// FlashInfer's.
 inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
+
+// The attention that CudaOptions::flashinfer supports. For messages.
+inline constexpr std::string_view kFlashInferSupports =
+    "causal attention with heads of 64 or 128 over a bf16 KV cache, without sliding windows, "
+    "capped scores, sinks, ALiBi or latents";
 
 // Calls that a backend has made, by what they do. For tests.
 struct CudaCallCounts {
@@ -59,6 +65,9 @@ struct CudaOptions {
   bool precise = false;
   // ops/cuda/kernel_table.h says which kernels there are, and where they were verified.
   KernelChoice kernels = KernelChoice::kVerified;
+  // Attention by FlashInfer's kernels, which do not keep a row's bits independent of its batch
+  // (docs/flashinfer.md).
+  bool flashinfer = false;
   // How long Await and Synchronize wait until the device counts as lost; 0: for ever.
   double step_timeout_seconds = 0;
   // For tests: the CUDA call with this number fails without being made; 0: none does. If this is 0,

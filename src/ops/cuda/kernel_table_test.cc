@@ -75,17 +75,28 @@ TEST(KernelTable, TheChoiceShowsInTheNameOfACudaBackend) {
   }
 }
 
-TEST(KernelTable, ACudaBackendWithoutTritonsKernelsRefusesToUseThem) {
-  const auto triton = MakeCudaOps({.threads = 1, .kernels = KernelChoice::kTriton});
-  if (triton.ok()) {
-    EXPECT_TRUE((*triton)->name().ends_with("/triton")) << (*triton)->name();
+// Tests that the backend's name shows these options, or that a build without what they need says
+// so.
+void ExpectInNameOrRefused(const CudaOptions& options, const char* suffix, const char* needed) {
+  const auto made = MakeCudaOps(options);
+  if (made.ok()) {
+    EXPECT_TRUE((*made)->name().ends_with(suffix)) << (*made)->name();
     return;
   }
-  const Status& status = triton.status();
+  const Status& status = made.status();
   if (status.code() != StatusCode::kInvalidArgument) {
     GTEST_SKIP() << "no CUDA backend here: " << status.ToString();
   }
-  EXPECT_NE(status.message().find("TOKAMAK_TRITON"), std::string::npos) << status.ToString();
+  EXPECT_NE(status.message().find(needed), std::string::npos) << status.ToString();
+}
+
+TEST(KernelTable, ACudaBackendWithoutTritonsKernelsRefusesToUseThem) {
+  ExpectInNameOrRefused({.threads = 1, .kernels = KernelChoice::kTriton}, "/triton",
+                        "TOKAMAK_TRITON");
+}
+
+TEST(KernelTable, ACudaBackendWithoutFlashInferRefusesToUseIt) {
+  ExpectInNameOrRefused({.threads = 1, .flashinfer = true}, "/flashinfer", "TOKAMAK_FLASHINFER");
 }
 
 }  // namespace

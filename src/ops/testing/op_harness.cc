@@ -72,6 +72,10 @@ std::vector<OpBackend> TritonCudaBackend() {
   return {CudaBackend("cuda_triton", {.kernels = KernelChoice::kTriton})};
 }
 
+std::vector<OpBackend> FlashInferCudaBackend() {
+  return {CudaBackend("cuda_flashinfer", {.flashinfer = true})};
+}
+
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info) {
   return info.param.name;
 }

@@ -40,6 +40,8 @@ std::vector<OpBackend> OpBackends();
 std::vector<OpBackend> PlainCudaBackend();
 // CUDA with the kernels that Triton compiled, if this build has them.
 std::vector<OpBackend> TritonCudaBackend();
+// CUDA with FlashInfer's attention, if this build has it.
+std::vector<OpBackend> FlashInferCudaBackend();
 // For INSTANTIATE_TEST_SUITE_P.
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
 // A test with a backend as parameter; skipped if that cannot run. A SetUp that overrides this one
