@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/check.h"
 #include "quant/activation_row.h"
 #include "quant/blocks.h"
+#include "quant/e4m3.h"
 #include "quant/half.h"
 #include "quant/quantize.h"
 
@@ -201,6 +203,10 @@ void DequantizeRow(DType dtype, const void* source, int64_t n, float* destinatio
       return Convert16<HalfToFloat>(source, n, destination);
     case DType::kBF16:
       return Convert16<BFloat16ToFloat>(source, n, destination);
+    case DType::kF8E4M3:
+      std::transform(static_cast<const uint8_t*>(source), static_cast<const uint8_t*>(source) + n,
+                     destination, E4m3ToFloat);
+      return;
     case DType::kQ4_0:
       return DequantizeBlocks<BlockQ4_0, 32>(source, n, destination);
     case DType::kQ4_1:

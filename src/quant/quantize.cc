@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "quant/activation_row.h"
 #include "quant/blocks.h"
+#include "quant/e4m3.h"
 #include "quant/half.h"
 
 // Plain rounding: scales come from the extremes of a group, codes are the nearest. Input that is
@@ -325,6 +326,9 @@ void QuantizeRow(DType dtype, const float* source, int64_t n, void* destination)
       return Convert16<FloatToHalf>(source, n, destination);
     case DType::kBF16:
       return Convert16<FloatToBFloat16>(source, n, destination);
+    case DType::kF8E4M3:
+      std::transform(source, source + n, static_cast<uint8_t*>(destination), FloatToE4m3);
+      return;
     case DType::kQ4_0:
       return QuantizeBlocks<BlockQ4_0, 32>(source, n, destination);
     case DType::kQ4_1:

@@ -12,6 +12,7 @@ enum class DType : uint8_t {
   kF32,
   kF16,
   kBF16,
+  kF8E4M3,  // KV caches; weights stored in it are read as BF16 (quant/e4m3.h)
   kI8,
   kI32,
   kI64,
@@ -44,7 +45,7 @@ const DTypeInfo& Info(DType dtype);
 inline std::string_view Name(DType dtype) { return Info(dtype).name; }
 inline bool IsBlockType(DType dtype) { return Info(dtype).block_elements > 1; }
 
-// Whether a checkpoint may store weights in this type. False for integers and activations.
+// Whether weights may be in this type. False for integers, FP8 and activations.
 bool HoldsWeights(DType dtype);
 
 // Size of `elements` consecutive elements, which must be whole blocks.

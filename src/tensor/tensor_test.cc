@@ -42,6 +42,7 @@ TEST(DType, BlockTypesHaveTheirKnownDensity) {
       {DType::kQ8_0, 8.5},   {DType::kQ2_K, 2.625},  {DType::kQ3_K, 3.4375}, {DType::kQ4_K, 4.5},
       {DType::kQ5_K, 5.5},   {DType::kQ6_K, 6.5625}, {DType::kIQ4_NL, 4.5},  {DType::kIQ4_XS, 4.25},
       {DType::kMXFP4, 4.25}, {DType::kF32, 32},      {DType::kF16, 16},      {DType::kBF16, 16},
+      {DType::kF8E4M3, 8},
   };
   for (const auto& [dtype, bits] : expected) {
     EXPECT_DOUBLE_EQ(8.0 * Info(dtype).block_bytes / Info(dtype).block_elements, bits)

@@ -2,15 +2,13 @@
 
 #include <fmt/core.h>
 
-#include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "quant/e4m3.h"
 #include "quant/half.h"
 #include "weights/checkpoint.h"
 #include "weights/config_reader.h"
@@ -21,19 +19,6 @@ namespace {
 // The only family with MXFP4 checkpoints; its layout of experts is its own.
 constexpr std::string_view kMxfp4Architecture = "GptOssForCausalLM";
 
-std::array<float, 256> MakeTable() {
-  std::array<float, 256> table;
-  for (int bits = 0; bits < 256; ++bits) {
-    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-    // Subnormals count units of 2^-9.
-    float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-    if (exponent == 15 && mantissa == 7) value = std::numeric_limits<float>::quiet_NaN();
-    table[static_cast<size_t>(bits)] = bits < 128 ? value : -value;
-  }
-  return table;
-}
-
 class Fp8Weight final : public WeightSource {
  public:
   Fp8Weight(std::shared_ptr<const ByteSource> file, const StoredTensor& tensor,
@@ -42,8 +27,7 @@ class Fp8Weight final : public WeightSource {
         name_(fmt::format("{}: {}", file_->name(), Quoted(tensor.name))),
         shape_(tensor.shape),
         offset_(tensor.offset),
-        scales_(std::move(scales)),
-        table_(MakeTable()) {}
+        scales_(std::move(scales)) {}
 
   const std::string& name() const override { return name_; }
   DType dtype() const override { return DType::kBF16; }
@@ -62,7 +46,7 @@ class Fp8Weight final : public WeightSource {
       const float* scales = scales_.empty() ? nullptr : scales_.data() + row / kFp8Block * blocks;
       for (int64_t col = 0; col < cols; ++col, ++from, destination += sizeof(uint16_t)) {
         const float scale = scales != nullptr ? scales[col / kFp8Block] : 1;
-        const uint16_t bits = FloatToBFloat16(table_[*from] * scale);
+        const uint16_t bits = FloatToBFloat16(E4m3ToFloat(*from) * scale);
         std::memcpy(destination, &bits, sizeof(bits));
       }
     }
@@ -75,12 +59,9 @@ class Fp8Weight final : public WeightSource {
   const Shape shape_;
   const uint64_t offset_;
   const std::vector<float> scales_;
-  const std::array<float, 256> table_;
 };
 
 }  // namespace
-
-float Fp8ToFloat(uint8_t bits) { return MakeTable()[bits]; }
 
 Result<bool> HasFp8Blocks(const JsonValue& config, const std::string& source) {
   constexpr const char* kField = "quantization_config";

@@ -32,7 +32,4 @@ std::shared_ptr<const WeightSource> MakeFp8Weight(std::shared_ptr<const ByteSour
                                                   const StoredTensor& tensor,
                                                   std::vector<float> scales);
 
-// E4M3 has no infinities: 1 sign bit, 4 exponent bits, 3 mantissa bits.
-float Fp8ToFloat(uint8_t bits);
-
 }  // namespace tokamak

@@ -23,15 +23,10 @@ constexpr Sizes kSmall = {.hidden = 96, .heads = 6, .kv_heads = 2, .head_dim = 1
 constexpr Sizes kLarge = {.hidden = 256, .heads = 8, .kv_heads = 2, .head_dim = 32, .ffn = 512};
 constexpr int kLayers = 2;
 
-bool IsWeightType(DType dtype) {
-  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64 &&
-         dtype != DType::kI8Blocks;
-}
-
 std::vector<DType> WeightDTypes() {
   std::vector<DType> dtypes;
   for (int i = 0; i < kNumDTypes; ++i) {
-    if (IsWeightType(static_cast<DType>(i))) dtypes.push_back(static_cast<DType>(i));
+    if (HoldsWeights(static_cast<DType>(i))) dtypes.push_back(static_cast<DType>(i));
   }
   return dtypes;
 }

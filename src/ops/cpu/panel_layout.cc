@@ -328,13 +328,14 @@ void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* pane
       return PackBlocks<DType::kIQ4_XS, BlockIQ4_XS>(cols, rows, panel);
     case DType::kMXFP4:
       return PackBlocks<DType::kMXFP4, BlockMXFP4>(cols, rows, panel);
+    case DType::kF8E4M3:
     case DType::kI8:
     case DType::kI8Blocks:
     case DType::kI32:
     case DType::kI64:
       break;
   }
-  CHECK_MSG(false, "integer types cannot be weights");
+  CHECK_MSG(false, "this type cannot be a weight's");
 }
 
 }  // namespace tokamak::cpu
