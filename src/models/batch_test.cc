@@ -80,6 +80,8 @@ std::vector<Case> Cases() {
     cases.push_back({backend, DType::kQ8_0, DType::kBF16});
     cases.push_back({backend, DType::kF32, DType::kF32, kMoeConfig});
     cases.push_back({backend, DType::kF32, DType::kF32, kMlaConfig});
+    cases.push_back({backend, DType::kF32, DType::kF8E4M3});
+    cases.push_back({backend, DType::kF32, DType::kF8E4M3, kMlaConfig});
   }
   for (const MlaForm form : {MlaForm::kStandard, MlaForm::kLatent}) {
     cases.push_back({PreciseBackendNames().back(), DType::kBF16, DType::kF16, kMlaConfig, form});

@@ -104,6 +104,28 @@ TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
   }
 }
 
+class Fp8CacheTest : public ::testing::TestWithParam<const char*> {};
+
+// Keys and values with 4 significant bits, 4 fewer than bf16 has: each is off by at most 16 times
+// as much, and the divergence, which is quadratic, by the square of that. The reference's bf16 run
+// rounds keys and values too, and much else.
+TEST_P(Fp8CacheTest, ErrsAsMuchAsItsBitsSay) {
+  const TinyGolden golden = ReadTinyGolden(GetParam());
+  for (const std::string& backend : PreciseBackendNames()) {
+    const std::unique_ptr<Ops> ops = MakeBackend(backend);
+    const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath(GetParam()), *ops);
+    Harness harness(*model, *ops, {.kv_dtype = DType::kF8E4M3});
+    const Distance distance = DistanceFrom(
+        golden, harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
+    const double median = distance.median / golden.bf16.median;
+    const double divergence = distance.divergence / golden.bf16.divergence;
+    printf("%s: %.2g of the median difference, %.2g of the divergence\n", backend.c_str(), median,
+           divergence);
+    EXPECT_LT(median, 16) << backend;
+    EXPECT_LT(divergence, 16 * 16) << backend;
+  }
+}
+
 // Families that run on the CUDA backend (ops/cuda/cuda_ops.h), and its path: default with the
 // newest kernels, plain with the oldest, or precise.
 class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
@@ -209,6 +231,11 @@ INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(Cases()),
                                            std::get<1>(info.param));
                          });
 INSTANTIATE_TEST_SUITE_P(Gguf, DefaultPathTest, ::testing::ValuesIn(kGguf),
+                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Families, Fp8CacheTest,
+                         ::testing::Values("llama_odd", "qwen3_odd", "qwen3_moe_128",
+                                           "hf/gemma3_odd", "hf/gpt_oss_odd", "hf/mpt_odd",
+                                           "hf/deepseek_v2_odd", "hf/deepseek_v3_256"),
                          [](const auto& info) { return TestName(info.param); });
 INSTANTIATE_TEST_SUITE_P(
     Families, CudaGoldenTest,

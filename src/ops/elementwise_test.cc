@@ -277,7 +277,6 @@ void CheckRope(Ops& ops, Ops& reference, const RopeCase& c, WorstError& worst) {
   const RopeResult actual = RunRope(ops, c);
   // The elements of a normalized or random head are at most a few units.
   worst.Compare(actual.q, expected.q, kUnit * 120, "q");
-  const double step = c.dtype == DType::kF32 ? kUnit : c.dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
   const int64_t key_elements = static_cast<int64_t>(c.num_kv_heads) * c.block_size * c.head_dim;
   std::vector<float> a(static_cast<size_t>(key_elements)), b(a.size());
   for (int64_t block = 0; block < RopeCase::kBlocks; ++block) {
@@ -296,7 +295,7 @@ void CheckRope(Ops& ops, Ops& reference, const RopeCase& c, WorstError& worst) {
     DequantizeRow(c.dtype, expected.pool.data() + keys, key_elements, b.data());
     for (size_t i = 0; i < a.size(); ++i) {
       // Q8_0 may be off by one code, which is at most 0.04 if no element is above about 4.7.
-      const double error = c.dtype == DType::kQ8_0 ? 0.04 : step * std::abs(b[i]);
+      const double error = c.dtype == DType::kQ8_0 ? 0.04 : StepAt(c.dtype, b[i]);
       worst.Compare(a[i], b[i], error + kUnit * 120,
                     [&] { return fmt::format("key element {}", i); });
     }
@@ -477,6 +476,8 @@ TEST_P(ElementwiseOps, StoredValuesAreRoundedToNearestEven) {
     if (i % 5 == 0) bits &= 0xffff8000;                       // ties of BF16
     if (i % 2 == 0) bits = (bits & 0x87ffffff) | 0x30000000;  // near F16's denormals
     if (i % 7 == 0) bits = (bits & 0x81ffffff) | 0x46000000;  // near F16's largest
+    if (i % 3 == 1) bits = (bits & 0x8fffffff) + 0x38000000;  // 2^-15 to 2^16: around E4M3's range
+    if (i % 6 == 1) bits &= 0xfff80000;                       // ties of E4M3
     std::memcpy(&c.qkv[i], &bits, 4);
   }
   for (const DType dtype : CacheTypes(GetParam())) {

@@ -31,6 +31,11 @@ TEST(KvBlockLayout, PacksTheLayersOfAGroupAndOverlaysGroups) {
   EXPECT_EQ(layout.layers[1].v_offset, 384);
   EXPECT_EQ(layout.block_bytes, 768);
   EXPECT_EQ(KvBlockLayout::Make(TwoGroups(), 3, DType::kF16).block_bytes, 384);
+  // 30 bytes are aligned to 64, 96 bytes to 128.
+  const KvBlockLayout bytes = KvBlockLayout::Make(TwoGroups(), 3, DType::kF8E4M3);
+  EXPECT_EQ(bytes.layers[2].v_offset, 3 * 64);
+  EXPECT_EQ(bytes.layers[1].v_offset, 128);
+  EXPECT_EQ(bytes.block_bytes, 256);
 }
 
 // The values of a latent are within its keys and take no further bytes.

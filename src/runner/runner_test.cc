@@ -279,6 +279,7 @@ std::vector<InvarianceCase> InvarianceCases() {
     cases.push_back({.isa = isa});
     cases.push_back({.isa = isa, .threads = 2, .depth = 2, .kv = DType::kF16});
     cases.push_back({.isa = isa, .threads = 2, .depth = 4, .weights = DType::kQ4_1});
+    cases.push_back({.isa = isa, .threads = 2, .depth = 2, .kv = DType::kF8E4M3});
     cases.push_back({.isa = isa, .depth = 3, .weights = DType::kQ8_0, .kv = DType::kBF16});
   }
   for (const int depth : {1, 2, 4}) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "ops/testing/memory_source.h"
 #include "tensor/arena.h"
 
@@ -80,13 +82,15 @@ TEST(CountOps, AttentionCountsTheKeysThatItReads) {
   const auto ops = MakeCountOps();
   const auto stream = ops->MakeStream();
   Arena arena = Arena::Counting();
-  for (const int window : {0, 10}) {
+  using Case = std::pair<int, DType>;
+  for (const auto& [window, dtype] :
+       {Case{0, DType::kF16}, Case{10, DType::kF16}, Case{0, DType::kF8E4M3}}) {
     const AttentionShape shape = {.num_heads = 6,
                                   .num_kv_heads = 2,
                                   .head_dim = 16,
                                   .block_size = 8,
                                   .window = window,
-                                  .kv_dtype = DType::kF16};
+                                  .kv_dtype = dtype};
     auto plan = ops->MakeAttentionPlan(shape);
     ASSERT_TRUE(plan.ok());
     // A prefill of 4 tokens, and a decode after 49.
@@ -97,7 +101,7 @@ TEST(CountOps, AttentionCountsTheKeysThatItReads) {
     (*plan)->Fill(batch, *stream);
     Attention op;
     op.q = op.out = arena.Allocate(DType::kF32, {5, 96});
-    op.cache.dtype = DType::kF16;
+    op.cache.dtype = dtype;
     op.cache.num_kv_heads = 2;
     op.cache.head_dim = 16;
     op.plan = plan->get();
@@ -105,7 +109,7 @@ TEST(CountOps, AttentionCountsTheKeysThatItReads) {
     ops->Run(op, *stream);
     const int64_t last = window == 0 ? 50 : 10;
     const OpCount& count = ops->counts()[OpKind::kAttention];
-    EXPECT_EQ(count.cache_bytes, 2 * (4 + last) * 2 * 16 * 2);
+    EXPECT_EQ(count.cache_bytes, 2 * (4 + last) * 2 * 16 * (dtype == DType::kF16 ? 2 : 1));
     EXPECT_EQ(count.flops, 4 * (1 + 2 + 3 + 4 + last) * 6 * 16);
     EXPECT_EQ(count.other_bytes, 2 * 4 * 5 * 96);
   }

@@ -58,9 +58,11 @@ Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const Attention
                            shape.num_heads, shape.num_kv_heads);
   }
   if (shape.kv_dtype != DType::kF32 && shape.kv_dtype != DType::kF16 &&
-      shape.kv_dtype != DType::kBF16 && shape.kv_dtype != DType::kQ8_0) {
-    return Unimplemented("the CPU backend supports KV caches in F32, F16, BF16 and Q8_0, not in {}",
-                         Name(shape.kv_dtype));
+      shape.kv_dtype != DType::kBF16 && shape.kv_dtype != DType::kF8E4M3 &&
+      shape.kv_dtype != DType::kQ8_0) {
+    return Unimplemented(
+        "the CPU backend supports KV caches in F32, F16, BF16, F8_E4M3 and Q8_0, not in {}",
+        Name(shape.kv_dtype));
   }
   if (shape.head_dim % Info(shape.kv_dtype).block_elements != 0) {
     return InvalidArgument("a KV cache in {} needs heads whose size is a multiple of {}, not {}",

@@ -48,6 +48,8 @@ void ForEachKeyPiece(DType dtype, int block_size, int head_dim, int position, Pi
     }
   } else if (dtype == DType::kF32) {
     elements(0, panel, head_dim, integral_constant<int, 4>());
+  } else if (dtype == DType::kF8E4M3) {
+    elements(0, panel, head_dim, integral_constant<int, 1>());
   } else {
     elements(0, panel, head_dim, integral_constant<int, 2>());
   }

@@ -148,7 +148,7 @@ struct Kernels {
   void (*softcap)(float* x, int64_t n, float cap);
   // x[i] = max(-limit, min(x[i], limit)).
   void (*clamp)(float* x, int64_t n, float limit);
-  // Converts n floats to F32, F16, BF16 or Q8_0 (n a multiple of 32).
+  // Converts n floats to F32, F16, BF16, F8_E4M3 or Q8_0 (n a multiple of 32).
   void (*convert)(DType dtype, const float* source, int64_t n, std::byte* destination);
   // Computes the partial of one split of kKeySplit positions.
   void (*attend_split)(const AttentionTask& task, int64_t split, const AttentionPartial& out);

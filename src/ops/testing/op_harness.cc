@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cmath>
 #include <limits>
 
 #include "base/check.h"
@@ -105,7 +107,10 @@ std::vector<DType> WeightTypes() {
 
 std::vector<DType> CacheTypes(const OpBackend& backend) {
   std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
-  if (!backend.name.starts_with("cuda")) types.push_back(DType::kQ8_0);
+  if (!backend.name.starts_with("cuda")) {
+    types.push_back(DType::kF8E4M3);
+    types.push_back(DType::kQ8_0);
+  }
   return types;
 }
 
@@ -167,6 +172,22 @@ void KeysToRows(const Ops& ops, const KvLayerView& cache, std::byte* keys) {
   for (int i = 0; i < cache.block_size; ++i) {
     cpu::LoadKey(cache.dtype, cache.block_size, cache.head_dim, i, stored.data(),
                  keys + row_bytes * static_cast<size_t>(i));
+  }
+}
+
+double StepAt(DType dtype, double value) {
+  const double size = std::abs(value);
+  switch (dtype) {
+    case DType::kF32:
+      return kUnit * size;
+    case DType::kF16:
+      return 0x1p-10 * size;
+    case DType::kBF16:
+      return 0x1p-7 * size;
+    case DType::kF8E4M3:
+      return std::max(0x1p-3 * size, 0x1p-9);
+    default:
+      CHECK_MSG(false, "not a plain type of a cache");
   }
 }
 

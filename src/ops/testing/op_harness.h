@@ -104,6 +104,9 @@ class OpRunner {
 // [block_size][head_dim].
 void KeysToRows(const Ops& ops, const KvLayerView& cache, std::byte* keys);
 
+// The distance to the next value of a plain type, at most.
+double StepAt(DType dtype, double value);
+
 // The values after rounding to `dtype` and back.
 std::vector<float> RoundTo(DType dtype, const std::vector<float>& values);
 

@@ -104,6 +104,14 @@ struct Avx2 {
   static F LoadBFloat16(const std::byte* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(LoadUint16(p), 16));
   }
+  // As a half, a code has its value times 2^-8; NaN needs all of its bits set.
+  static F LoadE4m3(const std::byte* p) {
+    const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i halves = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(-0x4001));
+    const __m128i nan = _mm_set1_epi16(0x7f);
+    const __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(codes, nan), nan);
+    return Mul(_mm256_cvtph_ps(_mm_or_si128(halves, is_nan)), Broadcast(256));
+  }
   static void StoreHalf(std::byte* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

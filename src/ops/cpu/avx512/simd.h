@@ -106,6 +106,16 @@ struct Avx512 {
   static F LoadBFloat16(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(LoadUint16(p), 16));
   }
+  // As a half, a code has its value times 2^-8; NaN needs all of its bits set.
+  static F LoadE4m3(const std::byte* p) {
+    const __m256i codes =
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i halves =
+        _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(-0x4001));
+    const __m256i nan = _mm256_set1_epi16(0x7f);
+    const __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(codes, nan), nan);
+    return Mul(_mm512_cvtph_ps(_mm256_or_si256(halves, is_nan)), Broadcast(256));
+  }
   static void StoreHalf(std::byte* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -115,6 +115,17 @@ struct Baseline {
     return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
   }
   static F LoadBFloat16(const std::byte* p) { return AsFloat(ShiftLeftBy(LoadUint16(p), 16)); }
+  // As a half, a code has its value times 2^-8; NaN needs all of its bits set.
+  static F LoadE4m3(const std::byte* p) {
+    uint32_t bytes;
+    __builtin_memcpy(&bytes, p, sizeof(bytes));
+    const int16x4_t codes = vget_low_s16(vmovl_s8(vcreate_s8(bytes)));
+    const int16x4_t halves = vand_s16(vshl_n_s16(codes, 7), vdup_n_s16(-0x4001));
+    const int16x4_t nan = vdup_n_s16(0x7f);
+    const uint16x4_t is_nan = vceq_s16(vand_s16(codes, nan), nan);
+    const uint16x4_t all = vorr_u16(vreinterpret_u16_s16(halves), is_nan);
+    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(all)), 256);
+  }
   static void StoreHalf(std::byte* p, F v) {
     const float16x4_t half = vcvt_f16_f32(v);
     __builtin_memcpy(p, &half, sizeof(half));

@@ -121,6 +121,15 @@ struct Baseline {
   static F LoadBFloat16(const std::byte* p) {
     return _mm_castsi128_ps(_mm_slli_epi32(LoadUint16(p), 16));
   }
+  // Like LoadHalf: a code's exponent and mantissa in place are its value times 2^-120.
+  static F LoadE4m3(const std::byte* p) {
+    const I code = LoadInt8(p);
+    const I magnitude = And(code, 0x7f);
+    const F scaled = _mm_mul_ps(AsFloat(_mm_slli_epi32(magnitude, 20)), _mm_set1_ps(0x1p120f));
+    const I sign = And(code, INT32_MIN);
+    const I is_nan = _mm_cmpeq_epi32(magnitude, _mm_set1_epi32(0x7f));
+    return AsFloat(Or(Or(_mm_castps_si128(scaled), sign), is_nan));
+  }
   static void StoreHalf(std::byte* p, F v) { Store16(p, v, FloatToHalf); }
   static void StoreBFloat16(std::byte* p, F v) { Store16(p, v, FloatToBFloat16); }
 

@@ -75,6 +75,8 @@ struct AttentionKernel {
         return kernel.template Split<CacheReader<V, DType::kF16>>();
       case DType::kBF16:
         return kernel.template Split<CacheReader<V, DType::kBF16>>();
+      case DType::kF8E4M3:
+        return kernel.template Split<CacheReader<V, DType::kF8E4M3>>();
       case DType::kQ8_0:
         return kernel.template Split<CacheReader<V, DType::kQ8_0>>();
       default:

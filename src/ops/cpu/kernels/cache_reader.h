@@ -10,7 +10,7 @@ template <class V, DType kStored>
 struct CacheReader {
   using F = typename V::F;
   static constexpr DType kType = kStored;
-  static constexpr int kBytes = kType == DType::kF32 ? 4 : 2;
+  static constexpr int kBytes = kType == DType::kF32 ? 4 : kType == DType::kF8E4M3 ? 1 : 2;
   // Elements of a row that share a scale, and the bytes that they take in a row of values.
   static constexpr int kBlock = 16;
   static constexpr int kRowBlockBytes = kBlock * kBytes;
@@ -20,6 +20,7 @@ struct CacheReader {
   static F Read(const std::byte* p) {
     if constexpr (kType == DType::kF16) return V::LoadHalf(p);
     if constexpr (kType == DType::kBF16) return V::LoadBFloat16(p);
+    if constexpr (kType == DType::kF8E4M3) return V::LoadE4m3(p);
     if constexpr (kType == DType::kF32) return V::Load(reinterpret_cast<const float*>(p));
   }
   // The scale of lanes [lane, lane + kLanes) of a panel, for kBlock elements.

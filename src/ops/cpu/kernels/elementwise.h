@@ -255,6 +255,8 @@ struct Elementwise {
       ConvertTo16(source, n, destination, V::StoreHalf);
     } else if (dtype == DType::kBF16) {
       ConvertTo16(source, n, destination, V::StoreBFloat16);
+    } else if (dtype == DType::kF8E4M3) {
+      QuantizeRowE4m3<V>(source, n, destination);
     } else if (dtype == DType::kQ8_0) {
       QuantizeRowQ8_0<V>(source, n, destination);
     } else {
