@@ -25,7 +25,7 @@ inline constexpr auto kOptionNames<CudaGraphs> = std::to_array<std::string_view>
                                                                                   "off"});
 template <>
 inline constexpr auto kOptionNames<KvCacheDtype> =
-    std::to_array<std::string_view>({"auto", "f32", "f16", "bf16", "q8_0"});
+    std::to_array<std::string_view>({"auto", "f32", "f16", "bf16", "fp8", "q8_0"});
 template <>
 inline constexpr auto kOptionNames<MlaForm> = std::to_array<std::string_view>({"standard", "latent",
                                                                                "absorbed", "auto"});

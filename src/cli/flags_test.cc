@@ -185,6 +185,7 @@ TEST(OptionNames, AreThoseOfTheDocumentation) {
                              {"f32", KvCacheDtype::kF32},
                              {"f16", KvCacheDtype::kF16},
                              {"bf16", KvCacheDtype::kBF16},
+                             {"fp8", KvCacheDtype::kFp8},
                              {"q8_0", KvCacheDtype::kQ8_0}});
   ExpectNamed<MlaForm>({{"standard", MlaForm::kStandard},
                         {"latent", MlaForm::kLatent},

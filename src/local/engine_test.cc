@@ -479,7 +479,11 @@ TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {
   EXPECT_NE(Load(options)->system_fingerprint(), plain);
   options = TinyOptions();
   options.kv_cache_dtype = KvCacheDtype::kBF16;
+  const std::string bf16 = Load(options)->system_fingerprint();
+  EXPECT_NE(bf16, plain);
+  options.kv_cache_dtype = KvCacheDtype::kFp8;
   EXPECT_NE(Load(options)->system_fingerprint(), plain);
+  EXPECT_NE(Load(options)->system_fingerprint(), bf16);
   options = TinyOptions();
   options.model = TOKAMAK_SOURCE_DIR "/tests/golden/llama_odd.gguf";
   const std::string odd = Load(options)->system_fingerprint();
@@ -496,6 +500,7 @@ TEST(Engine, RecordsARunThatReplaysWithAnyNumberOfThreads) {
   const std::string path = ::testing::TempDir() + "/engine_test.rec";
   EngineOptions options = TinyOptions();
   options.num_blocks = 12;
+  options.kv_cache_dtype = KvCacheDtype::kFp8;
   options.record_path = path;
   {
     const auto engine = Load(options);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/option_names.h"
 #include "ops/count/count_ops.h"
 #include "ops/cuda/cuda_ops.h"
 
@@ -11,7 +12,7 @@ namespace tokamak {
 namespace {
 
 DType KvDtype(KvCacheDtype dtype) {
-  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0};
+  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kQ8_0};
   CHECK(dtype != KvCacheDtype::kAuto);  // chosen before
   return kTypes[static_cast<size_t>(dtype) - 1];
 }
@@ -34,6 +35,13 @@ CountedBackend CountedCuda(bool precise) {
           .activation = [precise](const WeightSpec& spec) {
             return CudaWeightType(precise, spec.use);
           }};
+}
+
+Status CheckCudaCache(const EngineOptions& options) {
+  if (options.kv_cache_dtype == KvCacheDtype::kAuto) return Status();
+  if (CudaHoldsKeys(KvDtype(options.kv_cache_dtype))) return Status();
+  return Unimplemented("kv_cache_dtype={}: on GPUs, a KV cache is in f32, f16 or bf16",
+                       Name(options.kv_cache_dtype));
 }
 
 LoadOptions MakeLoadOptions(const EngineOptions& options) {
@@ -113,6 +121,7 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
 
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
                          int64_t free_bytes, const CountedBackend& gpu) {
+  RETURN_IF_ERROR(CheckCudaCache(options));
   const std::unique_ptr<CountOps> count = MakeCountOps(CudaSizer(options.precise), gpu);
   LoadOptions load = MakeLoadOptions(options);
   load.task = task;

@@ -1,9 +1,12 @@
 #include "local/memory_estimate.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "base/option_names.h"
 
 namespace tokamak {
 namespace {
@@ -49,6 +52,15 @@ TEST_F(FitsOnDevice, TheWeightsAloneMayBeTooMuch) {
   EXPECT_THAT(status.ToString(), HasSubstr("llama_odd.gguf: the weights need"));
   EXPECT_THAT(status.ToString(), HasSubstr("0.00 GB are free"));
   EXPECT_THAT(status.ToString(), HasSubstr("smaller model"));
+}
+
+TEST_F(FitsOnDevice, CacheTypesOfCpusAreRefused) {
+  for (const KvCacheDtype type : {KvCacheDtype::kFp8, KvCacheDtype::kQ8_0}) {
+    options_.kv_cache_dtype = type;
+    const Status status = Check(kPlenty);
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(status.ToString(), HasSubstr(fmt::format("kv_cache_dtype={}", Name(type))));
+  }
 }
 
 TEST_F(FitsOnDevice, ErrorSaysWhichOptionsToLower) {

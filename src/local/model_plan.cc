@@ -232,9 +232,10 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     if (IsBlockType(dtype)) quantized += bytes;
   }
   if (gpu) {
-    const Status loaded =
+    Status loaded =
         LoadModel(checkpoint, *MakeCountOps(gpu_bytes, CountedCuda(options.precise)), load)
             .status();
+    if (loaded.ok()) loaded = CheckCudaCache(options);
     plan.refusal = loaded.message();
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);

@@ -186,6 +186,20 @@ TEST(ModelPlan, APreciseGpuTakesF32) {
   EXPECT_LT(precise->hardware.gmac_s, rounded->hardware.gmac_s);
 }
 
+TEST(ModelPlan, ACacheInFp8TakesAByteForEachElement) {
+  EngineOptions options = Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf");
+  options.kv_cache_dtype = KvCacheDtype::kF32;
+  const Result<ModelPlan> wide = PlanModel(options, 64, 1);
+  options.kv_cache_dtype = KvCacheDtype::kFp8;
+  const Result<ModelPlan> narrow = PlanModel(options, 64, 1);
+  ASSERT_TRUE(wide.ok() && narrow.ok());
+  EXPECT_EQ(narrow->kv_dtype, "fp8");
+  EXPECT_EQ(4 * narrow->cache_groups[0].token_bytes, wide->cache_groups[0].token_bytes);
+  EXPECT_LT(narrow->block_bytes, wide->block_bytes);
+  options.device = "h200";
+  EXPECT_THAT(PlanModel(options, 64, 1)->refusal, HasSubstr("kv_cache_dtype=fp8"));
+}
+
 TEST(ModelPlan, AGpuRunsModelsWithExpertsAndLatentAttention) {
   const std::string golden = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";
   for (const char* model :

@@ -30,7 +30,8 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   base.isa = options.isa;
   base.kernels = options.kernels;
   base.kv_cache_dtype = kCacheTypes[(*random)() % std::size(kCacheTypes)];
-  // q8_0 needs larger heads than the tiny models have, and a CPU.
+  // GPUs have neither of these. q8_0 needs larger heads than the tiny models have.
+  if (!options.gpu() && (*random)() % 4 == 0) base.kv_cache_dtype = KvCacheDtype::kFp8;
   if (!options.tiny && !options.gpu() && (*random)() % 4 == 0) {
     base.kv_cache_dtype = KvCacheDtype::kQ8_0;
   }

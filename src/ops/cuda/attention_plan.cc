@@ -23,10 +23,6 @@ constexpr int32_t kMinWideTokens = 16;
 
 int NumSplits(const AttentionUnit& unit) { return unit.end_part - unit.begin_part; }
 
-bool HoldsKeys(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 }  // namespace
 
 CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, const AttentionCtas& num_ctas,
@@ -56,7 +52,7 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
         "supported",
         rotated + e.nope_dim, e.value_dim, kMaxExpandedDim);
   }
-  if (!HoldsKeys(shape.kv_dtype)) {
+  if (!CudaHoldsKeys(shape.kv_dtype)) {
     return Unimplemented("CUDA: a KV cache of {}", Name(shape.kv_dtype));
   }
   CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);

@@ -34,6 +34,10 @@ inline constexpr Capabilities kCudaCapabilities = {Capability::kMla,
                                                    Capability::kEmbeddingScale,
                                                    Capability::kConvert,
                                                    Capability::kMoe};
+// Whether a KV cache can be in this type.
+constexpr bool CudaHoldsKeys(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 constexpr DType CudaWeightType(bool precise, WeightUse use) {
   return use == WeightUse::kRouter ? DType::kF32 : CudaWeightType(precise);
