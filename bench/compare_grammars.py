@@ -19,7 +19,6 @@ import subprocess
 import tempfile
 import time
 
-import check_jsonschema
 import gguf
 import llguidance
 import numpy as np
@@ -84,7 +83,7 @@ def draw_answer(tokenizer, eos, schema, length, seed):
     for _ in range(length):
         mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint32).copy()
         times.append((time.perf_counter() - start) * 1e6)
-        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder='little'))
+        allowed = tokens_of(mask)
         allowed = allowed[allowed != eos]
         if matcher.is_error() or not len(allowed):
             break
@@ -95,6 +94,26 @@ def draw_answer(tokenizer, eos, schema, length, seed):
             break
         start = time.perf_counter()
     return '', tokens, masks, times
+
+
+def follow(probe, token_bytes, requests):
+    """Has tokamak follow tokens. Returns its answers, the masks of all of them (uint32 [masks, words])
+    and what it printed about the vocabulary."""
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = pathlib.Path(folder) / 'vocabulary'
+        vocabulary.write_bytes(struct.pack('=I', len(token_bytes)) + b''.join(
+            struct.pack('=I', len(token)) + token for token in token_bytes))
+        mask_file = pathlib.Path(folder) / 'masks'
+        lines = ''.join(json.dumps(request) + '\n' for request in requests)
+        done = subprocess.run([probe, vocabulary, mask_file], check=True, text=True, input=lines,
+                              capture_output=True)
+        masks = np.fromfile(mask_file, dtype=np.uint32).reshape(-1, (len(token_bytes) + 31) // 32)
+    return [json.loads(line) for line in done.stdout.splitlines()], masks, done.stderr.strip()
+
+
+def tokens_of(mask):
+    """The ids in a mask."""
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder='little'))
 
 
 def wide_schema(count):
@@ -117,6 +136,8 @@ def show(name, values):
 
 
 def main():
+    import check_jsonschema  # tests, which use the functions above, do without it
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('probe')
     parser.add_argument('vocabulary')
@@ -136,30 +157,20 @@ def main():
             if error:
                 print(f'{path.name}: llguidance refuses: {error.splitlines()[0][:150]}')
                 tokens, masks, times = [], [], []
-            requests.append(json.dumps({'schema': schema, 'tokens': tokens,
-                                        'whitespace': WHITESPACE}))
+            requests.append({'schema': schema, 'tokens': tokens, 'whitespace': WHITESPACE})
             names.append(path.name)
             theirs.append((tokens, masks, times))
             errors.append(error)
             if error:
                 break
-    requests += [json.dumps({'schema': json.dumps(wide_schema(50)), 'tokens': []})] * COMPILED
+    requests += [{'schema': json.dumps(wide_schema(50)), 'tokens': []}] * COMPILED
 
-    with tempfile.TemporaryDirectory() as folder:
-        vocabulary = pathlib.Path(folder) / 'vocabulary'
-        vocabulary.write_bytes(struct.pack('=I', len(token_bytes)) + b''.join(
-            struct.pack('=I', len(token)) + token for token in token_bytes))
-        mask_file = pathlib.Path(folder) / 'masks'
-        output = subprocess.run([args.probe, vocabulary, mask_file], check=True, text=True,
-                                input='\n'.join(requests) + '\n', capture_output=True)
-        print(output.stderr.strip())
-        ours_masks = np.fromfile(mask_file, dtype=np.uint32).reshape(-1, (len(token_bytes) + 31) // 32)
+    answers, ours_masks, log = follow(args.probe, token_bytes, requests)
+    print(log)
     print()
     at, shown, equal, fewer, more = 0, 0, 0, 0, 0
     mask_times, first_times = ([], []), ([], [])
-    for name, line, (tokens, masks, times), error in zip(
-            names, output.stdout.split('\n'), theirs, errors):
-        answer = json.loads(line)
+    for name, answer, (tokens, masks, times), error in zip(names, answers, theirs, errors):
         if 'error' in answer:
             print(f'{name}: tokamak refuses: {answer["error"][:150]}')
             continue
@@ -173,8 +184,7 @@ def main():
         for i in range(count):
             ours = ours_masks[at + i]
             other = masks[i][:len(ours)]
-            ids = np.flatnonzero(np.unpackbits((ours ^ other).view(np.uint8), bitorder='little'))
-            ids = [t for t in ids if t != eos and t < len(token_bytes)
+            ids = [t for t in tokens_of(ours ^ other) if t != eos and t < len(token_bytes)
                    and not EXPLAINED.search(token_bytes[t])]
             if not ids:
                 equal += 1
@@ -190,7 +200,7 @@ def main():
                       f'{[token_bytes[t] for t in ids if t not in set(extra)][:5]}')
         at += count
     print(f'\nmasks: {equal} equal, {more} where tokamak allows more, {fewer} where it allows less\n')
-    wide = [json.loads(line) for line in output.stdout.splitlines()[-COMPILED:]]
+    wide = answers[-COMPILED:]
     show('tokamak: mask, us', mask_times[0])
     show('llguidance: mask, us', mask_times[1])
     show('tokamak: compile + first mask, us', first_times[0])

@@ -4,7 +4,7 @@
 Usage: compare_xgrammar.py GRAMMAR_PROBE VOCABULARY.gguf [--tokens N] [--answers N]
 
 Needs xgrammar 0.2.8 (with torch) and what compare_grammars.py needs. The subject: the ordinary schemas
-of make_mask_goldens.py. For each, xgrammar draws answers of at most N tokens from its own masks, and
+of mask_schemas.py. For each, xgrammar draws answers of at most N tokens from its own masks, and
 tokamak follows them as far as it allows them. There is no white space outside strings. Prints for each
 schema how many masks are equal, and for the others how many tokens only one engine allows, with the
 first ones.
@@ -14,10 +14,7 @@ import collections
 import json
 import pathlib
 import random
-import struct
-import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import xgrammar
@@ -25,7 +22,7 @@ import xgrammar
 import compare_grammars
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / 'tests/golden'))
-import make_mask_goldens  # noqa: E402
+import mask_schemas  # noqa: E402
 
 
 def draw_answer(compiled, vocabulary_size, eos, length, seed):
@@ -37,7 +34,7 @@ def draw_answer(compiled, vocabulary_size, eos, length, seed):
         mask = xgrammar.allocate_token_bitmask(1, vocabulary_size)
         matcher.fill_next_token_bitmask(mask)
         mask = mask.numpy().view(np.uint32)[0].copy()
-        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder='little'))
+        allowed = compare_grammars.tokens_of(mask)
         allowed = allowed[allowed != eos]
         if not len(allowed):
             break
@@ -46,10 +43,6 @@ def draw_answer(compiled, vocabulary_size, eos, length, seed):
         if not matcher.accept_token(tokens[-1]):
             raise RuntimeError('xgrammar refuses a token of its own mask')
     return tokens, masks
-
-
-def bits(mask):
-    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder='little')).tolist())
 
 
 def main():
@@ -67,35 +60,28 @@ def main():
     compiler = xgrammar.GrammarCompiler(info, max_threads=1)
     special = {i for i, token in enumerate(token_bytes) if not token}
     requests, drawn = [], []
-    for schema in make_mask_goldens.SCHEMAS:
+    for schema in mask_schemas.SCHEMAS:
         compiled = compiler.compile_json_schema(json.dumps(schema), any_whitespace=False,
                                                 separators=(',', ':'), strict_mode=False)
         for seed in range(args.answers):
             tokens, masks = draw_answer(compiled, len(token_bytes), eos, args.tokens, seed)
-            requests.append(json.dumps({'schema': json.dumps(schema), 'tokens': tokens,
-                                        'whitespace': ''}))
+            requests.append({'schema': json.dumps(schema), 'tokens': tokens, 'whitespace': ''})
             drawn.append((schema, tokens, masks))
 
-    with tempfile.TemporaryDirectory() as folder:
-        vocabulary = pathlib.Path(folder) / 'vocabulary'
-        vocabulary.write_bytes(struct.pack('=I', len(token_bytes)) + b''.join(
-            struct.pack('=I', len(token)) + token for token in token_bytes))
-        mask_file = pathlib.Path(folder) / 'masks'
-        output = subprocess.run([args.probe, vocabulary, mask_file], check=True, text=True,
-                                input='\n'.join(requests) + '\n', capture_output=True)
-        ours_masks = np.fromfile(mask_file, dtype=np.uint32).reshape(-1, (len(token_bytes) + 31) // 32)
+    answers, ours_masks, _ = compare_grammars.follow(args.probe, token_bytes, requests)
 
     at = 0
     report = collections.defaultdict(lambda: collections.Counter())
     examples = collections.defaultdict(dict)
-    for line, (schema, tokens, masks) in zip(output.stdout.splitlines(), drawn):
-        answer, name = json.loads(line), json.dumps(schema)
+    for answer, (schema, tokens, masks) in zip(answers, drawn):
+        name = json.dumps(schema)
         if 'error' in answer:
             examples[name]['refused'] = answer['error'][:100]
             continue
         count = len(answer['mask_us'])
         for i in range(count):
-            ours, theirs = bits(ours_masks[at + i]), bits(masks[i])
+            ours, theirs = (set(compare_grammars.tokens_of(mask).tolist())
+                            for mask in (ours_masks[at + i], masks[i]))
             text = b''.join(token_bytes[t] for t in tokens[:i])
             kinds = {'only xgrammar': theirs - ours - special - {eos},
                      'only tokamak': ours - theirs - special - {eos}}
@@ -107,7 +93,7 @@ def main():
                         f'after {text[-30:]!r}: {len(ids)} tokens, among them '
                         f'{[token_bytes[t] for t in sorted(ids)[:4]]}')
         at += count
-    for schema in make_mask_goldens.SCHEMAS:
+    for schema in mask_schemas.SCHEMAS:
         name = json.dumps(schema)
         print(f'{name[:110]}\n  ' + ', '.join(f'{k}: {v}' for k, v in report[name].items()))
         for kind, texts in examples[name].items():

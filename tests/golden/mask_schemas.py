@@ -1,0 +1,40 @@
+"""Ordinary schemas, for which masks are compared with those of other engines."""
+
+PERSON = {'type': 'object', 'properties': {'name': {'type': 'string'}, 'age': {'type': 'integer'}},
+          'required': ['name', 'age'], 'additionalProperties': False}
+TREE = {'$ref': '#/$defs/node', '$defs': {'node': {
+    'type': 'object', 'properties': {'value': {'type': 'boolean'},
+                                     'children': {'type': 'array', 'items': {'$ref': '#/$defs/node'}}},
+    'required': ['value'], 'additionalProperties': False}}}
+SCHEMAS = [
+    PERSON,
+    TREE,
+    {'type': 'object'},
+    {'type': 'object', 'properties': {'a': {'type': 'integer'}, 'b': {'type': 'string'}, 'c': {}},
+     'required': ['b'], 'additionalProperties': False},
+    {'type': 'object', 'properties': {'x': {'type': 'number'}},
+     'additionalProperties': {'type': 'boolean'}},
+    {'type': 'array', 'items': {'type': 'integer'}, 'minItems': 2, 'maxItems': 5},
+    {'type': 'array', 'items': PERSON},
+    {'type': 'array', 'prefixItems': [{'type': 'integer'}, {'type': 'string'}], 'items': False,
+     'minItems': 2},
+    {'type': 'integer'},
+    {'type': 'integer', 'minimum': -12, 'maximum': 1000},
+    {'type': 'integer', 'exclusiveMinimum': 99},
+    {'type': 'string'},
+    {'type': 'string', 'minLength': 3, 'maxLength': 12},
+    {'type': 'string', 'pattern': '^[a-z]{2,10}(-[0-9]+)*$'},
+    {'type': 'string', 'pattern': '^(red|green|blue)( light)?$'},
+    {'type': 'string', 'format': 'date'},
+    {'type': 'string', 'format': 'uuid'},
+    {'type': 'string', 'format': 'ipv4'},
+    {'enum': ['one', 'two', 'twenty', 3, None, True]},
+    {'const': {'a': [1, 'x', None]}},
+    {'anyOf': [{'type': 'boolean'}, {'type': 'null'}, {'type': 'string', 'maxLength': 4}]},
+    {'anyOf': [PERSON, {'type': 'object', 'properties': {'error': {'type': 'string'}},
+                        'required': ['error'], 'additionalProperties': False}]},
+    {'allOf': [{'type': 'object', 'properties': {'a': {'type': 'integer'}}, 'required': ['a']},
+               {'type': 'object', 'properties': {'b': {'type': 'string'}}, 'required': ['b']}],
+     'additionalProperties': False, 'properties': {'a': {}, 'b': {}}},
+    {'type': ['integer', 'null', 'boolean']},
+]
