@@ -35,7 +35,7 @@ struct KernelFamily {
 
 // All kernels that no other family names.
 inline constexpr KernelFamily kPlainKernels = {.name = "the plain kernels",
-                                               .proofs = {{{90, "H200", "41f05d0"}}}};
+                                               .proofs = {{{90, "H200", "353722d"}}}};
 inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
                                              .only_on = 90,
                                              .has_older = true,
@@ -47,19 +47,19 @@ inline constexpr KernelFamily kGatedSkinnyGemm = {.name = "skinny_gemm.h with an
 inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
                                                .only_on = 90,
                                                .has_older = true,
-                                               .proofs = {{{90, "H200", "41f05d0"}}}};
+                                               .proofs = {{{90, "H200", "353722d"}}}};
 // Only for models with stacks of weights: experts, or the heads of latent attention.
 inline constexpr KernelFamily kLatentAttention = {.name = "latent_attention.h",
                                                   .only_on = 90,
                                                   .has_older = true,
-                                                  .proofs = {{{90, "H200", "41f05d0"}}}};
+                                                  .proofs = {{{90, "H200", "353722d"}}}};
 inline constexpr KernelFamily kWideLatentAttention = {.name = "wide_latent_attention.cu",
                                                       .only_on = 90,
                                                       .has_older = true,
-                                                      .proofs = {{{90, "H200", "41f05d0"}}}};
+                                                      .proofs = {{{90, "H200", "353722d"}}}};
 inline constexpr KernelFamily kMoeKernels = {
     .name = "MoE layers (moe.cu, router_linear.cu, grouped_linear.cu)",
-    .proofs = {{{90, "H200", "d05c3ea"}}}};
+    .proofs = {{{90, "H200", "353722d"}}}};
 inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
                                               .only_on = 90,
                                               .has_older = true,
