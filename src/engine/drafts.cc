@@ -6,6 +6,7 @@ namespace tokamak {
 
 std::vector<TokenId> ProposeFromText(std::span<const ContentId> text, const DraftOptions& options,
                                      int32_t most) {
+  if (most <= 0) return {};
   const auto size = static_cast<int32_t>(text.size());
   int32_t best_length = options.min_match - 1;
   int32_t best_end = 0;  // of the place: the index of what followed
