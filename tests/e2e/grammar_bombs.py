@@ -1,7 +1,6 @@
 """Grammars that would take exponential time or memory if they were expanded, for attack.py."""
 
 import json
-import os
 
 MEGABYTES = 256  # that a server's memory may grow by
 MILLISECONDS = 100  # of its CPU time for each
@@ -81,16 +80,6 @@ def gbnf():
 BODIES = [('guided_regex', regexes), ('guided_json', schemas), ('guided_grammar', gbnf)]
 
 
-def cpu_seconds(pid):
-    """CPU time of all threads, in seconds."""
-    tasks = f'/proc/{pid}/task'
-    total = 0
-    for task in os.listdir(tasks):
-        with open(f'{tasks}/{task}/schedstat') as file:
-            total += int(file.read().split()[0])
-    return total / 1e9
-
-
 def grammars(options, server, failures):
     """Sends each bomb. Those that are bounded after all may compile."""
     rss, refused, worst = server.rss_mb(), [], (0, '')
@@ -100,9 +89,9 @@ def grammars(options, server, failures):
             body = {'prompt': 'a', 'max_tokens': 2, field: text}
             milliseconds = []
             for _ in range(1 if options.small else 3):
-                start = cpu_seconds(server.process.pid)
+                start = server.cpu_seconds()
                 status, answer = server.request('/v1/completions', body)
-                milliseconds.append((cpu_seconds(server.process.pid) - start) * 1e3)
+                milliseconds.append((server.cpu_seconds() - start) * 1e3)
             refused.append(400 <= status < 500)
             if status != 200 and not refused[-1]:
                 failures.append(f'{name}: {status} {answer}')
