@@ -79,6 +79,23 @@ TEST(LongRope, GreedyTokensBeyondTheOriginalContext) {
   }
 }
 
+// How far a model is from the golden, beside the reference's own run in bf16.
+struct RelativeDistance {
+  double median = 0, divergence = 0;
+};
+
+RelativeDistance BesideBf16(const TinyGolden& golden, const Model& model, Ops& ops,
+                            DType kv_dtype) {
+  Harness harness(model, ops, {.kv_dtype = kv_dtype});
+  const Distance distance =
+      DistanceFrom(golden, harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
+  const RelativeDistance relative = {.median = distance.median / golden.bf16.median,
+                                     .divergence = distance.divergence / golden.bf16.divergence};
+  printf("%s: %.2g of the median difference, %.2g of the divergence\n",
+         std::string(ops.name()).c_str(), relative.median, relative.divergence);
+  return relative;
+}
+
 // The default path: bf16 or int8 activations if the ISA multiplies those, keys and values in f16.
 class DefaultPathTest : public ::testing::TestWithParam<const char*> {};
 
@@ -92,13 +109,7 @@ TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
     const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath(GetParam()), *ops);
     const ModelSpec& spec = model->spec();
     const bool f32 = backend == "cpu/baseline" || spec.weight_bytes == 4 * spec.num_parameters;
-    Harness harness(*model, *ops, {.kv_dtype = DType::kF16});
-    const Distance distance = DistanceFrom(
-        golden, harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
-    const double median = distance.median / golden.bf16.median;
-    const double divergence = distance.divergence / golden.bf16.divergence;
-    printf("%s: %.2g of the median difference, %.2g of the divergence\n", backend.c_str(), median,
-           divergence);
+    const auto [median, divergence] = BesideBf16(golden, *model, *ops, DType::kF16);
     EXPECT_LT(median, f32 ? 1.0 / 8 : 0.75) << backend;
     EXPECT_LT(divergence, f32 ? 1.0 / 8 : 0.75) << backend;
   }
@@ -114,13 +125,7 @@ TEST_P(Fp8CacheTest, ErrsAsMuchAsItsBitsSay) {
   for (const std::string& backend : PreciseBackendNames()) {
     const std::unique_ptr<Ops> ops = MakeBackend(backend);
     const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath(GetParam()), *ops);
-    Harness harness(*model, *ops, {.kv_dtype = DType::kF8E4M3});
-    const Distance distance = DistanceFrom(
-        golden, harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
-    const double median = distance.median / golden.bf16.median;
-    const double divergence = distance.divergence / golden.bf16.divergence;
-    printf("%s: %.2g of the median difference, %.2g of the divergence\n", backend.c_str(), median,
-           divergence);
+    const auto [median, divergence] = BesideBf16(golden, *model, *ops, DType::kF8E4M3);
     EXPECT_LT(median, 16) << backend;
     EXPECT_LT(divergence, 16 * 16) << backend;
   }
