@@ -56,8 +56,8 @@ using EmbeddingCallback = std::function<void(EmbeddingOutput)>;
 // Thread-safe, except for the destructor.
 class Embedder : public LoadedModel {
  public:
-  // As Engine::Load, for models that embed. Of the options, those of KV cache blocks, prefix cache
-  // and host tier do not apply, and record_path is refused.
+  // Like Engine::Load, for models that embed. Options of KV cache blocks, prefix cache and host
+  // tier do not apply, and record_path is refused.
   static Result<std::unique_ptr<Embedder>> Load(const EngineOptions& options);
 
   // Queues a request and returns its id. Does not wait. Text is tokenized on the calling thread.

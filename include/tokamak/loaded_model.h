@@ -1,4 +1,4 @@
-// What Engine and Embedder have in common: a model, its tokenizer, and the state of what runs.
+// Engine and Embedder have this in common: a model, its tokenizer, and the state of what runs.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Where the time of an engine's steps went (Engine::TakeProfile).
+// The profile of an engine: the time of its steps, by operation (Engine::TakeProfile).
 #pragma once
 
 #include <cstddef>

@@ -74,7 +74,7 @@ struct StructuredOutput {
   // The text is free and may contain calls, each after one of `triggers`. Of what is above `calls`
   // only whitespace_pattern, `triggers` and ends_after_tag count.
   bool calls_in_text = false;
-  // What calls begin with, as far as it is always the same; each text once.
+  // The texts with which calls begin, each up to its id if it has one. Each text once.
   std::vector<std::string> CallBegins() const {
     std::vector<std::string> begins;
     for (const Tag& call : calls) {

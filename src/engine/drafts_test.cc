@@ -24,7 +24,7 @@ TEST(ProposeFromText, RepeatsWhatFollowedTheSameTokens) {
 TEST(ProposeFromText, PrefersTheLongestMatchAndThenTheLatest) {
   EXPECT_EQ(Propose({5, 1, 2, 30, 6, 1, 2, 40, 5, 1, 2}, 1), Tokens{30});
   EXPECT_EQ(Propose({1, 2, 30, 1, 2, 40, 1, 2}, 1), Tokens{40});
-  // What matches beyond max_match decides nothing.
+  // Tokens that match beyond max_match decide nothing.
   EXPECT_EQ(Propose({8, 5, 1, 2, 30, 5, 1, 2, 40, 8, 5, 1, 2}, 1), Tokens{40});
 }
 

@@ -79,7 +79,7 @@ class JsonCompiler {
   // The named members, without their texts.
   Result<std::vector<Member>> NamedMembers(const Merged& merged);
   Result<std::vector<Member>> Members(const Merged& merged);
-  // What can be said with parameters.
+  // An error, with its path, if parameters in tags cannot express the schema.
   Status CheckParameters(const JsonValue& schema, const Merged& merged,
                          const std::vector<Member>& members);
   // A string as a parameter's text.

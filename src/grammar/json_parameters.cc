@@ -10,7 +10,7 @@ namespace tokamak::grammar {
 
 namespace {
 
-// What a reader takes for a name, whatever stands around it.
+// Any reader takes this for a name, whatever stands around it.
 constexpr std::string_view kName = "[A-Za-z0-9_.-]{1,128}";
 
 bool IsName(std::string_view text) {

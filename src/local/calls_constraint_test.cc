@@ -115,7 +115,7 @@ class CallsConstraintTest : public ::testing::Test {
     }
     return static_cast<TokenId>(static_cast<uint8_t>(text.front()));
   }
-  // What tells special tokens from text.
+  // The token as masks see it: a special one has a mark, which no text has.
   std::string CodeOf(TokenId token) const {
     return IsSpecial(token) ? GrammarMark(TextOf(token)) : TextOf(token);
   }

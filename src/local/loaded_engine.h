@@ -1,4 +1,4 @@
-// What the engine and the embedder of this process share: a model, its tokenizer and threads.
+// The engine and the embedder of this process share this: a model, its tokenizer and threads.
 #pragma once
 
 #include <functional>

@@ -102,7 +102,7 @@ GrammarSpec SpecOf(const StructuredOutput& output, bool calls,
       for (std::string* text : {&tag.begin, &tag.end}) Mark(marks, *text);
     }
     if (!output.calls_in_text) return spec;
-    // Whoever reads the answer takes text that spells a mark for the mark.
+    // Readers of the answer take text that spells a mark for the mark, so both are triggers.
     spec.triggers = output.triggers;
     for (std::string trigger : output.triggers) {
       Mark(marks, trigger);

@@ -104,7 +104,7 @@ struct Avx2 {
   static F LoadBFloat16(const std::byte* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(LoadUint16(p), 16));
   }
-  // As a half, a code has its value times 2^-8; NaN needs all of its bits set.
+  // A code read as a half has its value times 2^-8. NaN needs all bits of its exponent set.
   static F LoadE4m3(const std::byte* p) {
     const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     const __m128i halves = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(-0x4001));
