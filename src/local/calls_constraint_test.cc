@@ -78,7 +78,8 @@ class CallsConstraintTest : public ::testing::Test {
   // Calls `run` with each form of calls that can be held, but for Harmony, whose calls are
   // messages.
   template <typename Run>
-  void ForEachFormat(const Tools& tools, bool parallel, StructuredOutput output, const Run& run) {
+  void ForEachFormat(const Tools& tools, bool parallel, const StructuredOutput& output,
+                     const Run& run) {
     for (const ToolFormat& format : ToolFormats()) {
       if (format.harmony) continue;
       SCOPED_TRACE(format.name);
