@@ -33,7 +33,7 @@ enum class KvCacheDtype {
   kF32,
   kF16,
   kBF16,
-  kFp8,   // E4M3; on CPUs
+  kFp8,   // E4M3
   kQ8_0,  // on CPUs
 };
 

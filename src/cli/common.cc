@@ -106,9 +106,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
                  "Memory for the KV cache, such as 2GiB; 0: chosen from what is free");
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
   flags.Add("--block-size", o.block_size, "Positions per KV block");
-  flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
-            "f32, f16, bf16, fp8 (E4M3; on CPUs), q8_0 (on CPUs) or auto: f32 when precise, else "
-            "f16 on CPUs, bf16 on GPUs");
+  flags.Add(
+      "--kv-cache-dtype", o.kv_cache_dtype,
+      "f32, f16, bf16, fp8 (E4M3), q8_0 (on CPUs) or auto: f32 when precise, else f16 on CPUs, "
+      "bf16 on GPUs");
   flags.Add("--mla", o.mla,
             "Multi-head latent attention (DeepSeek): absorbed attends to the cached latents, "
             "latent decompresses them, standard caches all heads; auto chooses by phase, so that "

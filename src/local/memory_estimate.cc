@@ -40,7 +40,7 @@ CountedBackend CountedCuda(bool precise) {
 Status CheckCudaCache(const EngineOptions& options) {
   if (options.kv_cache_dtype == KvCacheDtype::kAuto) return Status();
   if (CudaHoldsKeys(KvDtype(options.kv_cache_dtype))) return Status();
-  return Unimplemented("kv_cache_dtype={}: on GPUs, a KV cache is in f32, f16 or bf16",
+  return Unimplemented("kv_cache_dtype={}: on GPUs, a KV cache is in f32, f16, bf16 or fp8",
                        Name(options.kv_cache_dtype));
 }
 

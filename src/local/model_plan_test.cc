@@ -188,16 +188,25 @@ TEST(ModelPlan, APreciseGpuTakesF32) {
 
 TEST(ModelPlan, ACacheInFp8TakesAByteForEachElement) {
   EngineOptions options = Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf");
-  options.kv_cache_dtype = KvCacheDtype::kF32;
-  const Result<ModelPlan> wide = PlanModel(options, 64, 1);
-  options.kv_cache_dtype = KvCacheDtype::kFp8;
-  const Result<ModelPlan> narrow = PlanModel(options, 64, 1);
-  ASSERT_TRUE(wide.ok() && narrow.ok());
-  EXPECT_EQ(narrow->kv_dtype, "fp8");
-  EXPECT_EQ(4 * narrow->cache_groups[0].token_bytes, wide->cache_groups[0].token_bytes);
-  EXPECT_LT(narrow->block_bytes, wide->block_bytes);
+  for (const char* device : {"cpu", "h200"}) {
+    options.device = device;
+    options.kv_cache_dtype = KvCacheDtype::kF32;
+    const Result<ModelPlan> wide = PlanModel(options, 64, 1);
+    options.kv_cache_dtype = KvCacheDtype::kFp8;
+    const Result<ModelPlan> narrow = PlanModel(options, 64, 1);
+    ASSERT_TRUE(wide.ok() && narrow.ok()) << device;
+    EXPECT_EQ(narrow->refusal, "") << device;
+    EXPECT_EQ(narrow->kv_dtype, "fp8") << device;
+    EXPECT_EQ(4 * narrow->cache_groups[0].token_bytes, wide->cache_groups[0].token_bytes) << device;
+    EXPECT_LT(narrow->block_bytes, wide->block_bytes) << device;
+  }
+}
+
+TEST(ModelPlan, AGpuRefusesCacheTypesOfCpus) {
+  EngineOptions options = Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/hf/mistral_128");
+  options.kv_cache_dtype = KvCacheDtype::kQ8_0;
   options.device = "h200";
-  EXPECT_THAT(PlanModel(options, 64, 1)->refusal, HasSubstr("kv_cache_dtype=fp8"));
+  EXPECT_THAT(PlanModel(options, 64, 1)->refusal, HasSubstr("kv_cache_dtype=q8_0"));
 }
 
 TEST(ModelPlan, AGpuRunsModelsWithExpertsAndLatentAttention) {

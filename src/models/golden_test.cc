@@ -84,16 +84,22 @@ struct RelativeDistance {
   double median = 0, divergence = 0;
 };
 
-RelativeDistance BesideBf16(const TinyGolden& golden, const Model& model, Ops& ops,
-                            DType kv_dtype) {
-  Harness harness(model, ops, {.kv_dtype = kv_dtype});
-  const Distance distance =
-      DistanceFrom(golden, harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
+// Prints it, too.
+RelativeDistance BesideBf16(const TinyGolden& golden, const Ops& ops,
+                            const std::vector<Harness::Logits>& logits) {
+  const Distance distance = DistanceFrom(golden, logits);
   const RelativeDistance relative = {.median = distance.median / golden.bf16.median,
                                      .divergence = distance.divergence / golden.bf16.divergence};
   printf("%s: %.2g of the median difference, %.2g of the divergence\n",
          std::string(ops.name()).c_str(), relative.median, relative.divergence);
   return relative;
+}
+
+RelativeDistance BesideBf16(const TinyGolden& golden, const Model& model, Ops& ops,
+                            DType kv_dtype) {
+  Harness harness(model, ops, {.kv_dtype = kv_dtype});
+  return BesideBf16(golden, ops,
+                    harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
 }
 
 // The default path: bf16 or int8 activations if the ISA multiplies those, keys and values in f16.
@@ -128,6 +134,22 @@ TEST_P(Fp8CacheTest, ErrsAsMuchAsItsBitsSay) {
     const auto [median, divergence] = BesideBf16(golden, *model, *ops, DType::kF8E4M3);
     EXPECT_LT(median, 16) << backend;
     EXPECT_LT(divergence, 16 * 16) << backend;
+  }
+}
+
+// A sequence alone, and in a batch with others: `logits` are of the former.
+void ExpectTheBatchChangesNoBit(const TinyGolden& golden, const Model& model, Ops& ops,
+                                DType kv_dtype, const std::vector<Harness::Logits>& logits) {
+  Harness together(model, ops, {.kv_dtype = kv_dtype, .seed = 3});
+  std::vector<Harness::Row> rows;
+  for (const int32_t count : {1, 17, 2, 33}) {
+    rows.push_back({together.AddSequence(static_cast<int32_t>(golden.tokens.size())),
+                    {golden.tokens.begin(), golden.tokens.begin() + count},
+                    1});
+  }
+  const auto in_company = together.Forward(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(in_company[i], logits[rows[i].tokens.size() - 1]) << "sequence " << i;
   }
 }
 
@@ -177,17 +199,20 @@ TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   // reference's own run; they make most of the divergence.
   const double divergence = name_ == "hf/deepseek_v3_odd" ? 3 : 1;
   EXPECT_LT(distance.divergence, divergence * golden.bf16.divergence);
+  ExpectTheBatchChangesNoBit(golden, *model_, *ops_, kv_dtype_, logits);
+}
 
-  Harness together(*model_, *ops_, {.kv_dtype = kv_dtype_, .seed = 3});
-  std::vector<Harness::Row> rows;
-  for (const int32_t count : {1, 17, 2, 33}) {
-    rows.push_back(
-        {together.AddSequence(length), {golden.tokens.begin(), golden.tokens.begin() + count}, 1});
-  }
-  const auto in_company = together.Forward(rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(in_company[i], logits[rows[i].tokens.size() - 1]) << "sequence " << i;
-  }
+class CudaFp8CacheTest : public CudaGoldenTest {};
+
+// As in Fp8CacheTest.
+TEST_P(CudaFp8CacheTest, ErrsAsMuchAsItsBitsSayAndTheBatchChangesNoBit) {
+  const TinyGolden golden = ReadTinyGolden(name_);
+  Harness whole(*model_, *ops_, {.kv_dtype = DType::kF8E4M3});
+  const auto logits = whole.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size()));
+  const RelativeDistance distance = BesideBf16(golden, *ops_, logits);
+  EXPECT_LT(distance.median, 16);
+  EXPECT_LT(distance.divergence, 16 * 16);
+  ExpectTheBatchChangesNoBit(golden, *model_, *ops_, DType::kF8E4M3, logits);
 }
 
 constexpr const char* kGguf[] = {"llama_odd",  "llama_tied",    "llama_yarn",   "qwen3_odd",
@@ -261,6 +286,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return TestName(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
     });
+INSTANTIATE_TEST_SUITE_P(Families, CudaFp8CacheTest,
+                         ::testing::Combine(::testing::Values("qwen3_odd", "hf/mistral_128",
+                                                              "hf/gpt_oss_64", "hf/deepseek_v2_odd",
+                                                              "hf/deepseek_v3_256"),
+                                            ::testing::Values("default", "plain", "precise")),
+                         [](const auto& info) {
+                           return TestName(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         });
 INSTANTIATE_TEST_SUITE_P(Directories, DefaultPathTest, ::testing::ValuesIn(kDirectories),
                          [](const auto& info) { return TestName(info.param); });
 

@@ -294,6 +294,13 @@ std::vector<InvarianceCase> InvarianceCases() {
     cases.push_back(
         {.isa = "cuda_precise", .depth = 2, .cuda_graphs = CudaGraphs::kOn, .brief = brief});
   }
+  for (const bool brief : {false, true}) {
+    cases.push_back({.isa = "cuda",
+                     .depth = 2,
+                     .kv = DType::kF8E4M3,
+                     .cuda_graphs = CudaGraphs::kOn,
+                     .brief = brief});
+  }
   for (const bool experts : {false, true}) {
     cases.push_back({.isa = "cuda",
                      .depth = 2,

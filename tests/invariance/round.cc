@@ -22,7 +22,7 @@ namespace {
 // Options that may change answers, so they are equal alone and in mixed batches.
 EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   constexpr KvCacheDtype kCacheTypes[] = {KvCacheDtype::kF32, KvCacheDtype::kF16,
-                                          KvCacheDtype::kBF16};
+                                          KvCacheDtype::kBF16, KvCacheDtype::kFp8};
   constexpr int32_t kBlockSizes[] = {16, 8, 5};
   EngineOptions base;
   base.model = options.model;
@@ -30,8 +30,7 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   base.isa = options.isa;
   base.kernels = options.kernels;
   base.kv_cache_dtype = kCacheTypes[(*random)() % std::size(kCacheTypes)];
-  // GPUs have neither of these. q8_0 needs larger heads than the tiny models have.
-  if (!options.gpu() && (*random)() % 4 == 0) base.kv_cache_dtype = KvCacheDtype::kFp8;
+  // GPUs do not have it, and it needs larger heads than the tiny models have.
   if (!options.tiny && !options.gpu() && (*random)() % 4 == 0) {
     base.kv_cache_dtype = KvCacheDtype::kQ8_0;
   }

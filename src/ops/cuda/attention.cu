@@ -17,6 +17,7 @@
 // A row's bits depend on the row alone: sums follow absolute positions, and keys that the row does
 // not see take no part in them, not even multiplied by zero. Where the compiler might fuse
 // operations in one copy of the code and not in another, they are written as fmaf and __fmul_rn.
+#include <cstring>
 #include <type_traits>
 
 #include "ops/cuda/attention_layout.h"
@@ -55,16 +56,17 @@ struct Layout {
   int entry_dim;  // of the cache's rows, if keys and values are decompressed from them; else 0
 };
 
-// Eight elements at a 16-byte boundary.
+// Eight elements, aligned to their size, but to no more than 16 bytes.
 template <typename Cache>
 __device__ void LoadEight(const typename Cache::Storage* from, float* to) {
-  typename Cache::Storage raw[8];
-  if constexpr (sizeof(raw) == sizeof(uint4)) {
-    *reinterpret_cast<uint4*>(raw) = *reinterpret_cast<const uint4*>(from);
-  } else {
-    reinterpret_cast<uint4*>(raw)[0] = reinterpret_cast<const uint4*>(from)[0];
-    reinterpret_cast<uint4*>(raw)[1] = reinterpret_cast<const uint4*>(from)[1];
-  }
+  using Storage = typename Cache::Storage;
+  using Vector = std::conditional_t<sizeof(Storage) == 1, uint2, uint4>;
+  constexpr int kVectors = 8 * sizeof(Storage) / sizeof(Vector);
+  Vector vectors[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) vectors[i] = reinterpret_cast<const Vector*>(from)[i];
+  Storage raw[8];
+  memcpy(raw, vectors, sizeof(raw));
 #pragma unroll
   for (int i = 0; i < 8; ++i) to[i] = Cache::Load(raw[i]);
 }
@@ -543,6 +545,8 @@ cudaError_t LaunchAttention(const AttentionArgs& args, int ctas, cudaStream_t st
       return LaunchFor<F32>(args, ctas, stream);
     case DType::kF16:
       return LaunchFor<F16>(args, ctas, stream);
+    case DType::kF8E4M3:
+      return LaunchFor<E4M3>(args, ctas, stream);
     default:
       return LaunchFor<BF16>(args, ctas, stream);
   }

@@ -100,6 +100,7 @@ class CudaOps final : public Ops {
   bool uses_gated_grouped_gemm_ = false;
   bool uses_wide_grouped_gemm_ = false;  // only beside the other ones
   bool has_stacks_ = false;
+  bool has_fp8_cache_ = false;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;

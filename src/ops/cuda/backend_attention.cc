@@ -1,4 +1,6 @@
 // CudaOps: attention and the operations of latent attention.
+#include <utility>
+
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -90,6 +92,9 @@ Capabilities CudaOps::capabilities() const {
 }
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
+  if (shape.kv_dtype == DType::kF8E4M3 && !std::exchange(has_fp8_cache_, true)) {
+    WarnOfUnverified({&kFp8Cache, 1});
+  }
   if (uses_flashinfer_) {
     ASSIGN_OR_RETURN(std::unique_ptr<FlashInferPlan> plan,
                      FlashInferPlan::Make(shape, num_sms_ * kFlashInferCtasPerSm, guard_, pinned_));

@@ -36,7 +36,8 @@ inline constexpr Capabilities kCudaCapabilities = {Capability::kMla,
                                                    Capability::kMoe};
 // Whether a KV cache can be in this type.
 constexpr bool CudaHoldsKeys(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
+         dtype == DType::kF8E4M3;
 }
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 constexpr DType CudaWeightType(bool precise, WeightUse use) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ops/cuda/launch.h"
+#include "quant/e4m3.h"
 #include "quant/half.h"
 #include "tensor/dtype.h"
 
@@ -39,6 +40,12 @@ struct BF16 {
 // BF16 with the host's NaN payloads, for the cache.
 struct ExactBF16 : BF16 {
   static __device__ uint16_t Store(float value) { return FloatToBFloat16(value); }
+};
+// Larger magnitudes than 448 become 448.
+struct E4M3 {
+  using Storage = uint8_t;
+  static __device__ float Load(uint8_t code) { return E4m3ToFloat(code); }
+  static __device__ uint8_t Store(float value) { return FloatToE4m3(value); }
 };
 
 // Four neighbouring elements in memory, moved by one instruction.

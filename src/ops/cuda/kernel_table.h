@@ -36,6 +36,8 @@ struct KernelFamily {
 // All kernels that no other family names.
 inline constexpr KernelFamily kPlainKernels = {.name = "the plain kernels",
                                                .proofs = {{{90, "H200", "353722d"}}}};
+// Only for a KV cache in FP8.
+inline constexpr KernelFamily kFp8Cache = {.name = "the plain kernels for an fp8 cache"};
 inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
                                              .only_on = 90,
                                              .has_older = true,
@@ -80,8 +82,9 @@ inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAtte
                                               kMoeKernels,       kGroupedGemm,
                                               kGatedGroupedGemm, kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels,        kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention,     kLatentAttention,
-    kWideLatentAttention, kMoeKernels, kGroupedGemm,     kGatedGroupedGemm, kWideGroupedGemm};
+    kPlainKernels, kFp8Cache,         kSkinnyGemm,          kGatedSkinnyGemm,
+    kMmaAttention, kLatentAttention,  kWideLatentAttention, kMoeKernels,
+    kGroupedGemm,  kGatedGroupedGemm, kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

@@ -294,6 +294,8 @@ cudaError_t LaunchRopeAndStore(const RopeArgs& args, cudaStream_t stream) {
       return Launch<F32>(args, stream);
     case DType::kF16:
       return Launch<F16>(args, stream);
+    case DType::kF8E4M3:
+      return Launch<E4M3>(args, stream);
     default:
       return Launch<ExactBF16>(args, stream);
   }

@@ -106,11 +106,8 @@ std::vector<DType> WeightTypes() {
 }
 
 std::vector<DType> CacheTypes(const OpBackend& backend) {
-  std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
-  if (!backend.name.starts_with("cuda")) {
-    types.push_back(DType::kF8E4M3);
-    types.push_back(DType::kQ8_0);
-  }
+  std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
+  if (!backend.name.starts_with("cuda")) types.push_back(DType::kQ8_0);
   return types;
 }
 
