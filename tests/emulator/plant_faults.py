@@ -52,6 +52,8 @@ DEPENDENT = 'conformance/dependent_launch.cu'
 # Name, source, a text that occurs in it once, its replacement, the source to compile (None: the
 # changed one), the test.
 FAULTS = [
+    ('an arrival that does not wait for its copies', 'conformance/conformance.cu',
+     'ptx::ArriveWhenCopied(&memory', 'ptx::Arrive(&memory', None, PRIMITIVES),
     ('rows of keys are read before they are there', 'attention.cu',
      '    __syncthreads();\n    if constexpr (kExpands) {\n      CopyRows',
      '    if constexpr (kExpands) {\n      CopyRows', 'attention.cu', ATTENTION),

@@ -65,13 +65,20 @@ __device__ inline void WaitForCopies() {
   PTX_OR(WaitForCopies(kPending), "cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// GPUs before Hopper lack some words of the instructions for mbarriers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define PTX_SHOW_BARRIER ""
+#define PTX_WAIT "mbarrier.test_wait.parity.shared::cta.b64"
+#else
+#define PTX_SHOW_BARRIER "fence.mbarrier_init.release.cluster;"
+#define PTX_WAIT "mbarrier.try_wait.parity.shared::cta.b64"
+#endif
 // mbarrier, in shared memory. A phase ends when `count` threads have arrived and all bytes that
 // they said to expect have come; phases are numbered from 0, and `parity` is a number's last bit.
 // A barrier of the CTA must come between InitBarrier and other threads' first use.
 __device__ inline void InitBarrier(uint64_t* barrier, int count) {
   PTX_OR(InitBarrier(barrier, count),
-         "mbarrier.init.shared::cta.b64 [%0], %1;\n"
-         "fence.mbarrier_init.release.cluster;" ::"r"(SharedAddress(barrier)),
+         "mbarrier.init.shared::cta.b64 [%0], %1;\n" PTX_SHOW_BARRIER ::"r"(SharedAddress(barrier)),
          "r"(count)
          : "memory");
 }
@@ -90,11 +97,21 @@ __device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
   PTX_OR(WaitForPhase(barrier, parity),
          "{\n"
          ".reg .pred done;\n"
-         "AGAIN%=:\n"
-         "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+         "AGAIN%=:\n" PTX_WAIT
+         " done, [%0], %1;\n"
          "@!done bra AGAIN%=;\n"
          "}" ::"r"(SharedAddress(barrier)),
          "r"(parity)
+         : "memory");
+}
+
+#undef PTX_SHOW_BARRIER
+#undef PTX_WAIT
+// Arrives when all copies by cp.async that the thread has issued so far are done. Those who wait
+// for the phase see their bytes.
+__device__ inline void ArriveWhenCopied(uint64_t* barrier) {
+  PTX_OR(ArriveWhenCopied(barrier),
+         "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
          : "memory");
 }
 

@@ -140,6 +140,69 @@ Words ExpectBulk(const Words& in) {
   return sums;
 }
 
+// One warp brings chunks by cp.async into two buffers, two copies per lane, and three warps read
+// them. As above, but each lane arrives at the full barrier for its own copies; the first two chunks
+// are requested before any of these arrivals.
+constexpr unsigned kLaneWords = 8;  // that a lane copies
+struct alignas(16) LaneCopies {
+  uint32_t data[2][kWarp * kLaneWords];
+  uint64_t full[2];
+  uint64_t empty[2];
+};
+__global__ void ArriveWhenCopiedKernel(const uint32_t* in, uint32_t* out) {
+  DYNAMIC_SHARED(memory, LaneCopies);
+  const unsigned t = threadIdx.x, lane = t % kWarp;
+  if (t == 0) {
+    for (int b = 0; b < 2; ++b) {
+      ptx::InitBarrier(&memory->full[b], kWarp);
+      ptx::InitBarrier(&memory->empty[b], kReaders);
+    }
+  }
+  __syncthreads();
+  if (t >= kReaders) {
+    const auto copy = [&](unsigned step, unsigned half) {
+      const unsigned at = (half * kWarp + lane) * 4;
+      ptx::CopyAsync16(&memory->data[step % 2][at], in + step * kWarp * kLaneWords + at,
+                       static_cast<int>(ValidBytes(step * kWarp + lane)));
+    };
+    copy(0, 0);
+    copy(1, 0);
+    for (unsigned step = 0; step < kSteps; ++step) {
+      if (step >= 2) {
+        ptx::WaitForPhase(&memory->empty[step % 2], (step / 2 - 1) % 2);
+        copy(step, 0);
+      }
+      copy(step, 1);
+      ptx::ArriveWhenCopied(&memory->full[step % 2]);
+    }
+    return;
+  }
+  uint32_t sum = 0;
+  for (unsigned step = 0; step < kSteps; ++step) {
+    ptx::WaitForPhase(&memory->full[step % 2], step / 2 % 2);
+    for (unsigned word = t; word < kWarp * kLaneWords; word += kReaders) {
+      sum = sum * 31 + memory->data[step % 2][word];
+    }
+    ptx::Arrive(&memory->empty[step % 2]);
+  }
+  out[t] = sum;
+}
+Words ExpectArriveWhenCopied(const Words& in) {
+  Words sums(kReaders);
+  for (unsigned step = 0; step < kSteps; ++step) {
+    for (unsigned t = 0; t < kReaders; ++t) {
+      for (unsigned word = t; word < kWarp * kLaneWords; word += kReaders) {
+        const bool valid = word % 4 * 4 < ValidBytes(step * kWarp + word / 4 % kWarp);
+        uint32_t value = valid ? in[step * kWarp * kLaneWords + word] : 0;
+        const unsigned left = ValidBytes(step * kWarp + word / 4 % kWarp) - word % 4 * 4;
+        if (valid && left < 4) value &= (1u << (8 * left)) - 1;
+        sums[t] = sums[t] * 31 + value;
+      }
+    }
+  }
+  return sums;
+}
+
 // Four 8 x 8 matrices of 16 bits, loaded, loaded transposed, and stored again at other rows.
 constexpr unsigned kPitch = 12;  // words from row to row; the first 4 are elements
 __global__ void MatrixKernel(const uint32_t* in, uint32_t* out) {
@@ -425,6 +488,11 @@ int RunAll() {
                    .threads = kWarp,
                    .expect = ExpectCounter,
                    .ctas = kCtas});
+  cases.push_back({.name = "mbarrier, cp.async",
+                   .kernel = ArriveWhenCopiedKernel,
+                   .threads = kReaders + kWarp,
+                   .shared_bytes = sizeof(LaneCopies),
+                   .expect = ExpectArriveWhenCopied});
   std::mt19937 random(1);
   int failures = 0;
   for (const Case& test : cases) {

@@ -256,6 +256,22 @@ TEST(Emulator, LaunchesThatNoGpuTakesAreErrors) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
+__global__ void Fences(uint32_t*) { ptx::FenceAsyncProxy(); }
+
+TEST(EmulatorDeathTest, AGpuBeforeHopperRefusesWhatOnlyHopperHas) {
+  int major = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
+  if (major >= 9) GTEST_SKIP() << "the ctest emulator_before_hopper runs this";
+  EXPECT_DEATH(RunKernel(&Fences), "fence.proxy.async: a GPU of compute capability 8.6");
+  uint32_t* const none = nullptr;
+  cudaStream_t stream = nullptr;
+  EXPECT_EQ(LaunchGroups({.dependent = true}, &Nothing, 1, 1, 0, stream, none),
+            cudaErrorInvalidConfiguration);
+  constexpr auto kShared = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  EXPECT_EQ(cudaFuncSetAttribute(&Nothing, kShared, 99 << 10), cudaSuccess);
+  EXPECT_EQ(cudaFuncSetAttribute(&Nothing, kShared, 100 << 10), cudaErrorInvalidValue);
+}
+
 TEST(Emulator, AnAllocationSpoilsACapture) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);

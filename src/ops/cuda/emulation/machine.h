@@ -18,7 +18,6 @@ namespace tokamak::cuda::emulation {
 inline constexpr unsigned kWarpLanes = 32;
 inline constexpr unsigned kMaxThreads = 1024;       // of a CTA
 inline constexpr size_t kDefaultShared = 48 << 10;  // bytes that every kernel may use
-inline constexpr size_t kMaxShared = 227 << 10;     // bytes that a kernel may ask for
 inline constexpr int kNumBarriers = 16;
 
 struct BoxStores;  // the TMA stores of a thread (tensor_copies.cc)
@@ -39,6 +38,8 @@ struct AsyncCopy {
 struct AsyncCopies {
   std::vector<AsyncCopy> open;  // in no group yet
   std::vector<std::vector<AsyncCopy>> groups;
+  std::vector<AsyncCopy> for_barriers;  // all that arrivals at mbarriers waited or wait for
+  size_t landed = 0;                    // of those
   sanitizers::Copies noted;
 };
 
@@ -53,7 +54,7 @@ struct Thread {
   const void* waits_at = nullptr;                     // where in the code
   int barrier = 0;                                    // the barrier of its last SyncCta
   int result = 0;                                     // what that SyncCta returns
-  std::unique_ptr<AsyncCopies> copies;                // null: none so far
+  std::shared_ptr<AsyncCopies> copies;                // null: none so far
   std::shared_ptr<BoxStores> stores;                  // null: none so far
   sanitizers::Actor actor;
 };

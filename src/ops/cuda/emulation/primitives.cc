@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cuda/emulation/capability.h"
 #include "ops/cuda/emulation/choice.h"
 #include "ops/cuda/emulation/machine.h"
 #include "ops/cuda/emulation/memory_trace.h"
@@ -75,10 +76,24 @@ void Land(const AsyncCopy& copy) {
               static_cast<size_t>(16 - copy.valid));
 }
 
+// Lands the copies before `end` that arrivals at mbarriers wait for.
+void LandForBarriers(AsyncCopies& copies, size_t end) {
+  for (; copies.landed < end; ++copies.landed) Land(copies.for_barriers[copies.landed]);
+}
+
 AsyncCopies& CopiesOfThread() {
   Thread& thread = CurrentThread();
-  if (thread.copies == nullptr) thread.copies = std::make_unique<AsyncCopies>();
+  if (thread.copies == nullptr) thread.copies = std::make_shared<AsyncCopies>();
   return *thread.copies;
+}
+
+// Counts an arrival, and bytes that the phase then waits for.
+void CountArrival(uint64_t* barrier, int bytes) {
+  BarrierWord word = Load(barrier);
+  if (word.pending == 0) Fail("more arrivals at an mbarrier than its phase expects");
+  word.bytes += bytes;
+  --word.pending;
+  Store(barrier, word);
 }
 
 std::string DescribePhase(const Thread&) { return "a phase of an mbarrier"; }
@@ -201,6 +216,7 @@ void WaitForCopies(int pending) {
     for (const AsyncCopy& copy : *group) Land(copy);
   }
   groups.erase(groups.begin(), end);
+  LandForBarriers(CopiesOfThread(), CopiesOfThread().for_barriers.size());
   CopiesOfThread().noted.Wait(CurrentThread().actor.context, static_cast<size_t>(pending));
 }
 
@@ -218,12 +234,31 @@ void InitBarrier(uint64_t* barrier, int count) {
 void Arrive(uint64_t* barrier, int bytes) {
   const InMachine in;
   sanitizers::NoteAtomic(CurrentThread().actor.context, barrier);
-  BarrierWord word = Load(barrier);
-  ClocksOf(barrier, word.phase).Release(CurrentThread().actor, false);
-  if (word.pending == 0) Fail("more arrivals at an mbarrier than its phase expects");
-  word.bytes += bytes;
-  --word.pending;
-  Store(barrier, word);
+  if (bytes > 0) RequireHopper("mbarrier.arrive.expect_tx");
+  ClocksOf(barrier, Load(barrier).phase).Release(CurrentThread().actor, false);
+  CountArrival(barrier, bytes);
+}
+
+void ArriveWhenCopied(uint64_t* barrier) {
+  const InMachine in;
+  sanitizers::NoteAtomic(CurrentThread().actor.context, barrier);
+  AsyncCopies& copies = CopiesOfThread();
+  copies.noted.Release(ClocksOf(barrier, Load(barrier).phase));
+  const auto wait_for = [&](std::vector<AsyncCopy>& some) {
+    copies.for_barriers.insert(copies.for_barriers.end(), some.begin(), some.end());
+    some.clear();
+  };
+  for (std::vector<AsyncCopy>& group : copies.groups) wait_for(group);
+  wait_for(copies.open);
+  const auto arrive = [all = CurrentThread().copies, end = copies.for_barriers.size(), barrier] {
+    LandForBarriers(*all, end);
+    CountArrival(barrier, 0);
+  };
+  if (Choose(2) == 0) {
+    arrive();
+  } else {
+    LandLate(arrive);
+  }
 }
 
 void WaitForPhase(uint64_t* barrier, uint32_t parity) {
@@ -238,6 +273,7 @@ void WaitForPhase(uint64_t* barrier, uint32_t parity) {
 
 void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
   const InMachine in;
+  RequireHopper("cp.async.bulk");
   CheckAligned("cp.async.bulk", shared);
   CheckAligned("cp.async.bulk", global);
   if (bytes % 16 != 0) Fail(fmt::format("cp.async.bulk of {} bytes: not a multiple of 16", bytes));
@@ -269,6 +305,7 @@ void LoadMatrices(uint32_t* fragments, const void* row, bool transposed) {
 }
 
 void StoreMatrices(const uint32_t* fragments, void* row) {
+  RequireHopper("stmatrix");
   CheckAligned("stmatrix", row);
   MemoryTrace::NoteAccess(__builtin_return_address(0), row, 16, true);
   const uint64_t* const rows = Exchange(kAllLanes, reinterpret_cast<uintptr_t>(row), "stmatrix");

@@ -21,6 +21,7 @@ void WaitForCopies(int pending);
 
 void InitBarrier(uint64_t* barrier, int count);
 void Arrive(uint64_t* barrier, int bytes);
+void ArriveWhenCopied(uint64_t* barrier);
 void WaitForPhase(uint64_t* barrier, uint32_t parity);
 void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier);
 

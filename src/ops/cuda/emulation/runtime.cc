@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "ops/cuda/emulation/capability.h"
 #include "ops/cuda/emulation/choice.h"
 #include "ops/cuda/emulation/machine.h"
 #include "ops/cuda/emulation/stream.h"
@@ -186,6 +187,9 @@ cudaError_t CheckLaunch(const emulation::KernelLaunch& launch) REQUIRES(mutex) {
   if (launch.cluster == 0 || launch.cluster > kMaxCluster || grid.x % launch.cluster != 0) {
     return cudaErrorInvalidConfiguration;
   }
+  if ((launch.dependent || launch.cluster > 1) && emulation::kCapability < 90) {
+    return cudaErrorInvalidConfiguration;
+  }
   const uint64_t ctas = uint64_t{grid.x} * grid.y * grid.z;
   return launch.cooperative && ctas > kMultiprocessors ? cudaErrorCooperativeLaunchTooLarge
                                                        : cudaSuccess;
@@ -304,13 +308,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       *value = 16 << 10;
       break;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = emulation::kCapability / 10;
       break;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
+      *value = emulation::kCapability % 10;
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = static_cast<int>(emulation::kMaxShared);
+      *value = static_cast<int>(emulation::MaxShared(emulation::kCapability));
       break;
   }
   return cudaSuccess;
@@ -527,7 +531,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 
 cudaError_t EmulatedFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   MutexLock lock(mutex);
-  if (value < 0 || static_cast<size_t>(value) > emulation::kMaxShared) {
+  if (value < 0 || static_cast<size_t>(value) > emulation::MaxShared(emulation::kCapability)) {
     return Report(cudaErrorInvalidValue);
   }
   allowed_shared[kernel] = static_cast<size_t>(value);

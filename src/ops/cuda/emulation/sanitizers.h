@@ -255,9 +255,12 @@ class Copies {
       NoteRead(context_, from, from_bytes);
     }
   }
-  // Orders the copies so far before what comes after the clock's Acquire.
+  // Orders the copies so far before what comes after the clock's or the clocks' Acquire.
   void Release(Clock& clock) {
     if (context_ != nullptr) clock.Release(context_);
+  }
+  void Release(Clocks& clocks) {
+    if (context_ != nullptr) clocks.Release(context_);
   }
   // Makes a group of the copies since the last Commit.
   void Commit() { Release(groups_[num_groups_++ % groups_.size()]); }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cuda/emulation/capability.h"
 #include "ops/cuda/emulation/choice.h"
 #include "ops/cuda/emulation/machine.h"
 #include "ops/cuda/emulation/primitives.h"
@@ -52,6 +53,7 @@ struct StoreGroup {
 
 Box MakeBox(const char* what, const CUtensorMap* map, const int* at, int rank, const void* shared) {
   Box box = {};
+  RequireHopper(what);
   CheckAligned(what, map, 64);
   CheckAligned(what, shared, 128);
   if (!ReadTensorMap(*map, box.map)) Fail(fmt::format("{}: no tensor map", what));

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cuda/emulation/capability.h"
 #include "ops/cuda/emulation/choice.h"
 #include "ops/cuda/emulation/machine.h"
 #include "ops/cuda/emulation/primitives.h"
@@ -368,6 +369,7 @@ void WarpgroupMultiply(const WarpgroupProduct& product, float* sums) {
     if (Choose(2) == 0) ComputeAll(products);
   };
   const InMachine in;
+  RequireHopper("wgmma.mma_async");
   ActAsWarp("wgmma.mma_async", Mine{product, sums}, issue);
 }
 
@@ -383,6 +385,7 @@ void Publish(Cta& cta, const void* shared, size_t bytes) {
 // Also shows to wgmma what other threads of the CTA have stored, which a GPU would not.
 void FenceAsyncProxy() {
   const InMachine in;
+  RequireHopper("fence.proxy.async");
   Cta& cta = *CurrentThread().cta;
   sanitizers::Actor& actor = CurrentThread().actor;
   sanitizers::Order(actor.context, actor.Fenced());
