@@ -3,13 +3,13 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "step/executor_limits.h"
 #include "tokamak/sampling_params.h"
 
 namespace tokamak {
 namespace {
 
 constexpr int32_t kMaxChoices = 128;
-constexpr int32_t kMaxLogprobs = 20;
 // Limits on what one request adds to the work per token or to the queue's memory.
 constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;

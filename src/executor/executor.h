@@ -5,23 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "step/executor_limits.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
-
-// The limits within which the engine must stay.
-struct ExecutorLimits {
-  CacheSpec cache;
-  int32_t max_seqs = 0;  // sequences with state at the same time
-  int32_t max_step_tokens = 0;
-  int32_t max_step_drafts = 0;  // of all rows of a step
-  int32_t max_context = 0;      // positions of one sequence
-  int32_t vocab_size = 0;
-  int depth = 1;               // steps in flight at once
-  int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
-};
 
 // A step goes through Submit, which starts the forward pass, Sample and SampleMasked, which start
 // drawing tokens, and Wait, which returns the result. Steps retire in the order of their

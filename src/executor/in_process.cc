@@ -21,7 +21,8 @@ class InProcessExecutor final : public Executor {
                 .max_context = runner_->shape().max_context,
                 .vocab_size = runner_->vocab_size(),
                 .depth = runner_->shape().depth,
-                .num_moe_layers = model_->spec().num_moe_layers} {}
+                .num_moe_layers = model_->spec().num_moe_layers,
+                .max_experts = model_->spec().max_experts} {}
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override { return runner_->Submit(std::move(step)); }

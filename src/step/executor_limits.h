@@ -1,0 +1,26 @@
+// ExecutorLimits: what an executor can take. Both sides keep to it, and the codec refuses more.
+#pragma once
+
+#include <cstdint>
+
+#include "step/cache_spec.h"
+
+namespace tokamak {
+
+// The limits within which the engine must stay.
+struct ExecutorLimits {
+  CacheSpec cache;
+  int32_t max_seqs = 0;  // sequences with state at the same time
+  int32_t max_step_tokens = 0;
+  int32_t max_step_drafts = 0;  // of all rows of a step
+  int32_t max_context = 0;      // positions of one sequence
+  int32_t vocab_size = 0;
+  int depth = 1;               // steps in flight at once
+  int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
+  int32_t max_experts = 0;     // its columns
+};
+
+// The most alternatives that SamplingParams::logprobs and prompt_logprobs may ask for.
+inline constexpr int32_t kMaxLogprobs = 20;
+
+}  // namespace tokamak

@@ -1,0 +1,126 @@
+// Decodes arbitrary bytes: what is accepted must encode to the same bytes, and no allocation may be
+// large for the input. Then makes values from the bytes: each must be equal after a round trip.
+#include <sanitizer/allocator_interface.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "base/check.h"
+#include "step/step_codec.h"
+
+namespace tokamak {
+namespace {
+
+size_t largest_allocation = 0;
+
+// Takes values off the front; zeros at the end.
+class Source {
+ public:
+  explicit Source(std::string_view bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  T Take() {
+    T value{};
+    const size_t size = std::min(sizeof(T), bytes_.size());
+    std::memcpy(&value, bytes_.data(), size);
+    bytes_.remove_prefix(size);
+    return value;
+  }
+  void Fill(bool& value) { value = Take<uint8_t>() % 2 != 0; }
+  void Fill(int32_t& value) { value = Take<int32_t>(); }
+  void Fill(uint32_t& value) { value = Take<uint32_t>(); }
+  void Fill(uint64_t& value) { value = Take<uint64_t>(); }
+  void Fill(float& value) {
+    value = Take<float>();
+    if (std::isnan(value)) value = 0;  // differs from itself
+  }
+  void Fill(Tier& tier) { tier = Take<uint8_t>() % 2 == 0 ? Tier::kDevice : Tier::kHost; }
+  void Fill(RowHealth& health) { health = static_cast<RowHealth>(Take<uint8_t>() % 3); }
+  template <typename T>
+  void Fill(std::optional<T>& value) {
+    if (Take<uint8_t>() % 2 != 0) Fill(value.emplace());
+  }
+  template <typename T>
+  void Fill(std::vector<T>& values) {
+    values.resize(Take<uint8_t>() % 8);
+    for (T& value : values) Fill(value);
+  }
+  template <typename... T>
+  void FillAll(T&... values) {
+    (Fill(values), ...);
+  }
+
+  void Fill(std::pair<int32_t, float>& v) { FillAll(v.first, v.second); }
+  void Fill(CopyBlock& v) { FillAll(v.source_tier, v.source, v.destination_tier, v.destination); }
+  void Fill(AdmitSequence& v) {
+    SamplingParams& s = v.sampling;
+    FillAll(v.slot, v.tokens, v.num_prompt_tokens, v.num_computed, v.choice, s.temperature, s.top_k,
+            s.top_p, s.min_p, s.typical_p, s.repetition_penalty, s.presence_penalty,
+            s.frequency_penalty, s.logit_bias, s.seed, s.min_tokens, s.stop_token_ids, s.logprobs,
+            s.prompt_logprobs);
+  }
+  void Fill(AppendBlocks& v) { FillAll(v.slot, v.group, v.blocks); }
+  void Fill(StepRow& v) { FillAll(v.slot, v.num_tokens, v.sample, v.masked, v.drafts); }
+  void Fill(StepInput& v) { FillAll(v.number, v.free, v.copies, v.admit, v.append, v.rows); }
+  void Fill(TokenMask& v) { FillAll(v.slot, v.allowed); }
+  void Fill(TokenLogprobs::Entry& v) {
+    v.token_id = Take<uint16_t>();  // decoding checks it
+    Fill(v.logprob);
+  }
+  void Fill(TokenLogprobs& v) { FillAll(v.token, v.top); }
+  void Fill(RowOutput& v) { FillAll(v.slot, v.health, v.tokens, v.logprobs, v.prompt_logprobs); }
+  void Fill(StepOutput& v) { FillAll(v.number, v.rows, v.expert_loads); }
+
+ private:
+  std::string_view bytes_;
+};
+
+// Every list of a Source fits.
+ExecutorLimits Limits() {
+  return {.cache = {.groups = {{}}},
+          .max_seqs = 8,
+          .max_step_tokens = 8,
+          .max_step_drafts = 8,
+          .max_context = 8,
+          .vocab_size = 1 << 16,
+          .num_moe_layers = 2,
+          .max_experts = 4};
+}
+
+template <typename T>
+void Test(std::string_view bytes, Result<T> (*decode)(std::string_view, const ExecutorLimits&)) {
+  const ExecutorLimits limits = Limits();
+  largest_allocation = 0;
+  const Result<T> decoded = decode(bytes, limits);
+  // A vector that grows has room for twice its elements. The largest one is an AdmitSequence.
+  CHECK(largest_allocation <= 4096 + 64 * bytes.size());
+  if (decoded.ok()) CHECK(Encode(*decoded) == bytes);
+
+  T value;
+  Source(bytes).Fill(value);
+  const Result<T> again = decode(Encode(value), limits);
+  CHECK(again.ok() && *again == value);
+  if constexpr (requires { value.expert_loads; }) CHECK(again->expert_loads == value.expert_loads);
+}
+
+}  // namespace
+}  // namespace tokamak
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  __sanitizer_install_malloc_and_free_hooks(
+      [](const volatile void*, size_t size) {
+        tokamak::largest_allocation = std::max(tokamak::largest_allocation, size);
+      },
+      [](const volatile void*) {});
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  tokamak::Test(bytes, &tokamak::DecodeStepInput);
+  tokamak::Test(bytes, &tokamak::DecodeTokenMasks);
+  tokamak::Test(bytes, &tokamak::DecodeStepOutput);
+  return 0;
+}

@@ -1,0 +1,282 @@
+#include "step/step_codec.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tokamak {
+namespace {
+
+// 2 groups; 40 tokens have masks of 2 words.
+ExecutorLimits Limits() {
+  return {.cache = {.groups = {{}, {}}},
+          .max_seqs = 2,
+          .max_step_tokens = 4,
+          .max_step_drafts = 3,
+          .max_context = 5,
+          .vocab_size = 40,
+          .num_moe_layers = 2,
+          .max_experts = 3};
+}
+
+// Every list has an element, and no two fields the same bytes.
+StepInput Input() {
+  AdmitSequence admit{.slot = 1,
+                      .tokens = {7, 8},
+                      .num_prompt_tokens = 2,
+                      .num_computed = 1,
+                      .sampling = {.temperature = 0.5f,
+                                   .top_k = 3,
+                                   .top_p = 0.25f,
+                                   .min_p = 0.125f,
+                                   .typical_p = 0.75f,
+                                   .repetition_penalty = 1.5f,
+                                   .presence_penalty = -1.0f,
+                                   .frequency_penalty = 2.0f,
+                                   .logit_bias = {{9, -2.0f}},
+                                   .seed = std::numeric_limits<uint64_t>::max(),
+                                   .min_tokens = 4,
+                                   .stop_token_ids = {39},
+                                   .logprobs = 5},
+                      .choice = 6};
+  return {
+      .number = 300,
+      .free = {0},
+      .copies = {{.source_tier = Tier::kHost, .source = 10, .destination = 11}},
+      .admit = {admit},
+      .append = {{.slot = 1, .group = 1, .blocks = {12, kNoBlock}}},
+      .rows = {{.slot = 1, .num_tokens = 3, .sample = true, .masked = true, .drafts = {13, 14}}}};
+}
+
+std::vector<TokenMask> Masks() { return {{.slot = 1, .allowed = {0x80000001, 0x02}}}; }
+
+StepOutput Output() {
+  const auto logprobs = [](int32_t token) {
+    return TokenLogprobs{.token = {token, -1.0f}, .top = {{token + 1, -0.5f}}};
+  };
+  RowOutput row{.slot = 1,
+                .health = RowHealth::kNotFinite,
+                .tokens = {3},
+                .logprobs = {logprobs(3)},
+                .prompt_logprobs = {logprobs(5)}};
+  return {.number = 2, .rows = {row}, .expert_loads = {1, 2, 3, 4, 5, -1}};
+}
+
+// Bytes from text: "01 f2" are two bytes, anything else is layout.
+std::string Bytes(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < hex.size();) {
+    if (hex[i] == ' ') {
+      ++i;
+      continue;
+    }
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+    i += 2;
+  }
+  return bytes;
+}
+
+// Written by hand from the description in base/codec.h and step/step_fields.h. If one of these
+// changes, kStepVersion must change too.
+std::string InputBytes() {
+  return Bytes(
+      "01"              // version
+      "ac02"            // number
+      "01 00"           // free
+      "01 01 14 00 16"  // copies: tier, block, tier, block
+      "01"              // admit
+      "02 02 0e 10 04 02"
+      "0000003f 06 0000803e 0000003e 0000403f 0000c03f 000080bf 00000040"
+      "01 12 000000c0"             // logit_bias
+      "01 ffffffffffffffffff01"    // seed
+      "08 01 4e 01 0a 00"          // min_tokens, stop_token_ids, logprobs, prompt_logprobs
+      "0c"                         // choice
+      "01 02 02 02 18 01"          // append
+      "01 02 06 01 01 02 1a 1c");  // rows
+}
+std::string MaskBytes() { return Bytes("01 01 02 02 01000080 02000000"); }
+std::string OutputBytes() {
+  return Bytes(
+      "01 02 01"                       // version, number, rows
+      "02 01 01 06"                    // slot, health, tokens
+      "01 06 000080bf 01 08 000000bf"  // logprobs
+      "01 0a 000080bf 01 0c 000000bf"  // prompt_logprobs
+      "06 02 04 06 08 0a 01");         // expert_loads
+}
+
+TEST(StepCodec, WritesTheDocumentedBytes) {
+  ASSERT_EQ(kStepVersion, 1u) << "update the bytes in this test";
+  EXPECT_EQ(Encode(Input()), InputBytes());
+  EXPECT_EQ(Encode(Masks()), MaskBytes());
+  EXPECT_EQ(Encode(Output()), OutputBytes());
+}
+
+TEST(StepCodec, ReadsWhatItWrites) {
+  EXPECT_EQ(*DecodeStepInput(InputBytes(), Limits()), Input());
+  EXPECT_EQ(*DecodeTokenMasks(MaskBytes(), Limits()), Masks());
+  const StepOutput output = *DecodeStepOutput(OutputBytes(), Limits());
+  EXPECT_EQ(output, Output());
+  EXPECT_EQ(output.expert_loads, Output().expert_loads);
+  EXPECT_EQ(*DecodeStepInput(Encode(StepInput{}), {}), StepInput{});
+}
+
+TEST(StepCodec, KeepsTheBitsOfFloats) {
+  for (const uint32_t bits :
+       {0x7fc00001u, 0xffc12345u, 0x7f800001u, 0x80000000u, 0xff800000u, 1u}) {
+    StepOutput output = Output();
+    output.rows[0].logprobs[0].top[0].logprob = std::bit_cast<float>(bits);
+    const auto decoded = DecodeStepOutput(Encode(output), Limits());
+    ASSERT_TRUE(decoded.ok());
+    EXPECT_EQ(std::bit_cast<uint32_t>(decoded->rows[0].logprobs[0].top[0].logprob), bits);
+  }
+}
+
+TEST(StepCodec, SendsOnlyTheParametersThatDecideWhatIsDrawn) {
+  StepInput input = Input();
+  input.admit[0].sampling.n = 3;
+  input.admit[0].sampling.stop = {"stop"};
+  input.admit[0].sampling.structured_output.emplace();
+  EXPECT_EQ(*DecodeStepInput(Encode(input), Limits()), Input());
+}
+
+// The three kinds of messages, decoded without their values.
+using DecodeAny = std::function<Status(std::string_view, const ExecutorLimits&)>;
+struct Message {
+  std::string bytes;
+  DecodeAny decode;
+};
+std::vector<Message> Messages() {
+  return {{InputBytes(), [](auto b, const auto& l) { return DecodeStepInput(b, l).status(); }},
+          {MaskBytes(), [](auto b, const auto& l) { return DecodeTokenMasks(b, l).status(); }},
+          {OutputBytes(), [](auto b, const auto& l) { return DecodeStepOutput(b, l).status(); }}};
+}
+
+TEST(StepCodec, RefusesOtherVersionsBeforeTheRest) {
+  for (const Message& message : Messages()) {
+    const Status status = message.decode("\x02 anything", Limits());
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_NE(status.message().find("version 2, but this build reads only version 1"),
+              std::string::npos)
+        << status.message();
+  }
+}
+
+TEST(StepCodec, RefusesEveryPrefix) {
+  for (const Message& message : Messages()) {
+    for (size_t size = 0; size < message.bytes.size(); ++size) {
+      const Status status = message.decode(message.bytes.substr(0, size), Limits());
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << size;
+    }
+    EXPECT_TRUE(message.decode(message.bytes, Limits()).ok());
+    EXPECT_EQ(message.decode(message.bytes + '\0', Limits()).code(), StatusCode::kDataLoss);
+  }
+}
+
+std::string InputError(const std::string& hex) {
+  return std::string(DecodeStepInput(Bytes(hex), Limits()).status().message());
+}
+
+TEST(StepCodec, ErrorsNameTheFieldAndTheOffset) {
+  EXPECT_EQ(InputError(""), "step input: version: byte 0: is cut off");
+  EXPECT_EQ(InputError("01 80"), "step input: number: byte 1: is cut off");
+  EXPECT_EQ(InputError("01 00 00 00 00 00 00 ff"),
+            "step input: byte 7: 1 bytes follow the last field");
+  EXPECT_EQ(InputError("01 00 00 00 00 00 02  00 02 00 00 00  02 02 01 03 00"),
+            "step input: rows[1].masked: byte 15: is out of range for its type");
+  EXPECT_EQ(InputError("01 00 00 01 02 00 00 00 00 00 00"),
+            "step input: copies[0].source_tier: byte 4: is 2, which is not below 2");
+  EXPECT_EQ(InputError("01 00 01 ffffffff7f"),
+            "step input: free[0]: byte 3: is out of range for its type");
+  EXPECT_EQ(InputError("01 00 00 00 01 00 02 0e 80"),
+            "step input: admit[0].tokens[1]: byte 8: is cut off");
+}
+
+TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
+  EXPECT_EQ(InputError("01 8000"), "step input: number: byte 1: is not in its shortest form");
+  EXPECT_EQ(InputError("8100"), "step input: version: byte 0: is not in its shortest form");
+  EXPECT_EQ(InputError("01 ffffffffffffffffff02"),
+            "step input: number: byte 1: is longer than 64 bits");
+  EXPECT_EQ(InputError("01 ffffffffffffffffff8100"),
+            "step input: number: byte 1: is longer than 64 bits");
+}
+
+TEST(StepCodec, RefusesCountsBeyondTheBytes) {
+  EXPECT_EQ(
+      InputError("01 00 00 ffffffffffffffffff01"),
+      "step input: copies: byte 3: has 18446744073709551615 elements, but only 0 bytes follow");
+  EXPECT_EQ(DecodeTokenMasks(Bytes("01 01 00 02 01000000 020000"), Limits()).status().message(),
+            "token masks: masks[0].allowed: byte 3: has 2 elements, but only 7 bytes follow");
+}
+
+TEST(StepCodec, RefusesListsBeyondTheLimits) {
+  struct Case {
+    const char* field;
+    std::function<void(StepInput&)> lengthen;  // to the limit, then beyond it
+  };
+  const Case cases[] = {
+      {"free", [](StepInput& s) { s.free.push_back(0); }},
+      {"admit", [](StepInput& s) { s.admit.push_back(s.admit[0]); }},
+      {"append", [](StepInput& s) { s.append.resize(s.append.size() < 4 ? 4 : 5); }},
+      {"rows", [](StepInput& s) { s.rows.push_back(s.rows[0]); }},
+      {"admit[0].tokens",
+       [](StepInput& s) { s.admit[0].tokens.resize(s.admit[0].tokens.size() < 5 ? 5 : 6); }},
+      {"append[0].blocks",
+       [](StepInput& s) { s.append[0].blocks.resize(s.append[0].blocks.size() < 5 ? 5 : 6); }},
+      {"rows[0].drafts", [](StepInput& s) { s.rows[0].drafts.push_back(1); }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.field);
+    StepInput step = Input();
+    c.lengthen(step);
+    EXPECT_EQ(*DecodeStepInput(Encode(step), Limits()), step);
+    c.lengthen(step);
+    const std::string error(DecodeStepInput(Encode(step), Limits()).status().message());
+    EXPECT_TRUE(error.starts_with("step input: " + std::string(c.field) + ": byte ")) << error;
+    EXPECT_NE(error.find("are allowed"), std::string::npos) << error;
+  }
+}
+
+TEST(StepCodec, RefusesOutputsAndMasksBeyondTheLimits) {
+  const auto output_error = [](const std::function<void(StepOutput&)>& change) {
+    StepOutput output = Output();
+    change(output);
+    const Status status = DecodeStepOutput(Encode(output), Limits()).status();
+    return status.ok() ? ""
+                       : std::string(status.message().substr(0, status.message().find(": byte")));
+  };
+  using O = StepOutput;
+  EXPECT_EQ(output_error([](O& o) { o.rows.resize(2); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows.resize(3); }), "step output: rows");
+  EXPECT_EQ(output_error([](O& o) { o.expert_loads.push_back(1); }), "step output: expert_loads");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].tokens.resize(4); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].tokens.resize(5); }), "step output: rows[0].tokens");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs.resize(4); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs.resize(5); }),
+            "step output: rows[0].logprobs");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(4); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(5); }),
+            "step output: rows[0].prompt_logprobs");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(20); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(21); }),
+            "step output: rows[0].logprobs[0].top");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].token.token_id = 39; }), "");
+  for (const int32_t token : {40, -1}) {
+    EXPECT_EQ(output_error([token](O& o) { o.rows[0].prompt_logprobs[0].top[0].token_id = token; }),
+              "step output: rows[0].prompt_logprobs[0].top[0].token_id");
+  }
+  std::vector<TokenMask> masks(5);
+  EXPECT_EQ(*DecodeTokenMasks(Encode(masks), Limits()), masks);
+  masks.resize(6);
+  EXPECT_EQ(DecodeTokenMasks(Encode(masks), Limits()).status().message(),
+            "token masks: masks: byte 1: has 6 elements, but at most 5 are allowed");
+  masks = {{.allowed = {1, 2, 3}}};
+  EXPECT_EQ(DecodeTokenMasks(Encode(masks), Limits()).status().message(),
+            "token masks: masks[0].allowed: byte 3: has 3 elements, but at most 2 are allowed");
+}
+
+}  // namespace
+}  // namespace tokamak

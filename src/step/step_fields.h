@@ -1,0 +1,153 @@
+// The fields of steps, listed once for reading and writing (base/codec.h). Each function names all
+// members of its struct, so a member that is missing here does not compile. For step_codec.cc and
+// for records of runs; others use step_codec.h.
+#pragma once
+
+#include "base/codec.h"
+#include "step/executor_limits.h"
+#include "step/step_input.h"
+#include "step/step_output.h"
+
+namespace tokamak::codec {
+
+// The greatest lengths of lists in steps, and the ends of indices.
+struct StepBounds {
+  uint64_t seqs = kNoLimit;
+  uint64_t appends = kNoLimit;
+  uint64_t context = kNoLimit;
+  uint64_t step_tokens = kNoLimit;
+  uint64_t drafts = kNoLimit;
+  uint64_t draws = kNoLimit;  // of a row
+  uint64_t masks = kNoLimit;
+  uint64_t mask_words = kNoLimit;
+  uint64_t vocab = kNoLimit;
+  uint64_t logprobs = kNoLimit;
+  uint64_t expert_loads = kNoLimit;
+
+  static StepBounds Of(const ExecutorLimits& limits);
+};
+
+class StepDecoder : public Decoder {
+ public:
+  StepDecoder(std::string_view bytes, const ExecutorLimits& limits)
+      : Decoder(bytes), bounds(StepBounds::Of(limits)) {}
+  const StepBounds bounds;
+};
+
+// A Decoder without limits reads what its own process wrote.
+template <typename A>
+const StepBounds& BoundsOf(const A& a) {
+  if constexpr (requires { a.bounds; }) {
+    return a.bounds;
+  } else {
+    static constexpr StepBounds kNone;
+    return kNone;
+  }
+}
+
+void Field(auto& a, CopyBlock& v) {
+  auto& [source_tier, source, destination_tier, destination] = v;
+  Field(a, "source_tier", source_tier, Tier::kHost);
+  Field(a, "source", source);
+  Field(a, "destination_tier", destination_tier, Tier::kHost);
+  Field(a, "destination", destination);
+}
+
+// The parameters that decide what is drawn. The others stay with the engine.
+void DrawFields(auto& a, SamplingParams& v) {
+  auto& [temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
+         frequency_penalty, logit_bias, seed, n, max_tokens, min_tokens, stop, stop_token_ids,
+         ignore_eos, shown_special_tokens, logprobs, prompt_logprobs, structured_output] = v;
+  Field(a, "temperature", temperature);
+  Field(a, "top_k", top_k);
+  Field(a, "top_p", top_p);
+  Field(a, "min_p", min_p);
+  Field(a, "typical_p", typical_p);
+  Field(a, "repetition_penalty", repetition_penalty);
+  Field(a, "presence_penalty", presence_penalty);
+  Field(a, "frequency_penalty", frequency_penalty);
+  Field(a, "logit_bias", logit_bias);
+  Field(a, "seed", seed);
+  Field(a, "min_tokens", min_tokens);
+  Field(a, "stop_token_ids", stop_token_ids);
+  Field(a, "logprobs", logprobs);
+  Field(a, "prompt_logprobs", prompt_logprobs);
+}
+
+void Field(auto& a, AdmitSequence& v) {
+  auto& [slot, tokens, num_prompt_tokens, num_computed, sampling, choice] = v;
+  Field(a, "slot", slot);
+  Field(a, "tokens", tokens, BoundsOf(a).context);
+  Field(a, "num_prompt_tokens", num_prompt_tokens);
+  Field(a, "num_computed", num_computed);
+  DrawFields(a, sampling);
+  Field(a, "choice", choice);
+}
+
+void Field(auto& a, AppendBlocks& v) {
+  auto& [slot, group, blocks] = v;
+  Field(a, "slot", slot);
+  Field(a, "group", group);
+  Field(a, "blocks", blocks, BoundsOf(a).context);
+}
+
+void Field(auto& a, StepRow& v) {
+  auto& [slot, num_tokens, sample, masked, drafts] = v;
+  Field(a, "slot", slot);
+  Field(a, "num_tokens", num_tokens);
+  Field(a, "sample", sample);
+  Field(a, "masked", masked);
+  Field(a, "drafts", drafts, BoundsOf(a).drafts);
+}
+
+void Field(auto& a, StepInput& v) {
+  auto& [number, free, copies, admit, append, rows] = v;
+  Field(a, "number", number);
+  Field(a, "free", free, BoundsOf(a).seqs);
+  Field(a, "copies", copies);
+  Field(a, "admit", admit, BoundsOf(a).seqs);
+  Field(a, "append", append, BoundsOf(a).appends);
+  Field(a, "rows", rows, BoundsOf(a).seqs);
+}
+
+void Field(auto& a, TokenMask& v) {
+  auto& [slot, allowed] = v;
+  Field(a, "slot", slot);
+  Field(a, "allowed", allowed, BoundsOf(a).mask_words);
+}
+
+// All that is sent for one SampleMasked.
+template <typename A>
+void Field(A& a, std::vector<TokenMask>& masks) {
+  Field(a, "masks", masks, BoundsOf(a).masks);
+}
+
+void Field(auto& a, TokenLogprobs::Entry& v) {
+  auto& [token_id, logprob] = v;
+  Field(a, "token_id", token_id, Below{BoundsOf(a).vocab});
+  Field(a, "logprob", logprob);
+}
+
+void Field(auto& a, TokenLogprobs& v) {
+  auto& [token, top] = v;
+  Field(a, "token", token);
+  Field(a, "top", top, BoundsOf(a).logprobs);
+}
+
+void Field(auto& a, RowOutput& v) {
+  auto& [slot, health, tokens, logprobs, prompt_logprobs] = v;
+  Field(a, "slot", slot);
+  Field(a, "health", health, RowHealth::kNoCandidate);
+  Field(a, "tokens", tokens, BoundsOf(a).draws);
+  Field(a, "logprobs", logprobs, BoundsOf(a).draws);
+  Field(a, "prompt_logprobs", prompt_logprobs, BoundsOf(a).step_tokens);
+}
+
+void Field(auto& a, StepOutput& v) {
+  auto& [number, rows, expert_loads] = v;
+  Field(a, "number", number);
+  Field(a, "rows", rows, BoundsOf(a).seqs);
+  Field(a, "expert_loads", expert_loads, BoundsOf(a).expert_loads);
+}
+
+}  // namespace tokamak::codec
