@@ -31,25 +31,20 @@ RecordEvent MakeEvent(size_t kind) {
 // `event` is mutable because the codec handles both directions; encoding does not change it.
 void AppendFrame(RecordEvent& event, std::string* out) {
   std::string payload;
-  record::Encoder encoder(&payload);
-  uint64_t kind = event.index();
-  encoder.Unsigned(kind);
-  std::visit([&](auto& fields) { record::Field(encoder, fields); }, event);
-  record::Encoder frame(out);
-  uint64_t size = payload.size();
-  frame.Unsigned(size);
+  codec::Encoder encoder(&payload);
+  encoder.Unsigned(event.index());
+  std::visit([&](auto& fields) { codec::Field(encoder, fields); }, event);
+  codec::Encoder frame(out);
+  frame.Unsigned(payload.size());
   *out += payload;
-  uint64_t checksum = Hash64(payload.data(), payload.size());
+  const uint64_t checksum = Hash64(payload.data(), payload.size());
   frame.Bytes(&checksum, kChecksumBytes);
 }
 
 }  // namespace
 
 uint64_t Digest(const StepInput& step) {
-  std::string bytes;
-  record::Encoder encoder(&bytes);
-  StepInput copy = step;
-  record::Field(encoder, copy);
+  const std::string bytes = Encode(step);
   return Hash64(bytes.data(), bytes.size());
 }
 
@@ -133,7 +128,7 @@ Result<RecordReader> RecordReader::Open(std::string name, std::string_view bytes
 
 Result<std::optional<RecordEvent>> RecordReader::Next() {
   if (offset_ == bytes_.size()) return std::optional<RecordEvent>();
-  const auto malformed = [this](const char* what) {
+  const auto malformed = [this](std::string_view what) {
     return DataLoss("{}: byte {}: {}", name_, offset_, what);
   };
   size_t at = offset_;
@@ -153,20 +148,22 @@ Result<std::optional<RecordEvent>> RecordReader::Next() {
   if (std::memcmp(&checksum, bytes_.data() + at + size, kChecksumBytes) != 0) {
     return malformed("an event is corrupted (its checksum differs)");
   }
-  record::Decoder decoder(payload);
-  uint64_t kind = 0;
-  decoder.Unsigned(kind);
+  codec::Decoder decoder(payload);
+  const uint64_t kind = decoder.Unsigned();
   if (!decoder.ok() || kind >= std::variant_size_v<RecordEvent>) {
     return malformed("an event has an unknown kind");
   }
   RecordEvent event = MakeEvent(kind);
-  std::visit([&](auto& fields) { record::Field(decoder, fields); }, event);
+  std::visit([&](auto& fields) { codec::Field(decoder, fields); }, event);
   if (const auto* header = std::get_if<RecordHeader>(&event);
-      header != nullptr && header->version != kRecordVersion) {
-    return Unimplemented("{}: has record version {}, but this build reads only version {}", name_,
-                         header->version, kRecordVersion);
+      header != nullptr && !header->has_known_version()) {
+    return Unimplemented(
+        "{}: has record version {} and step version {}, but this build reads only {} and {}", name_,
+        header->version, header->step_version, kRecordVersion, kStepVersion);
   }
-  if (!decoder.ok() || !decoder.AtEnd()) return malformed("an event is malformed");
+  if (const Status status = decoder.Finish(); !status.ok()) {
+    return malformed(fmt::format("the event is malformed: {}", status.message()));
+  }
   offset_ = at + size + kChecksumBytes;
   return std::optional<RecordEvent>(std::move(event));
 }
@@ -209,7 +206,9 @@ bool RecordingExecutor::Done(uint64_t number) {
 
 Result<StepOutput> RecordingExecutor::Wait(uint64_t number) {
   Result<StepOutput> output = inner_->Wait(number);
-  writer_->Write(WaitEvent{output.status(), output.ok() ? *output : StepOutput{}});
+  WaitEvent event{output.status(), output.ok() ? *output : StepOutput{}};
+  event.output.expert_loads.clear();  // statistics, many for each token
+  writer_->Write(event);
   return output;
 }
 

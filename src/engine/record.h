@@ -1,8 +1,8 @@
 // Records a run: everything that the engine core is given, so that the run can be repeated.
 //
 // File: 8 bytes "tokamakR", then frames. A frame is a varint length, that many bytes of payload and
-// 4 bytes of checksum. A payload is a kind and its fields (record_codec.h); the first is a
-// RecordHeader. Integers are varints, signed ones zigzag; floats are their little-endian bits.
+// 4 bytes of checksum. A payload is a kind and its fields (record_codec.h, base/codec.h); the first
+// is a RecordHeader.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,26 @@
 #include "engine/arrival.h"
 #include "engine/engine_core.h"
 #include "executor/executor.h"
+#include "step/step_codec.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 8;
+inline constexpr int32_t kRecordVersion = 9;
 
 // The events of a record: its header, then the calls of the engine core in order. The clock
 // readings and executor calls of a Step follow its StepEvent.
 struct RecordHeader {
   int32_t version = kRecordVersion;
+  uint64_t step_version = kStepVersion;
   // For the reader's use: model, device and whatever else it needs to make the executor.
   std::vector<std::pair<std::string, std::string>> properties;
   EngineCoreOptions options;  // without callbacks
   ExecutorLimits limits;
+
+  bool has_known_version() const {
+    return version == kRecordVersion && step_version == kStepVersion;
+  }
 };
 struct ArrivalEvent {
   Arrival arrival;  // without decoders, constraints and callback
@@ -53,7 +59,7 @@ struct ClockEvent {
 struct SubmitEvent {
   uint64_t number = 0;
   int32_t num_rows = 0;
-  uint64_t digest = 0;  // hash of the StepInput
+  uint64_t digest = 0;  // hash of the StepInput's bytes
   Status status;
 };
 struct SampleEvent {  // Sample or SampleMasked
@@ -64,7 +70,7 @@ struct DoneEvent {
 };
 struct WaitEvent {
   Status status;
-  StepOutput output;  // if OK
+  StepOutput output;  // if OK; without expert_loads
 };
 struct ResetEvent {
   Status status;

@@ -18,19 +18,17 @@ namespace {
 
 std::string EncodeEvent(RecordEvent event) {
   std::string payload;
-  record::Encoder encoder(&payload);
-  uint64_t kind = event.index();
-  encoder.Unsigned(kind);
-  std::visit([&](auto& fields) { record::Field(encoder, fields); }, event);
+  codec::Encoder encoder(&payload);
+  encoder.Unsigned(event.index());
+  std::visit([&](auto& fields) { codec::Field(encoder, fields); }, event);
   return payload;
 }
 
 void AppendFrame(std::string_view payload, std::string* out) {
-  record::Encoder frame(out);
-  uint64_t size = payload.size();
-  frame.Unsigned(size);
+  codec::Encoder frame(out);
+  frame.Unsigned(payload.size());
   *out += payload;
-  uint64_t checksum = Hash64(payload.data(), payload.size());
+  const uint64_t checksum = Hash64(payload.data(), payload.size());
   frame.Bytes(&checksum, 4);
 }
 

@@ -118,6 +118,15 @@ TEST_F(ReplayTest, RefusesAnExecutorWithOtherLimits) {
   EXPECT_EQ(ReplayBytes(Bytes(), &executor).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_F(ReplayTest, RefusesRecordsWithStepsOfAnotherVersion) {
+  RecordHeader header;
+  header.step_version = kStepVersion + 1;
+  ASSERT_TRUE(RecordWriter::Create(path_, header).ok());
+  const Status status = ReplayBytes(Bytes(), nullptr).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("step version 2"), std::string::npos) << status.message();
+}
+
 TEST_F(ReplayTest, ATruncatedRecordReplaysUpToItsLastCompleteEvent) {
   Record(5, 4);
   const std::string bytes = Bytes();
