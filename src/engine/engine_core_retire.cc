@@ -94,9 +94,15 @@ Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& outpu
       return Internal("executor: step {} row {} is for slot {}, expected {}", step.number, i,
                       row.slot, step.rows[i].sequence->slot);
     }
+    const size_t num_tokens = row.tokens.size();
+    if ((row.health != RowHealth::kOk && num_tokens > 0) ||
+        (!row.logprobs.empty() && row.logprobs.size() != num_tokens)) {
+      return Internal("executor: step {} row {} has {} tokens and {} logprobs with health {}",
+                      step.number, i, num_tokens, row.logprobs.size(),
+                      static_cast<int>(row.health));
+    }
     if (row.health != RowHealth::kOk) continue;
     const std::vector<TokenId>& drafts = step.rows[i].drafts;
-    const size_t num_tokens = row.tokens.size();
     if (step.rows[i].sample ? num_tokens < 1 || num_tokens > drafts.size() + 1 : num_tokens > 0) {
       return Internal(
           "executor: step {} row {} has {} tokens, although sample is {} with {} drafts",

@@ -198,6 +198,28 @@ TEST_F(EngineCoreTest, AnExecutorErrorEndsOnlyTheRequestsInFlight) {
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
 }
 
+TEST_F(EngineCoreTest, AnOutputThatDoesNotFitItsStepIsAnExecutorError) {
+  const auto error_with = [this](std::function<void(RowOutput*)> change_row) {
+    executor_.change_row = std::move(change_row);
+    EXPECT_TRUE(executor_.Reset().ok());  // its steps begin with 0 again
+    Start();
+    EXPECT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 2)).ok());
+    RunAll();
+    return std::string(std::exchange(results_, {}).at({1, 0}).error.message());
+  };
+  EXPECT_EQ(error_with({}), "");
+  EXPECT_EQ(error_with([](RowOutput* row) { row->slot = 9; }),
+            "executor: step 0 row 0 is for slot 9, expected 0");
+  EXPECT_EQ(error_with([](RowOutput* row) { row->tokens = {100}; }),
+            "executor: step 0 row 0 has token 100, but the vocabulary has 100");
+  EXPECT_EQ(error_with([](RowOutput* row) { row->tokens.push_back(4); }),
+            "executor: step 0 row 0 has 2 tokens, although sample is true with 0 drafts");
+  EXPECT_EQ(error_with([](RowOutput* row) { row->logprobs.resize(2); }),
+            "executor: step 0 row 0 has 1 tokens and 2 logprobs with health 0");
+  EXPECT_EQ(error_with([](RowOutput* row) { row->health = RowHealth::kNotFinite; }),
+            "executor: step 0 row 0 has 1 tokens and 0 logprobs with health 1");
+}
+
 TEST_F(EngineCoreTest, AnExecutorThatRecoversInTimeGoesOn) {
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());

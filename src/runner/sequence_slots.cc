@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "step/executor_limits.h"
 
 namespace tokamak {
 
@@ -88,6 +89,13 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   }
   for (const TokenId token : sampling.stop_token_ids) {
     if (!is_token(token)) return Internal("stop id {} is not in the vocabulary", token);
+  }
+  for (const int32_t count :
+       {sampling.logprobs.value_or(0), sampling.prompt_logprobs.value_or(0)}) {
+    if (count < 0 || count > kMaxLogprobs) {
+      return Internal("{} logprobs per token are wanted, but at most {} are possible", count,
+                      kMaxLogprobs);
+    }
   }
   const float fields[] = {sampling.temperature,
                           sampling.top_p,

@@ -54,6 +54,7 @@ class SumExecutor final : public Executor {
           out.tokens.clear();
         }
       }
+      if (change_row) change_row(&out);
       output.rows.push_back(out);
     }
     steps.push_back(step);
@@ -87,6 +88,7 @@ class SumExecutor final : public Executor {
   TokenId bad_token = -1;  // drawing it reports bad_health instead
   RowHealth bad_health = RowHealth::kNotFinite;
   std::function<void()> on_wait;
+  std::function<void(RowOutput*)> change_row;
   std::vector<StepInput> steps;
   std::vector<std::vector<TokenMask>> masks;  // by step; tokens are drawn without them
   std::vector<AdmitSequence> admitted;
