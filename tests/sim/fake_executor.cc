@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "step/step_codec.h"
 
 namespace tokamak::sim {
 
@@ -35,7 +36,15 @@ bool FakeExecutor::Injected(int32_t permille) {
   return true;
 }
 
-Status FakeExecutor::Submit(StepInput step) {
+template <typename T>
+Result<T> FakeExecutor::Received(Result<T> value) {
+  if (!value.ok()) Fail("{}", value.status().message());
+  return value;
+}
+
+Status FakeExecutor::Submit(StepInput sent) {
+  // All values go through bytes, as if this executor were in another process.
+  ASSIGN_OR_RETURN(const StepInput step, Received(DecodeStepInput(Encode(sent), options_.limits)));
   if (broken_) Fail("submitted after an error without a reset");
   if (step.number != next_number_) Fail("has number {}", step.number);
   if (static_cast<int>(steps_in_flight_.size()) >= options_.limits.depth)
@@ -91,7 +100,9 @@ Status FakeExecutor::Sample(uint64_t number) {
   return Status();
 }
 
-Status FakeExecutor::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
+Status FakeExecutor::SampleMasked(uint64_t number, std::vector<TokenMask> sent) {
+  ASSIGN_OR_RETURN(const std::vector<TokenMask> masks,
+                   Received(DecodeTokenMasks(Encode(sent), options_.limits)));
   if (broken_ || steps_in_flight_.empty()) Fail("sampled masked rows out of order");
   StepInFlight& step = steps_in_flight_.back();
   if (number + 1 != next_number_ || !step.sampled || step.all_sampled())
@@ -152,7 +163,7 @@ Result<StepOutput> FakeExecutor::Wait(uint64_t number) {
   StepOutput output = std::move(steps_in_flight_.front().output);
   steps_in_flight_.pop_front();
   ++oldest_;
-  return output;
+  return Received(DecodeStepOutput(Encode(output), options_.limits));
 }
 
 Status FakeExecutor::Reset() {

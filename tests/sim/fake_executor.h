@@ -108,6 +108,8 @@ class FakeExecutor final : public Executor {
            (slot.long_rope ? kLongRopeEntry : 0);
   }
   bool InFlight(int64_t step) const { return step >= oldest_; }
+  template <typename T>
+  Result<T> Received(Result<T> value);  // fails if it is not OK
   template <typename... Args>
   void Fail(const char* format, Args... args);
 
