@@ -32,7 +32,8 @@ class Executor {
   // after its Submit.
   virtual Status Sample(uint64_t number) = 0;
   // Starts sampling the step's masked rows. Called once, after its Sample, if it has any. `masks`
-  // may leave out rows whose sequences have ended meanwhile: they draw any token.
+  // has one for each draw of a row. It may leave out rows whose sequences have ended meanwhile:
+  // they draw any token.
   virtual Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) = 0;
   // True when Wait(number) would return at once.
   virtual bool Done(uint64_t number) = 0;

@@ -70,7 +70,7 @@ class Sampler {
   virtual void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) = 0;
 
   // Draws a token for each row of `logits` (f32 [results.size(), vocab_size], overwritten) into
-  // `results`, which are as many as the rows' draws, in their order. A mask restricts the row of
+  // `results`, which are as many as the rows' draws, in their order. A mask restricts one draw of
   // its slot. Drawn tokens join their slots' histories; a row whose health is not kOk gets token 0.
   // Spans must stay valid until the stream has reached this point; `results` is complete then.
   virtual void Sample(Tensor logits, std::span<const SampleRow> rows,

@@ -337,7 +337,8 @@ Status Runner::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
   in_flight.masks = std::move(masks);
   const size_t first = in_flight.num_unmasked_draws;
   const std::span rows = std::span(in_flight.sample_rows).subspan(in_flight.num_unmasked);
-  const std::span results = std::span(in_flight.sampled_results).subspan(first, rows.size());
+  const std::span results =
+      std::span(in_flight.sampled_results).subspan(first, in_flight.num_draws - first);
   const Tensor logits =
       in_flight.logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(in_flight.num_draws));
   sampler_->Sample(logits, rows, in_flight.masks, results, *stream_);
@@ -351,17 +352,30 @@ Status Runner::CheckMasks(const StepInFlight& in_flight,
   const std::span rows = std::span(in_flight.sample_rows).subspan(in_flight.num_unmasked);
   for (size_t i = 0; i < masks.size(); ++i) {
     const SequenceSlotId slot = masks[i].slot;
-    const auto is_masked = [slot](const SampleRow& row) { return row.slot == slot; };
-    if (std::none_of(rows.begin(), rows.end(), is_masked)) {
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [slot](const SampleRow& row) { return row.slot == slot; });
+    if (row == rows.end()) {
       return Internal("there is a mask for slot {}, which waits for none", slot);
+    }
+    if (masks[i].draw < 0 || masks[i].draw >= row->num_draws()) {
+      return Internal("there is a mask for draw {} of slot {}, which has {}", masks[i].draw, slot,
+                      row->num_draws());
     }
     if (masks[i].allowed.size() != words) {
       return Internal("the mask of slot {} has {} words, but the vocabulary needs {}", slot,
                       masks[i].allowed.size(), words);
     }
     for (size_t j = 0; j < i; ++j) {
-      if (masks[j].slot == slot) return Internal("there are two masks for slot {}", slot);
+      if (masks[j].slot != slot || masks[j].draw != masks[i].draw) continue;
+      return Internal("there are two masks for draw {} of slot {}", masks[i].draw, slot);
     }
+  }
+  for (const SampleRow& row : rows) {
+    const auto given = std::count_if(masks.begin(), masks.end(), [&row](const TokenMask& mask) {
+      return mask.slot == row.slot;
+    });
+    if (given == 0 || given == row.num_draws()) continue;
+    return Internal("slot {} has {} masks for {} draws", row.slot, given, row.num_draws());
   }
   return Status();
 }

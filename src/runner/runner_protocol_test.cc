@@ -52,7 +52,7 @@ class RunnerProtocol : public ::testing::Test {
     ops_ = *std::move(ops);
     model_ = MakeToyModel(*ops_);
     auto runner = Runner::Create(
-        *model_, *ops_, {.max_seqs = 2, .max_context = 200, .depth = 2},
+        *model_, *ops_, {.max_seqs = 2, .max_step_drafts = 3, .max_context = 200, .depth = 2},
         {.arena_bytes = 32 << 20, .num_device_blocks = 3000, .num_host_blocks = 3000});
     ASSERT_TRUE(runner.ok());
     runner_ = *std::move(runner);
@@ -139,6 +139,41 @@ TEST_F(RunnerProtocol, RefusesAMaskOfTheWrongSize) {
   ASSERT_TRUE(runner_->Sample(0).ok());
   ExpectRefused(runner_->SampleMasked(0, {{.slot = 0, .allowed = {1, 1}}}),
                 "step 0: the mask of slot 0 has 2 words, but the vocabulary needs 3");
+}
+
+// A row with drafts has a mask for each draw, or none at all.
+TEST_F(RunnerProtocol, ChecksTheMasksOfARowWithDrafts) {
+  const auto mask = [](int32_t draw, uint32_t words = 3) {
+    return TokenMask{
+        .slot = 0, .draw = draw, .allowed = std::vector<uint32_t>(words, ~uint32_t{0})};
+  };
+  const struct {
+    std::vector<TokenMask> masks;
+    std::string message;
+  } cases[] = {
+      {{mask(0), mask(1)}, "step 0: slot 0 has 2 masks for 3 draws"},
+      {{mask(1), mask(2)}, "step 0: slot 0 has 2 masks for 3 draws"},
+      {{mask(0), mask(2), mask(0)}, "step 0: there are two masks for draw 0 of slot 0"},
+      {{mask(0), mask(1), mask(2), mask(3)},
+       "step 0: there is a mask for draw 3 of slot 0, which has 3"},
+      {{mask(-1)}, "step 0: there is a mask for draw -1 of slot 0, which has 3"},
+      {{mask(0), mask(1), mask(2, 2)},
+       "step 0: the mask of slot 0 has 2 words, but the vocabulary needs 3"},
+      {{mask(2), mask(0), mask(1)}, ""},
+      {{}, ""},
+  };
+  for (const auto& c : cases) {
+    ASSERT_TRUE(runner_->Reset().ok());
+    StepInput step = AdmitMasked(0);
+    step.rows[0].drafts = {4, 5};
+    step.rows[0].num_tokens += 2;
+    ASSERT_TRUE(runner_->Submit(step).ok());
+    ASSERT_TRUE(runner_->Sample(0).ok());
+    const Status status = runner_->SampleMasked(0, c.masks);
+    EXPECT_EQ(status.message(), c.message);
+    if (!status.ok()) continue;
+    EXPECT_TRUE(runner_->Wait(0).ok());
+  }
 }
 
 TEST_F(RunnerProtocol, ARefusedStepNamesItself) {

@@ -261,6 +261,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
     total.mixed += counts.mixed;
     total.accepted += counts.accepted;
     total.refused += counts.refused;
+    total.masked += counts.masked;
   }
   // Checks that the schedules contained everything to which results must be invariant.
   const int64_t few = c.brief ? 0 : 10;
@@ -271,6 +272,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
   if (c.IsCuda()) return;
   EXPECT_GT(total.accepted, few);
   EXPECT_GT(total.refused, few);
+  EXPECT_GT(total.masked, few);
 }
 
 std::vector<InvarianceCase> InvarianceCases() {

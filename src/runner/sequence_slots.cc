@@ -226,9 +226,8 @@ Status SequenceSlots::CheckDrafts(const SequenceSlot& slot, const StepRow& row) 
     return Internal("rows: slot {} has {} drafts that no Wait has settled", row.slot,
                     slot.num_drafts);
   }
-  if (!row.drafts.empty() && (!row.sample || row.masked)) {
-    return Internal("rows: slot {} has drafts, but its row {}", row.slot,
-                    row.masked ? "waits for a mask" : "does not sample");
+  if (!row.drafts.empty() && !row.sample) {
+    return Internal("rows: slot {} has drafts, but its row does not sample", row.slot);
   }
   for (const TokenId token : row.drafts) {
     if (token >= 0 && token < limits_.vocab_size) continue;

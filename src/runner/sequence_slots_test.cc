@@ -101,8 +101,6 @@ TEST(SequenceSlots, KeepsThePositionsOfAcceptedDrafts) {
   };
   EXPECT_EQ(refused({.slot = 1, .num_tokens = 2, .drafts = {7}}),
             "rows: slot 1 has drafts, but its row does not sample");
-  EXPECT_EQ(refused({.slot = 1, .num_tokens = 2, .sample = true, .masked = true, .drafts = {7}}),
-            "rows: slot 1 has drafts, but its row waits for a mask");
   EXPECT_EQ(refused({.slot = 1, .num_tokens = 2, .sample = true, .drafts = {50}}),
             "rows: slot 1 has draft 50, but the vocabulary has 50");
   EXPECT_EQ(refused({.slot = 1, .num_tokens = 5, .sample = true, .drafts = {1, 2, 3, 4}}),

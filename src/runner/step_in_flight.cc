@@ -129,20 +129,21 @@ class Packer {
 
   void LayOut(std::span<const StepRow> rows, int32_t padded_rows) {
     int32_t tokens = 0, scored = 0;
-    size_t masked = 0, unmasked = 0, drafts = 0;
+    size_t masked = 0, unmasked = 0, drafts = 0, unmasked_drafts = 0;
     for (const StepRow& row : rows) {
       const auto [begin, end] = Scored(row);
       tokens += row.num_tokens;
       scored += end - begin;
       if (row.sample) ++(row.masked ? masked : unmasked);
       drafts += row.drafts.size();
+      if (!row.masked) unmasked_drafts += row.drafts.size();
     }
     in_flight_.num_unmasked = unmasked;
-    in_flight_.num_unmasked_draws = unmasked + drafts;
-    in_flight_.num_draws = unmasked + drafts + masked;
+    in_flight_.num_unmasked_draws = unmasked + unmasked_drafts;
+    in_flight_.num_draws = unmasked + masked + drafts;
     in_flight_.sample_rows.resize(unmasked + masked);
     in_flight_.drafts.reserve(drafts);  // sample_rows refer to it
-    next_masked_ = {.row = unmasked, .draw = unmasked + drafts};
+    next_masked_ = {.row = unmasked, .draw = in_flight_.num_unmasked_draws};
     const auto logits = static_cast<int32_t>(in_flight_.num_draws) + scored;
     const auto num_rows = static_cast<int32_t>(rows.size());
     const int32_t padding = std::max(0, padded_rows - num_rows);

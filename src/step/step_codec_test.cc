@@ -52,7 +52,7 @@ StepInput Input() {
       .rows = {{.slot = 1, .num_tokens = 3, .sample = true, .masked = true, .drafts = {13, 14}}}};
 }
 
-std::vector<TokenMask> Masks() { return {{.slot = 1, .allowed = {0x80000001, 0x02}}}; }
+std::vector<TokenMask> Masks() { return {{.slot = 1, .draw = 2, .allowed = {0x80000001, 0x02}}}; }
 
 StepOutput Output() {
   const auto logprobs = [](int32_t token) {
@@ -98,7 +98,7 @@ std::string InputBytes() {
       "01 02 02 02 18 01"          // append
       "01 02 06 01 01 02 1a 1c");  // rows
 }
-std::string MaskBytes() { return Bytes("01 01 02 02 01000080 02000000"); }
+std::string MaskBytes() { return Bytes("01 01 02 04 02 01000080 02000000"); }
 std::string OutputBytes() {
   return Bytes(
       "01 02 01"                       // version, number, rows
@@ -208,8 +208,8 @@ TEST(StepCodec, RefusesCountsBeyondTheBytes) {
   EXPECT_EQ(
       InputError("01 00 00 ffffffffffffffffff01"),
       "step input: copies: byte 3: has 18446744073709551615 elements, but only 0 bytes follow");
-  EXPECT_EQ(DecodeTokenMasks(Bytes("01 01 00 02 01000000 020000"), Limits()).status().message(),
-            "token masks: masks[0].allowed: byte 3: has 2 elements, but only 7 bytes follow");
+  EXPECT_EQ(DecodeTokenMasks(Bytes("01 01 00 00 02 01000000 020000"), Limits()).status().message(),
+            "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");
 }
 
 TEST(StepCodec, RefusesListsBeyondTheLimits) {
@@ -275,7 +275,7 @@ TEST(StepCodec, RefusesOutputsAndMasksBeyondTheLimits) {
             "token masks: masks: byte 1: has 6 elements, but at most 5 are allowed");
   masks = {{.allowed = {1, 2, 3}}};
   EXPECT_EQ(DecodeTokenMasks(Encode(masks), Limits()).status().message(),
-            "token masks: masks[0].allowed: byte 3: has 3 elements, but at most 2 are allowed");
+            "token masks: masks[0].allowed: byte 4: has 3 elements, but at most 2 are allowed");
 }
 
 }  // namespace

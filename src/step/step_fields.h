@@ -111,8 +111,9 @@ void Field(auto& a, StepInput& v) {
 }
 
 void Field(auto& a, TokenMask& v) {
-  auto& [slot, allowed] = v;
+  auto& [slot, draw, allowed] = v;
   Field(a, "slot", slot);
+  Field(a, "draw", draw);
   Field(a, "allowed", allowed, BoundsOf(a).mask_words);
 }
 

@@ -69,13 +69,13 @@ struct CopyBlock {
 // A row with drafts verifies them (speculative decoding). Its last positions hold the drafts, and
 // it draws after each of them, too, as long as each draw equals the next draft. What was drawn is
 // the same as without drafts. The slot then has the positions before the last drawn token. No row
-// of it is submitted before that step has been waited for.
+// of it is submitted before that step has been waited for. If it is masked, each draw has a mask.
 struct StepRow {
   SequenceSlotId slot = 0;
   int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend; with the drafts
   bool sample = false;     // draw the token after the last of these positions
-  bool masked = false;     // if it samples: waits for its TokenMask, so is drawn after the others
-  std::vector<TokenId> drafts = {};  // only if it samples without a mask
+  bool masked = false;     // if it samples: waits for its masks, so is drawn after the others
+  std::vector<TokenId> drafts = {};  // only if it samples
 
   friend bool operator==(const StepRow&, const StepRow&) = default;
 };
@@ -91,10 +91,11 @@ struct StepInput {
   friend bool operator==(const StepInput&, const StepInput&) = default;
 };
 
-// The tokens that a masked row may draw. Given after the step was submitted, because grammars
-// compute masks while the forward pass runs.
+// The tokens that one draw of a masked row may draw. Given after the step was submitted, because
+// grammars compute masks while the forward pass runs.
 struct TokenMask {
   SequenceSlotId slot = 0;
+  int32_t draw = 0;  // 0: after the row's known tokens, i: after its first i drafts
   std::vector<uint32_t> allowed = {};  // bit t % 32 of word t / 32 is token t
 
   friend bool operator==(const TokenMask&, const TokenMask&) = default;

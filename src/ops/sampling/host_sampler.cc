@@ -66,10 +66,11 @@ class HostSampler final : public Sampler {
     CHECK(results.size() == FindDraws(rows) && logits.cols() == shape_.vocab_size);
     pool_.ParallelFor(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
       const SampleRow& row = rows[static_cast<size_t>(i)];
-      const auto mask = std::find_if(masks.begin(), masks.end(),
-                                     [&row](const TokenMask& m) { return m.slot == row.slot; });
       const size_t first = first_draws_[static_cast<size_t>(i)];
       DrawUntilRefused(row, results.subspan(first), [&](int32_t draw) {
+        const auto mask = std::find_if(masks.begin(), masks.end(), [&](const TokenMask& m) {
+          return m.slot == row.slot && m.draw == draw;
+        });
         return SampleOne(RowSpan(logits, static_cast<int64_t>(first) + draw),
                          {.slot = row.slot, .position = row.position + draw},
                          mask == masks.end() ? nullptr : &*mask,

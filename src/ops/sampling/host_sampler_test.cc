@@ -493,6 +493,40 @@ TEST(HostSampler, DrawsBehindDraftsAsOneByOne) {
   }
 }
 
+TEST(HostSampler, EachDrawBehindADraftHasItsMask) {
+  Bench bench(2);
+  bench.Admit(0, {.temperature = 0});
+  bench.Admit(1, {.temperature = 0});
+  const std::vector<float> logits = RandomLogits(4 * kVocab, 23);
+  const auto only = [](SequenceSlotId slot, int32_t draw, TokenId token) {
+    TokenMask mask = {.slot = slot, .draw = draw, .allowed = {0, 0}};
+    mask.allowed[static_cast<size_t>(token) / 32] = uint32_t{1} << token % 32;
+    return mask;
+  };
+  const std::vector<TokenId> drafts = {13, 40};
+  const std::vector<SampleRow> rows = {{.slot = 1, .position = 1},
+                                       {.slot = 0, .position = 1, .drafts = drafts}};
+  // Masks come in any order.
+  auto results =
+      bench.Sample(logits, rows, {only(0, 2, 7), only(0, 0, 13), only(1, 0, 3), only(0, 1, 40)});
+  EXPECT_EQ(results[0].token, 3);
+  EXPECT_EQ(results[1].token, 13);
+  EXPECT_EQ(results[2].token, 40);
+  EXPECT_EQ(results[3].token, 7);
+  // The second draft is not what its mask allows.
+  results =
+      bench.Sample(logits, rows, {only(1, 0, 3), only(0, 0, 13), only(0, 1, 41), only(0, 2, 7)});
+  EXPECT_EQ(results[2].token, 41);
+  EXPECT_EQ(results[3].token, kNotDrawn);
+  // A later draw that has nothing to draw is not drawn.
+  TokenMask nothing = only(0, 1, 0);
+  nothing.allowed = {0, 0};
+  results = bench.Sample(logits, rows, {only(1, 0, 3), only(0, 0, 13), nothing, only(0, 2, 7)});
+  EXPECT_EQ(results[1].token, 13);
+  EXPECT_EQ(results[2].token, kNotDrawn);
+  EXPECT_EQ(results[2].health, RowHealth::kOk);
+}
+
 TEST(HostSampler, ALaterDrawThatIsNotFiniteIsNotDrawn) {
   Bench bench(1);
   bench.Admit(0, {.temperature = 0});

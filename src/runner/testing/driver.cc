@@ -104,6 +104,7 @@ class Driver {
   }
   const CacheGroup& Group(size_t g) const { return runner_.cache().groups[g]; }
 
+  TokenMask MakeMask(const Sequence& s, int32_t draw, int32_t generated) const;
   void Sample(const StepInput& step);
   void Wait();
   void Retire(StepInput* step);
@@ -138,19 +139,34 @@ class Driver {
   std::vector<DriverResult> results_;
 };
 
+TokenMask Driver::MakeMask(const Sequence& s, int32_t draw, int32_t generated) const {
+  TokenMask mask = {.slot = s.slot, .draw = draw, .allowed = Request(s).allowed};
+  const auto by = static_cast<size_t>(generated) % mask.allowed.size();
+  std::rotate(mask.allowed.begin(), mask.allowed.begin() + static_cast<std::ptrdiff_t>(by),
+              mask.allowed.end());
+  return mask;
+}
+
 void Driver::Sample(const StepInput& step) {
   Check(runner_.Sample(step.number));
   std::vector<TokenMask> masks;
-  int64_t num_samples = 0;
+  int64_t num_samples = 0, num_masked = 0;
   for (const StepRow& row : step.rows) {
     num_samples += row.sample ? 1 : 0;
     if (!row.masked) continue;
     const auto s = std::find_if(running_.begin(), running_.end(),
                                 [&row](const Sequence& s) { return s.slot == row.slot; });
-    masks.push_back({.slot = row.slot, .allowed = Request(*s).allowed});
+    // `known` includes the first of the tokens that this row draws.
+    const int32_t generated = s->known - 1 - PromptSize(*s);
+    for (int32_t draw = 0; draw <= s->num_drafts; ++draw) {
+      masks.push_back(MakeMask(*s, draw, generated + draw));
+    }
+    ++num_masked;
+    counts_.masked += s->num_drafts;
   }
   if (masks.empty()) return;
-  if (static_cast<int64_t>(masks.size()) < num_samples) ++counts_.mixed;
+  std::shuffle(masks.begin(), masks.end(), random_);
+  if (num_masked < num_samples) ++counts_.mixed;
   Check(runner_.SampleMasked(step.number, std::move(masks)));
 }
 
@@ -383,7 +399,7 @@ void Driver::AddRows(StepInput* step) {
                    .num_tokens = most,
                    .sample = sample,
                    .masked = sample && !Request(s).allowed.empty()};
-    if (row.sample && !row.masked) row.drafts = MakeDrafts(s, std::min(left, drafts_left));
+    if (row.sample) row.drafts = MakeDrafts(s, std::min(left, drafts_left));
     s.num_drafts = static_cast<int32_t>(row.drafts.size());
     drafts_left -= s.num_drafts;
     left -= s.num_drafts;

@@ -17,7 +17,8 @@ struct DriverRequest {
   SamplingParams sampling;
   int32_t num_generated = 0;
   int32_t choice = 0;
-  std::vector<uint32_t> allowed = {};  // the mask of all draws; empty: none
+  // The mask of the first draw; those of later ones have its words in another order. Empty: none.
+  std::vector<uint32_t> allowed = {};
 };
 
 struct DriverResult {
@@ -49,6 +50,7 @@ struct DriverCounts {
   int64_t mixed = 0;     // steps that draw both with and without masks
   int64_t accepted = 0;  // drafts
   int64_t refused = 0;
+  int64_t masked = 0;  // drafts of rows with masks
 };
 
 // Returns one result per request. CHECKs that the runner has no errors.
