@@ -26,7 +26,10 @@ Automaton::Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabul
     : grammar_(grammar),
       vocabulary_(std::move(vocabulary)),
       pool_(grammar.pool),
-      path_(vocabulary_->impl().max_depth() + 1) {}
+      path_(vocabulary_->impl().max_depth() + 1),
+      class_sizes_(pool_.class_bytes().size(), 0) {
+  for (const uint8_t byte_class : pool_.classes()) ++class_sizes_[byte_class];
+}
 
 Expr Automaton::Advance(Expr state, std::string_view bytes) {
   pool_.Allow(kWorkPerMask);
@@ -51,6 +54,28 @@ bool Automaton::CanGoOn(Expr state) {
   result |= in_trouble();  // not known: the next mask tells
   EndCall();
   return result;
+}
+
+std::string Automaton::ForcedText(Expr state, size_t most) {
+  std::string text;
+  pool_.Allow(kWorkPerMask);
+  while (text.size() < most && !pool_.nullable(state)) {
+    Expr next = kNothing;
+    uint8_t byte = 0;
+    int num_bytes = 0;  // that may come next
+    for (size_t c = 0; c < class_sizes_.size() && num_bytes < 2; ++c) {
+      const Expr derived = pool_.Derive(state, static_cast<uint8_t>(c));
+      if (derived == kNothing) continue;
+      num_bytes += class_sizes_[c];
+      byte = pool_.class_bytes()[c];
+      next = derived;
+    }
+    if (num_bytes != 1 || in_trouble()) break;
+    text += static_cast<char>(byte);
+    state = next;
+  }
+  EndCall();
+  return text;
 }
 
 size_t Automaton::bytes() const {
@@ -206,34 +231,54 @@ size_t Grammar::Impl::idle_bytes() {
 struct Matcher::State {
   State(std::shared_ptr<const Grammar> from, std::shared_ptr<const Vocabulary> over)
       : grammar(std::move(from)), vocabulary(std::move(over)), now(grammar->impl().start) {}
-  ~State() {
-    if (automaton_ != nullptr) grammar->impl().GiveBack(std::move(automaton_));
+  // Shares the automaton of `other`.
+  explicit State(State* other)
+      : grammar(other->grammar), vocabulary(other->vocabulary), now(other->now) {
+    (void)other->automaton();
+    borrowed_ = other->borrowed_;
   }
 
   // Made at the first use, because a request may wait long before that.
   grammar::Automaton& automaton() {
-    if (automaton_ == nullptr) automaton_ = grammar->impl().Borrow(vocabulary);
-    return *automaton_;
+    if (borrowed_ == nullptr) borrowed_ = std::make_shared<Borrowed>(grammar, vocabulary);
+    return *borrowed_->automaton;
   }
+  // Clones have states with numbers of their own, which a trim would change.
+  bool may_trim() const { return borrowed_.use_count() == 1; }
 
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<const Vocabulary> vocabulary;
   grammar::Expr now;
 
  private:
-  std::unique_ptr<grammar::Automaton> automaton_;
+  struct Borrowed {
+    Borrowed(std::shared_ptr<const Grammar> from, std::shared_ptr<const Vocabulary> over)
+        : grammar(std::move(from)), automaton(grammar->impl().Borrow(std::move(over))) {}
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    ~Borrowed() { grammar->impl().GiveBack(std::move(automaton)); }
+
+    const std::shared_ptr<const Grammar> grammar;
+    std::unique_ptr<grammar::Automaton> automaton;
+  };
+
+  std::shared_ptr<Borrowed> borrowed_;
 };
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar,
                  std::shared_ptr<const Vocabulary> vocabulary)
     : state_(std::make_unique<State>(std::move(grammar), std::move(vocabulary))) {}
+Matcher::Matcher(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Matcher::~Matcher() = default;
 Matcher::Matcher(Matcher&&) noexcept = default;
 Matcher& Matcher::operator=(Matcher&&) noexcept = default;
 
+Matcher Matcher::Clone() const { return Matcher(std::make_unique<State>(state_.get())); }
+
 Status Matcher::FillMask(std::span<uint32_t> allowed) {
-  state_->now = state_->automaton().Trim(state_->now);
-  return state_->automaton().FillMask(state_->now, allowed);
+  grammar::Automaton& automaton = state_->automaton();
+  if (state_->may_trim()) state_->now = automaton.Trim(state_->now);
+  return automaton.FillMask(state_->now, allowed);
 }
 
 bool Matcher::Accept(int32_t token) {
@@ -252,5 +297,8 @@ bool Matcher::AcceptBytes(std::string_view bytes) {
 
 bool Matcher::complete() const { return state_->automaton().nullable(state_->now); }
 bool Matcher::finished() const { return complete() && !state_->automaton().CanGoOn(state_->now); }
+std::string Matcher::ForcedText(size_t most) const {
+  return state_->automaton().ForcedText(state_->now, most);
+}
 
 }  // namespace tokamak

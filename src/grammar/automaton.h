@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Automaton {
   bool nullable(Expr state) const { return pool_.nullable(state); }
   // Whether any byte may follow.
   bool CanGoOn(Expr state);
+  // See Matcher::ForcedText.
+  std::string ForcedText(Expr state, size_t most);
   // Forgets what was found if it takes too much memory. Returns the state's new number.
   Expr Trim(Expr state);
 
@@ -53,7 +56,8 @@ class Automaton {
   std::unordered_map<Expr, std::vector<uint32_t>> masks_;  // of states that take long
   std::unordered_map<Expr, PlainText> covered_;
   std::vector<Expr> path_;
-  bool hard_ = false;  // a call came near the bound
+  std::vector<int> class_sizes_;  // bytes of each class
+  bool hard_ = false;             // a call came near the bound
 };
 
 }  // namespace tokamak::grammar

@@ -132,6 +132,9 @@ class Matcher {
   ~Matcher();
   Matcher(Matcher&&) noexcept;
   Matcher& operator=(Matcher&&) noexcept;
+  // A matcher of the same answer so far. It shares what is found about the grammar with this one,
+  // so only one of them may be in use at a time.
+  Matcher Clone() const;
 
   // Sets bit t % 32 of word t / 32 for each allowed token t and clears all others. `allowed` has at
   // least (vocabulary size + 31) / 32 words. Tokens that end the answer are the caller's: it adds
@@ -146,8 +149,12 @@ class Matcher {
   bool complete() const;  // the answer may end here
   bool finished() const;  // it must: nothing can follow
 
+  // The text that must come next, as far as there is only one, up to `most` bytes.
+  std::string ForcedText(size_t most) const;
+
  private:
   struct State;
+  explicit Matcher(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -50,6 +50,55 @@ TEST(Grammar, SpecialTokensAreNeverAllowed) {
   EXPECT_TRUE(matcher.Accept(1));
 }
 
+TEST(Grammar, ForcedTextIsWhatEveryMatchGoesOnWith) {
+  const auto vocabulary = Vocabulary::Make(BytesAnd({}));
+  const auto forced = [&](const GrammarSpec& spec, std::string_view before, size_t most = 100) {
+    Matcher matcher(Compiled(spec), vocabulary);
+    EXPECT_TRUE(matcher.AcceptBytes(before)) << before;
+    return matcher.ForcedText(most);
+  };
+  const GrammarSpec choice = Choice({"not now", "not sure", "größer", "größe", "x"});
+  EXPECT_EQ(forced(choice, ""), "");
+  EXPECT_EQ(forced(choice, "n"), "ot ");
+  EXPECT_EQ(forced(choice, "n", 2), "ot");
+  EXPECT_EQ(forced(choice, "not s"), "ure");
+  EXPECT_EQ(forced(choice, "g"), "röße");  // may end there
+  EXPECT_EQ(forced(choice, "gr\xC3"), "\xB6ße");
+  EXPECT_EQ(forced(choice, "größe"), "");
+  EXPECT_EQ(forced(choice, "x"), "");
+  // One byte of many is none, even if nothing tells them apart.
+  EXPECT_EQ(forced(Spec(GrammarSpec::Kind::kRegex, "a[bc]d"), ""), "a");
+  GrammarSpec schema = Spec(GrammarSpec::Kind::kJsonSchema, R"({"type": "object", "properties":
+      {"name": {"const": "Ada"}, "age": {"type": "integer"}}, "required": ["name", "age"],
+      "additionalProperties": false})");
+  EXPECT_EQ(forced(schema, ""), "{");
+  EXPECT_EQ(forced(schema, "{\""), "name\":");
+  schema.whitespace = GrammarSpec::Whitespace::kNone;
+  EXPECT_EQ(forced(schema, ""), "{\"name\":\"Ada\",\"age\":");
+  EXPECT_EQ(forced(schema, "{\"name\":\"Ada\",\"age\":7"), "");
+}
+
+TEST(Grammar, AClonedMatcherLeavesTheOtherWhereItWas) {
+  const std::vector<std::string> tokens = BytesAnd({"no", "not", "ow", "sure"});
+  Matcher matcher(Compiled(Choice({"not now", "not sure"})), Vocabulary::Make(tokens));
+  EXPECT_TRUE(matcher.AcceptBytes("not "));
+  const std::vector<bool> before = MaskOf(matcher, tokens.size());
+  {
+    Matcher clone = matcher.Clone();
+    EXPECT_EQ(MaskOf(clone, tokens.size()), before);
+    EXPECT_TRUE(clone.AcceptBytes("sur"));
+    EXPECT_NE(MaskOf(clone, tokens.size()), before);
+    EXPECT_EQ(MaskOf(matcher, tokens.size()), before);
+    Matcher second = clone.Clone();
+    EXPECT_TRUE(second.AcceptBytes("e"));
+    EXPECT_TRUE(second.finished());
+    EXPECT_FALSE(clone.complete());
+  }
+  EXPECT_EQ(MaskOf(matcher, tokens.size()), before);
+  EXPECT_TRUE(matcher.AcceptBytes("now"));
+  EXPECT_TRUE(matcher.finished());
+}
+
 TEST(Grammar, FindsTheTokensThatATextBeginsWithAndThoseThatBeginWithIt) {
   std::mt19937 random(5);
   const auto draw = [&](size_t longest) {
