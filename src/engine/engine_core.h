@@ -149,7 +149,10 @@ class EngineCore {
   // Makes the masks of the rows that sample under a constraint, in parallel. Ends a request that
   // has no token to draw.
   std::vector<TokenMask> MakeMasks(const std::vector<ScheduledRow>& rows);
-  Status FillMask(const Sequence& sequence, std::vector<uint32_t>* mask) const;
+  // Makes one for each draw of a row.
+  Status FillMasks(const ScheduledRow& row, std::vector<TokenMask>* masks) const;
+  Status FillMask(const Sequence& sequence, TokenConstraint& constraint,
+                  std::vector<uint32_t>* mask) const;
   static Status NoTokenFits(const Sequence& sequence);
   void EndUnschedulable();
 

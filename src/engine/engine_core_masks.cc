@@ -1,5 +1,7 @@
 // The part of EngineCore that keeps constrained sequences within their structured output.
 #include <algorithm>
+#include <iterator>
+#include <memory>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -21,44 +23,73 @@ void EngineCore::RetireForMasks() {
 
 std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& rows) {
   struct Made {
-    const Sequence* sequence = nullptr;
-    std::vector<uint32_t> mask = {};
+    const ScheduledRow* row = nullptr;
+    std::vector<TokenMask> masks = {};
     Status status = {};
   };
   std::vector<Made> made;
   for (const ScheduledRow& row : rows) {
     const Sequence& sequence = *row.sequence;
     if (!row.sample || !sequence.constraint || sequence.state == SequenceState::kFinished) continue;
-    made.push_back({.sequence = &sequence});
+    made.push_back({.row = &row});
   }
+  // Those with the most masks go first, so that no thread is left with one of them at the end.
+  std::vector<Made*> by_work;
+  for (Made& one : made) by_work.push_back(&one);
+  std::stable_sort(by_work.begin(), by_work.end(), [](const Made* a, const Made* b) {
+    return a->row->drafts.size() > b->row->drafts.size();
+  });
   const auto make = [&](int64_t item, int) {
-    Made& one = made[static_cast<size_t>(item)];
-    one.status = FillMask(*one.sequence, &one.mask);
+    Made& one = *by_work[static_cast<size_t>(item)];
+    one.status = FillMasks(*one.row, &one.masks);
   };
-  const auto num_masks = static_cast<int64_t>(made.size());
+  const auto num_items = static_cast<int64_t>(made.size());
   if (pool_ != nullptr) {
-    pool_->ParallelFor(num_masks, make);
+    pool_->ParallelFor(num_items, make);
   } else {
-    for (int64_t item = 0; item < num_masks; ++item) make(item, 0);
+    for (int64_t item = 0; item < num_items; ++item) make(item, 0);
   }
   // Callbacks run here, in the order of rows.
   std::vector<TokenMask> masks;
   masks.reserve(made.size());
   for (Made& one : made) {
+    const Sequence& sequence = *one.row->sequence;
     // Another choice of its request had no token to draw.
-    if (one.sequence->state == SequenceState::kFinished) continue;
+    if (sequence.state == SequenceState::kFinished) continue;
     if (one.status.ok()) {
-      masks.push_back({.slot = one.sequence->slot, .allowed = std::move(one.mask)});
+      std::move(one.masks.begin(), one.masks.end(), std::back_inserter(masks));
     } else {
-      EndRequest(one.sequence->request, FinishReason::kError, one.status);
+      EndRequest(sequence.request, FinishReason::kError, one.status);
     }
   }
   return masks;
 }
 
-Status EngineCore::FillMask(const Sequence& sequence, std::vector<uint32_t>* mask) const {
+Status EngineCore::FillMasks(const ScheduledRow& row, std::vector<TokenMask>* masks) const {
+  const Sequence& sequence = *row.sequence;
+  const auto add = [&] {
+    const auto draw = static_cast<int32_t>(masks->size());
+    masks->push_back({.slot = sequence.slot, .draw = draw});
+    return &masks->back().allowed;
+  };
+  RETURN_IF_ERROR(FillMask(sequence, *sequence.constraint, add()));
+  if (row.drafts.empty()) return Status();
+  // Whether the answer can go on behind a draft only matters once it is drawn: then it is the next
+  // row's first mask.
+  const std::unique_ptr<TokenConstraint> ahead = sequence.constraint->Clone();
+  bool goes_on = true;
+  for (const TokenId draft : row.drafts) {
+    std::vector<uint32_t>* const mask = add();
+    goes_on = goes_on && ahead->Accept(draft) && FillMask(sequence, *ahead, mask).ok();
+    if (!goes_on) mask->assign(masks->front().allowed.size(), 0);
+  }
+  return Status();
+}
+
+Status EngineCore::FillMask(const Sequence& sequence, TokenConstraint& constraint,
+                            std::vector<uint32_t>* mask) const {
   mask->assign((static_cast<size_t>(limits_.vocab_size) + 31) / 32, 0);
-  RETURN_IF_ERROR(sequence.constraint->Allow(*mask));
+  RETURN_IF_ERROR(constraint.Allow(*mask));
   const RequestState& request = *sequence.request;
   const auto set = [&](TokenId id, bool allowed) {
     if (id < 0 || id >= limits_.vocab_size) return;  // some models name end tokens beyond theirs
@@ -67,7 +98,7 @@ Status EngineCore::FillMask(const Sequence& sequence, std::vector<uint32_t>* mas
     word = allowed ? word | bit : word & ~bit;
   };
   for (const TokenId id : request.eos_ids) set(id, false);
-  for (const TokenId id : request.sampling.stop_token_ids) set(id, sequence.constraint->complete());
+  for (const TokenId id : request.sampling.stop_token_ids) set(id, constraint.complete());
   const bool any = std::any_of(mask->begin(), mask->end(), [](uint32_t word) { return word != 0; });
   return any ? Status() : NoTokenFits(sequence);
 }

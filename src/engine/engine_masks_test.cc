@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "engine/constrained_drafts.h"
 #include "engine/engine_core.h"
 #include "engine/testing/engine_core_fixture.h"
 
@@ -14,11 +16,12 @@ namespace tokamak {
 namespace {
 
 // Allows the tokens of allowed[i] after i tokens. Complete after the counts in `complete`; finished
-// after allowed.size() tokens.
+// after allowed.size() tokens. `forced[i]` is forced there.
 class ListConstraint final : public TokenConstraint {
  public:
-  ListConstraint(std::vector<std::set<TokenId>> allowed, std::set<size_t> complete)
-      : allowed_(std::move(allowed)), complete_(std::move(complete)) {}
+  ListConstraint(std::vector<std::set<TokenId>> allowed, std::set<size_t> complete,
+                 std::map<size_t, std::vector<TokenId>> forced = {})
+      : allowed_(std::move(allowed)), complete_(std::move(complete)), forced_(std::move(forced)) {}
 
   Status Allow(std::span<uint32_t> allowed) override {
     for (const TokenId t : allowed_.at(count_)) {
@@ -31,10 +34,19 @@ class ListConstraint final : public TokenConstraint {
   }
   bool complete() const override { return finished() || complete_.contains(count_); }
   bool finished() const override { return count_ == allowed_.size(); }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<ListConstraint>(*this);
+  }
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    std::vector<TokenId> tokens = forced_[count_];
+    if (tokens.size() > static_cast<size_t>(most)) tokens.resize(static_cast<size_t>(most));
+    return tokens;
+  }
 
  private:
   const std::vector<std::set<TokenId>> allowed_;
   const std::set<size_t> complete_;
+  std::map<size_t, std::vector<TokenId>> forced_;
   size_t count_ = 0;
 };
 
@@ -51,6 +63,7 @@ class WaitingConstraint final : public TokenConstraint {
   bool Accept(TokenId token) override { return inner_->Accept(token); }
   bool complete() const override { return inner_->complete(); }
   bool finished() const override { return inner_->finished(); }
+  std::unique_ptr<TokenConstraint> Clone() const override { return inner_->Clone(); }
 
  private:
   const std::unique_ptr<TokenConstraint> inner_;
@@ -67,6 +80,12 @@ std::set<TokenId> TokensOf(const TokenMask& mask) {
 
 class EngineMasksTest : public EngineCoreTest {
  protected:
+  void StartWithDrafts() {
+    executor_.limits_.max_step_drafts = 4;
+    EngineCoreOptions options;
+    options.drafts.most = 4;
+    Start(std::move(options));
+  }
   // A request that must generate exactly Continue(prompt, count), if it is not complete before.
   Arrival MakeConstrained(RequestId id, const std::vector<TokenId>& prompt, int count,
                           std::set<size_t> complete = {}) {
@@ -192,6 +211,95 @@ TEST_F(EngineMasksTest, ARequestWithoutATokenToDrawEndsAloneWithItsOwnError) {
   }
   EXPECT_EQ(results_.at({2, 0}).tokens.size(), 1u);
   EXPECT_EQ(results_.at({3, 0}).tokens, Continue({1, 2, 3}, 3));
+}
+
+TEST_F(EngineMasksTest, ARowWithDraftsHasAMaskForEachDraw) {
+  StartWithDrafts();
+  const std::vector<TokenId> answer = Continue({1, 2, 3}, 8);
+  // The third forced token is not what the model draws; the last one would end the answer.
+  const TokenId other = (answer[3] + 1) % 100;
+  std::vector<std::set<TokenId>> allowed;
+  for (const TokenId token : answer) allowed.push_back({token, 98});
+  allowed[3].insert(other);
+  Arrival arrival = Make(1, {1, 2, 3}, 20);
+  arrival.sampling.structured_output = StructuredOutput{};
+  arrival.sampling.stop_token_ids = {97};
+  arrival.constraints.push_back(std::make_unique<ListConstraint>(
+      allowed, std::set<size_t>{3},
+      std::map<size_t, std::vector<TokenId>>{{1, {answer[1], answer[2], other, answer[4]}},
+                                             {4, {answer[4], answer[5], answer[6], answer[7]}}}));
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).tokens, answer);
+  EXPECT_EQ(results_.at({1, 0}).reason, FinishReason::kStop);
+  ASSERT_EQ(executor_.steps.size(), 3u);
+  EXPECT_EQ(executor_.steps[1].rows[0].drafts,
+            (std::vector<TokenId>{answer[1], answer[2], other, answer[4]}));
+  EXPECT_EQ(executor_.steps[2].rows[0].drafts,
+            (std::vector<TokenId>{answer[4], answer[5], answer[6]}));
+  for (const size_t step : {1, 2}) {
+    const std::vector<TokenMask>& masks = executor_.masks[step];
+    const size_t before = step == 1 ? 1 : 4;
+    ASSERT_EQ(masks.size(), executor_.steps[step].rows[0].drafts.size() + 1);
+    for (size_t i = 0; i < masks.size(); ++i) {
+      EXPECT_EQ(masks[i].draw, static_cast<int32_t>(i));
+      std::set<TokenId> expected = allowed[before + i];
+      if (before + i == 3) expected.insert(97);  // the answer is complete there
+      EXPECT_EQ(TokensOf(masks[i]), expected) << step << " " << i;
+    }
+  }
+}
+
+// What is behind a draft may have no token to draw, which only matters once the draft is drawn.
+TEST_F(EngineMasksTest, AMaskBehindARefusedDraftEndsNothing) {
+  StartWithDrafts();
+  const std::vector<TokenId> answer = Continue({1, 2, 3}, 3);
+  Arrival arrival = Make(1, {1, 2, 3}, 20);
+  arrival.sampling.structured_output = StructuredOutput{};
+  const std::vector<std::set<TokenId>> allowed = {{answer[0]}, {answer[1], 5}, {}, {7}};
+  arrival.constraints.push_back(std::make_unique<ListConstraint>(
+      allowed, std::set<size_t>{}, std::map<size_t, std::vector<TokenId>>{{1, {5}}}));
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  ASSERT_EQ(executor_.masks.size(), 3u);
+  ASSERT_EQ(executor_.masks[1].size(), 2u);
+  EXPECT_TRUE(TokensOf(executor_.masks[1][1]).empty());
+  EXPECT_EQ(results_.at({1, 0}).tokens, (std::vector<TokenId>{answer[0], answer[1]}));
+  EXPECT_TRUE(results_.at({1, 0}).error.message().starts_with(
+      "structured_output: no token can follow the 2 generated ones"))
+      << results_.at({1, 0}).error.message();
+}
+
+TEST(ConstrainedDrafts, EndBeforeWhatCannotBeOne) {
+  RequestState request;
+  request.sampling.stop_token_ids = {90, 91};
+  request.eos_ids = {95};
+  Sequence sequence;
+  sequence.request = &request;
+  sequence.content = {1, 2};
+  const std::set<TokenId> any = {1, 2, 3, 90, 95};
+  sequence.constraint = std::make_unique<ListConstraint>(
+      std::vector<std::set<TokenId>>(5, any), std::set<size_t>{0, 1, 2, 3},
+      std::map<size_t, std::vector<TokenId>>{{0, {1, 2, 3}}, {2, {3, 2}}});
+  const auto with = [&](int32_t forced, const std::vector<TokenId>& more) {
+    ConstrainedDrafts drafts(sequence);
+    drafts.AddForced(forced);
+    drafts.Add(more);
+    return drafts.Take();
+  };
+  using Tokens = std::vector<TokenId>;
+  EXPECT_EQ(with(0, {3, 2}), (Tokens{3, 2}));
+  EXPECT_EQ(with(2, {1, 1}), (Tokens{1, 2, 1, 1}));  // one more ends the answer
+  EXPECT_EQ(with(3, {1, 1}), (Tokens{1, 2, 3, 1}));
+  EXPECT_EQ(with(0, {3, 4, 3}), (Tokens{3}));   // 4 is not allowed
+  EXPECT_EQ(with(0, {3, 90, 3}), (Tokens{3}));  // the request's end token
+  EXPECT_EQ(with(0, {95, 3}), Tokens{});        // the model's
+  ConstrainedDrafts drafts(sequence);
+  drafts.Add(Tokens{1, 4});
+  drafts.Add(Tokens{1});
+  EXPECT_EQ(drafts.size(), 1);
+  EXPECT_EQ(drafts.Text(), (std::vector<ContentId>{1, 2, 1}));
+  EXPECT_TRUE(sequence.constraint->Accept(1)) << "the sequence is where it was";
 }
 
 TEST_F(EngineMasksTest, RefusesAStructuredOutputWithoutConstraints) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/constrained_drafts.h"
 
 namespace tokamak {
 
@@ -162,8 +163,8 @@ bool Scheduler::ScheduleRunning(size_t rank) {
 }
 
 std::vector<TokenId> Scheduler::ProposeDrafts(Sequence& sequence) const {
-  // The tokens before the drafts must be known. Masks would be needed for every draft.
-  if (sequence.rows_in_flight > 0 || sequence.constraint || !sequence.may_sample()) return {};
+  // The tokens before the drafts must be known.
+  if (sequence.rows_in_flight > 0 || !sequence.may_sample()) return {};
   int32_t most =
       std::min({options_.drafts.most, pass_.drafts, pass_.prefill_tokens - pass_.min_prefill,
                 sequence.max_length - sequence.known() - 1});
@@ -171,12 +172,26 @@ std::vector<TokenId> Scheduler::ProposeDrafts(Sequence& sequence) const {
     most = std::min(most, options_.original_context - sequence.known());
   }
   if (most <= 0) return {};
-  most = sequence.draft_history.BestCount(most, pass_.num_decodes, [&](int32_t count) {
-    StepCost cost = pass_.expected;
-    cost.Add(sequence.num_scheduled + 1, count);
-    return costs_->Predict(cost);
-  });
-  return ProposeFromText(sequence.content, options_.drafts, most);
+  // The best number of drafts behind `before` others.
+  const auto best_count = [&](DraftHistory& history, int32_t before) {
+    if (before == most) return 0;
+    return history.BestCount(most - before, pass_.num_decodes + before, [&](int32_t count) {
+      StepCost cost = pass_.expected;
+      cost.Add(sequence.num_scheduled + 1, before + count);
+      return costs_->Predict(cost);
+    });
+  };
+  if (!sequence.constraint) {
+    return ProposeFromText(sequence.content, options_.drafts,
+                           best_count(sequence.draft_history, 0));
+  }
+  ConstrainedDrafts drafts(sequence);
+  drafts.AddForced(best_count(sequence.forced_history, 0));
+  sequence.num_forced_drafts = drafts.size();
+  if (const int32_t more = best_count(sequence.draft_history, drafts.size()); more > 0) {
+    drafts.Add(ProposeFromText(drafts.Text(), options_.drafts, more));
+  }
+  return drafts.Take();
 }
 
 void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
@@ -184,7 +199,12 @@ void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
   const auto num_drafts = static_cast<int32_t>(row.drafts.size());
   sequence->num_scheduled -= num_drafts + 1 - num_tokens;
   sequence->num_drafts = 0;
-  sequence->draft_history.Note(num_tokens - 1, num_drafts);
+  const int32_t num_forced = std::min(sequence->num_forced_drafts, num_drafts);
+  const int32_t accepted = num_tokens - 1;
+  sequence->forced_history.Note(std::min(accepted, num_forced), num_forced);
+  if (accepted >= num_forced) {
+    sequence->draft_history.Note(accepted - num_forced, num_drafts - num_forced);
+  }
   sequence->num_uncharged = num_tokens - 1;
 }
 

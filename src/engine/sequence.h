@@ -51,12 +51,13 @@ struct Sequence {
   int32_t max_length = 0;  // prompt and all tokens that it may generate
 
   SequenceSlotId slot = -1;
-  int32_t num_scheduled = 0;   // positions computed by submitted steps
-  int32_t num_done = 0;        // positions computed by retired steps
-  int32_t num_charged = 0;     // positions charged to its client
-  int32_t num_uncharged = 0;   // accepted drafts; charged with the next row
-  int32_t pending_tokens = 0;  // tokens that steps in flight will draw, beside drafts
-  int32_t num_drafts = 0;      // of the row in flight; the last positions of num_scheduled
+  int32_t num_scheduled = 0;      // positions computed by submitted steps
+  int32_t num_done = 0;           // positions computed by retired steps
+  int32_t num_charged = 0;        // positions charged to its client
+  int32_t num_uncharged = 0;      // accepted drafts; charged with the next row
+  int32_t pending_tokens = 0;     // tokens that steps in flight will draw, beside drafts
+  int32_t num_drafts = 0;         // of the row in flight; the last positions of num_scheduled
+  int32_t num_forced_drafts = 0;  // the first so many of the latest drafts: see forced_history
   int32_t rows_in_flight = 0;
   SequenceBlocks blocks;
 
@@ -66,6 +67,7 @@ struct Sequence {
   int32_t num_prompt_logprobs = 0;
 
   DraftHistory draft_history;
+  DraftHistory forced_history;           // of drafts that the constraint forces
   std::unique_ptr<TextDecoder> decoder;  // may be null
   // Has been given the generated tokens of `content`. May be null.
   std::unique_ptr<TokenConstraint> constraint;

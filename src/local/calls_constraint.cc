@@ -38,6 +38,7 @@ class CallsConstraint final : public TokenConstraint {
   }
 
   bool Accept(TokenId token) override {
+    if (static_cast<size_t>(token) >= tokens_->bytes.size()) return false;
     const bool call = calls_ != nullptr && calls_->Accept(token);
     const bool text = text_ != nullptr && !BeginsCall(token) && text_->Accept(token);
     if (!call && !text) return false;
@@ -53,11 +54,23 @@ class CallsConstraint final : public TokenConstraint {
     return (calls_ == nullptr || calls_->finished()) && (text_ == nullptr || text_->finished());
   }
 
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    auto clone = std::make_unique<CallsConstraint>(
+        calls_ ? calls_->Clone() : nullptr, text_ ? text_->Clone() : nullptr, begins_, tokens_);
+    clone->may_begin_ = may_begin_;
+    clone->written_ = written_;
+    return clone;
+  }
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    if (calls_ != nullptr && text_ != nullptr) return {};
+    return (calls_ != nullptr ? calls_ : text_)->ForcedTokens(most);
+  }
+
  private:
   // Adds a token to written_. Returns whether it completes the beginning of a call.
   bool BeginsCall(TokenId token) {
     if (!may_begin_) return false;
-    written_ += tokens_->bytes.at(static_cast<size_t>(token));
+    written_ += tokens_->bytes[static_cast<size_t>(token)];
     bool begins = may_begin_ = false;
     for (const std::string& begin : *begins_) {
       begins = begins || written_.starts_with(begin);

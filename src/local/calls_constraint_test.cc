@@ -19,6 +19,7 @@
 #include "chat/testing/read_answer.h"
 #include "chat/tool_calls.h"
 #include "grammar/grammar.h"
+#include "local/testing/looking_ahead.h"
 
 namespace tokamak {
 namespace {
@@ -92,7 +93,7 @@ class CallsConstraintTest : public ::testing::Test {
     ConstraintMaker maker(tokens_);
     EXPECT_TRUE(maker.Prepare(output).ok()) << maker.Prepare(output).ToString();
     EXPECT_TRUE(maker.prepared(output));
-    return std::move(maker.Make(output, 1)->front());
+    return std::make_unique<testing::LookingAhead>(std::move(maker.Make(output, 1)->front()));
   }
   std::vector<TokenId> Allowed(TokenConstraint& constraint) const {
     std::vector<uint32_t> mask(tokens_->bytes.size() / 32 + 1);

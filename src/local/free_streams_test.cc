@@ -39,6 +39,9 @@ class EvenTokens final : public TokenConstraint {
   bool Accept(TokenId token) override { return token % 2 == 0 && ++count_ > 0; }
   bool complete() const override { return finished(); }
   bool finished() const override { return count_ == kNumConstrained; }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<EvenTokens>(*this);
+  }
 
  private:
   const std::function<void()> on_allow_;

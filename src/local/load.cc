@@ -170,7 +170,7 @@ struct LoadedTokens {
 Result<LoadedTokens> LoadTokens(const Checkpoint& checkpoint) {
   LoadedTokens tokens;
   ASSIGN_OR_RETURN(tokens.tokenizer, MakeTokenizer(checkpoint));
-  if (tokens.tokenizer) tokens.constraints = MakeConstraintTokens(*tokens.tokenizer);
+  if (tokens.tokenizer) tokens.constraints = MakeConstraintTokens(tokens.tokenizer);
   return tokens;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "grammar/grammar.h"
+#include "local/forced_tokens.h"
 #include "local/token_mask.h"
 
 namespace tokamak {
@@ -66,6 +67,19 @@ class MessagesConstraint final : public TokenConstraint {
   bool complete() const override { return content_ != nullptr && content_->complete(); }
   bool finished() const override { return content_ != nullptr && content_->finished(); }
 
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    auto clone = std::make_unique<MessagesConstraint>(headers_, tokens_, make_content_);
+    clone->open_ = open_;
+    clone->in_free_text_ = in_free_text_;
+    if (content_ != nullptr) clone->content_ = content_->Clone();
+    return clone;
+  }
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    if (content_ != nullptr) return content_->ForcedTokens(most);
+    if (in_free_text_ || open_.size() != 1) return {};
+    return TokensOfForced([this](size_t) { return RestOf(open_[0]); }, most, *tokens_);
+  }
+
  private:
   // The part of a header that has been written.
   struct Position {
@@ -105,6 +119,16 @@ class MessagesConstraint final : public TokenConstraint {
     return content_ != nullptr;
   }
 
+  // What is left of a header, as a grammar would write it.
+  std::string RestOf(const Position& at) const {
+    const std::vector<MessageHeaders::Piece>& pieces = headers_->headers[at.header].pieces;
+    std::string rest;
+    for (size_t i = at.piece; i < pieces.size(); ++i) {
+      rest += pieces[i].mark < 0 ? pieces[i].text
+                                 : GrammarMark(tokens_->bytes[static_cast<size_t>(pieces[i].mark)]);
+    }
+    return rest.substr(at.byte);
+  }
   bool IsMark(TokenId token) const {
     const auto& marks = headers_->marks->tokens;
     return std::any_of(marks.begin(), marks.end(),

@@ -16,6 +16,7 @@
 #include "chat/harmony.h"
 #include "chat/tool_calls.h"
 #include "local/testing/harmony_tokenizer.h"
+#include "local/testing/looking_ahead.h"
 #include "local/text_decoder.h"
 #include "tokenizer/testing/tiny_vocabs.h"
 
@@ -39,7 +40,7 @@ class MessagesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     tokenizer_ = testing::TinyHarmonyTokenizer();
-    tokens_ = MakeConstraintTokens(*tokenizer_);
+    tokens_ = MakeConstraintTokens(tokenizer_);
     for (size_t id = 0; id < tokens_->bytes.size(); ++id) {
       ids_[tokens_->bytes[id]] = static_cast<TokenId>(id);
     }
@@ -52,7 +53,7 @@ class MessagesTest : public ::testing::Test {
     EXPECT_TRUE(maker.prepared(output));
     auto made = maker.Make(output, 1);
     EXPECT_TRUE(made.ok()) << made.status().ToString();
-    return std::move(made->front());
+    return std::make_unique<testing::LookingAhead>(std::move(made->front()));
   }
   std::vector<uint32_t> Mask(TokenConstraint& constraint) const {
     std::vector<uint32_t> mask(tokens_->bytes.size() / 32 + 1);
@@ -306,15 +307,14 @@ TEST_F(MessagesTest, RandomAnswersAreReadAsWhatTheyMustBe) {
 }
 
 TEST(Messages, RefusesWhatCannotBeHeld) {
-  const auto tokens = [](const Tokenizer& tokenizer) { return MakeConstraintTokens(tokenizer); };
   const auto tiny = testing::MakeTokenizer(testing::TinyBytePairs()).value();
   StructuredOutput output{.kind = Kind::kJsonObject};
   output.messages = HarmonyMessages("", false);
-  ConstraintMaker without(tokens(*tiny));
+  ConstraintMaker without(MakeConstraintTokens(tiny));
   EXPECT_EQ(without.Prepare(output).code(), StatusCode::kUnimplemented);
   EXPECT_THAT(without.Prepare(output).message(), HasSubstr("no token \"<|start|>\""));
 
-  ConstraintMaker maker(tokens(*testing::TinyHarmonyTokenizer()));
+  ConstraintMaker maker(MakeConstraintTokens(testing::TinyHarmonyTokenizer()));
   EXPECT_TRUE(maker.Prepare(output).ok());
   output.messages->answer = "final";
   EXPECT_EQ(maker.Prepare(output).code(), StatusCode::kInvalidArgument);

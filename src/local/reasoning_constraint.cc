@@ -37,6 +37,19 @@ class ReasoningConstraint final : public TokenConstraint {
         answer_(make_answer_()),
         state_(reasoning.begun ? State::kReasoning : State::kStart) {}
 
+  ReasoningConstraint(const ReasoningConstraint& other)
+      : open_(other.open_),
+        close_(other.close_),
+        tokens_(other.tokens_),
+        across_(other.across_),
+        make_answer_(other.make_answer_),
+        answer_(other.answer_->Clone()),
+        state_(other.state_),
+        text_(other.text_),
+        fits_answer_(other.fits_answer_),
+        touched_(other.touched_) {}
+  ReasoningConstraint& operator=(const ReasoningConstraint&) = delete;
+
   Status Allow(std::span<uint32_t> allowed) override {
     switch (state_) {
       case State::kStart:
@@ -53,7 +66,8 @@ class ReasoningConstraint final : public TokenConstraint {
   }
 
   bool Accept(TokenId token) override {
-    const std::string_view bytes = tokens_->bytes.at(static_cast<size_t>(token));
+    if (static_cast<size_t>(token) >= tokens_->bytes.size()) return false;
+    const std::string_view bytes = tokens_->bytes[static_cast<size_t>(token)];
     switch (state_) {
       case State::kStart:
         return AcceptStart(token, bytes);
@@ -75,6 +89,13 @@ class ReasoningConstraint final : public TokenConstraint {
   bool complete() const override { return may_answer() && answer_->complete(); }
   // Without any token even an empty answer is not finished: reasoning may come.
   bool finished() const override { return state_ == State::kAnswer && answer_->finished(); }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<ReasoningConstraint>(*this);
+  }
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    if (state_ != State::kAnswer) return {};
+    return answer_->ForcedTokens(most);
+  }
 
  private:
   enum class State {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "local/testing/looking_ahead.h"
+
 namespace tokamak {
 namespace {
 
@@ -32,6 +34,16 @@ class TextConstraint final : public TokenConstraint {
   }
   bool complete() const override { return left_.empty(); }
   bool finished() const override { return left_.empty(); }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<TextConstraint>(*this);
+  }
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    std::vector<TokenId> tokens;
+    for (size_t id = 0; id < tokens_->bytes.size() && most > 0; ++id) {
+      if (tokens.empty() && Fits(id)) tokens.push_back(static_cast<TokenId>(id));
+    }
+    return tokens;
+  }
 
  private:
   bool Fits(size_t id) const {
@@ -58,9 +70,9 @@ class ReasoningConstraintTest : public ::testing::Test {
     tokens_ = tokens;
     const auto across =
         std::make_shared<const std::vector<TokenId>>(TokensAcross("</think>", *tokens_));
-    constraint_ = MakeReasoningConstraint(
+    constraint_ = std::make_unique<testing::LookingAhead>(MakeReasoningConstraint(
         {.open = "<think>", .close = "</think>", .begun = begun}, tokens_, across,
-        [tokens, answer] { return std::make_unique<TextConstraint>(tokens, answer); });
+        [tokens, answer] { return std::make_unique<TextConstraint>(tokens, answer); }));
   }
   // The tokens that may come next, joined by blanks; line breaks are written as $.
   std::string Allowed() {

@@ -115,7 +115,7 @@ Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
     // outputs need it.
     Result<std::shared_ptr<const Tokenizer>> tokenizer = OpenTokenizer(engine.model);
     if (tokenizer.ok()) parts.tokenizer = *tokenizer;
-    if (parts.tokenizer) parts.constraint_tokens = MakeConstraintTokens(*parts.tokenizer);
+    if (parts.tokenizer) parts.constraint_tokens = MakeConstraintTokens(parts.tokenizer);
   } else {
     ASSIGN_OR_RETURN(parts, LoadParts(engine));
     report.fingerprint = parts.system_fingerprint;

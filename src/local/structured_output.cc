@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "grammar/grammar.h"
 #include "local/calls_constraint.h"
+#include "local/forced_tokens.h"
 #include "local/messages_constraint.h"
 #include "local/reasoning_constraint.h"
 
@@ -19,9 +20,8 @@ using Kind = StructuredOutput::Kind;
 
 class GrammarConstraint final : public TokenConstraint {
  public:
-  GrammarConstraint(std::shared_ptr<const Grammar> grammar,
-                    std::shared_ptr<const Vocabulary> vocabulary)
-      : matcher_(std::move(grammar), std::move(vocabulary)) {}
+  GrammarConstraint(Matcher matcher, std::shared_ptr<const ConstraintTokens> tokens)
+      : matcher_(std::move(matcher)), tokens_(std::move(tokens)) {}
 
   // Takes the beginning of the answer. False if it may not be that.
   bool Start(std::string_view text) { return matcher_.AcceptBytes(text); }
@@ -29,9 +29,17 @@ class GrammarConstraint final : public TokenConstraint {
   bool Accept(TokenId token) override { return matcher_.Accept(token); }
   bool complete() const override { return matcher_.complete(); }
   bool finished() const override { return matcher_.finished(); }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<GrammarConstraint>(matcher_.Clone(), tokens_);
+  }
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    return TokensOfForced([this](size_t bytes) { return matcher_.ForcedText(bytes); }, most,
+                          *tokens_);
+  }
 
  private:
   Matcher matcher_;
+  const std::shared_ptr<const ConstraintTokens> tokens_;
 };
 
 GrammarSpec::Kind KindOf(Kind kind) {
@@ -163,18 +171,10 @@ Status CheckTriggers(const StructuredOutput& output, const ConstraintTokens& tok
 
 }  // namespace
 
-std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(const Tokenizer& tokenizer) {
-  std::vector<std::string> bytes;
-  bytes.reserve(static_cast<size_t>(tokenizer.vocab_size()));
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    bytes.emplace_back(tokenizer.TokenPiece(id));
-  }
-  return MakeConstraintTokens(std::move(bytes),
-                              [&](int32_t id) { return tokenizer.IsSpecial(id); });
-}
+namespace {
 
-std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(
-    std::vector<std::string> all_bytes, FunctionRef<bool(int32_t)> is_special) {
+std::shared_ptr<ConstraintTokens> MakeTokens(std::vector<std::string> all_bytes,
+                                             FunctionRef<bool(int32_t)> is_special) {
   const auto start = std::chrono::steady_clock::now();
   auto tokens = std::make_shared<ConstraintTokens>();
   tokens->bytes = std::move(all_bytes);
@@ -199,6 +199,25 @@ std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(
   return tokens;
 }
 
+}  // namespace
+
+std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(
+    std::shared_ptr<const Tokenizer> tokenizer) {
+  std::vector<std::string> bytes;
+  bytes.reserve(static_cast<size_t>(tokenizer->vocab_size()));
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    bytes.emplace_back(tokenizer->TokenPiece(id));
+  }
+  auto tokens = MakeTokens(std::move(bytes), [&](int32_t id) { return tokenizer->IsSpecial(id); });
+  tokens->tokenizer = std::move(tokenizer);
+  return tokens;
+}
+
+std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(
+    std::vector<std::string> bytes, FunctionRef<bool(int32_t)> is_special) {
+  return MakeTokens(std::move(bytes), is_special);
+}
+
 ConstraintMaker::ConstraintMaker(std::shared_ptr<const ConstraintTokens> tokens,
                                  const Limits& limits)
     : tokens_(std::move(tokens)), limits_(limits) {}
@@ -219,7 +238,7 @@ Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
     const StructuredOutput& output, int32_t n) {
   ASSIGN_OR_RETURN(const Grammars grammars, CompileAll(output));
   const auto start = [tokens = tokens_](const std::shared_ptr<const Grammar>& grammar) {
-    return std::make_unique<GrammarConstraint>(grammar, tokens->vocabulary);
+    return std::make_unique<GrammarConstraint>(Matcher(grammar, tokens->vocabulary), tokens);
   };
   std::function<std::unique_ptr<TokenConstraint>()> make;
   if (output.messages) {

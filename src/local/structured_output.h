@@ -30,11 +30,13 @@ struct ConstraintTokens {
   std::vector<int32_t> newlines;                 // tokens that consist of one or two line breaks
   std::vector<int32_t> special;                  // special tokens that have a name
   std::shared_ptr<const Vocabulary> vocabulary;  // special tokens are marks, which are not text
+  std::shared_ptr<const Tokenizer> tokenizer;    // may be null
   double seconds = 0;                            // that making all this took
   int64_t memory = 0;                            // bytes
 };
-std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(const Tokenizer& tokenizer);
-// The same for the tokens `bytes`.
+std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(
+    std::shared_ptr<const Tokenizer> tokenizer);
+// The same for the tokens `bytes`, without a tokenizer.
 std::shared_ptr<const ConstraintTokens> MakeConstraintTokens(std::vector<std::string> bytes,
                                                              FunctionRef<bool(int32_t)> is_special);
 

@@ -204,7 +204,7 @@ TEST(ConstraintMaker, ItsTablesAreMadeWhenAModelIsLoaded) {
 
 TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
   ConstraintMaker maker(
-      MakeConstraintTokens(*testing::MakeTokenizer(testing::TinyBytePairs()).value()),
+      MakeConstraintTokens(testing::MakeTokenizer(testing::TinyBytePairs()).value()),
       {.grammars = 5, .bytes = size_t{1} << 20});
   const auto prepare = [&](const std::string& text) {
     const Status status = maker.Prepare({.kind = Kind::kRegex, .text = text});
@@ -219,7 +219,7 @@ TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
   EXPECT_EQ(prepare("h"), 5u);
   // However small the limits are, what was just prepared need not be compiled again.
   ConstraintMaker small(
-      MakeConstraintTokens(*testing::MakeTokenizer(testing::TinyBytePairs()).value()),
+      MakeConstraintTokens(testing::MakeTokenizer(testing::TinyBytePairs()).value()),
       {.grammars = 1, .bytes = 10});
   for (const char* text : {"a", "b", "c", "d", "e", "f"}) {
     EXPECT_TRUE(small.Prepare({.kind = Kind::kRegex, .text = text}).ok());
@@ -230,7 +230,7 @@ TEST(ConstraintMaker, KeepsTheLatestWithinItsLimits) {
 TEST(ConstraintMaker, PreparesEverythingThatMakeNeeds) {
   for (const bool reasons : {false, true}) {
     const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();
-    ConstraintMaker maker(MakeConstraintTokens(*tokenizer));
+    ConstraintMaker maker(MakeConstraintTokens(tokenizer));
     StructuredOutput output{.kind = Kind::kRegex, .text = "a+"};
     if (reasons) output.reasoning = {.open = "<think>", .close = "</think>"};
     EXPECT_FALSE(maker.prepared(output));

@@ -63,7 +63,28 @@ bool EngineChecker::Above(const Sequence& a, const Sequence& b) const {
   return key(a) < key(b);
 }
 
+// A draft that cannot be accepted, or that would be the last token, costs a position for nothing.
+void EngineChecker::CheckDrafts(const StepInput& step) {
+  for (const StepRow& row : step.rows) {
+    const auto& running = core_->scheduler_.running_;
+    const auto found = std::find_if(running.begin(), running.end(),
+                                    [&row](const Sequence* s) { return s->slot == row.slot; });
+    if (found == running.end() || !row.masked || row.drafts.empty()) continue;
+    const Sequence& s = **found;
+    std::set<TokenId> ends(s.request->eos_ids.begin(), s.request->eos_ids.end());
+    const std::vector<TokenId>& stop = s.request->sampling.stop_token_ids;
+    ends.insert(stop.begin(), stop.end());
+    const std::unique_ptr<TokenConstraint> ahead = s.constraint->Clone();
+    for (const TokenId draft : row.drafts) {
+      if (ends.contains(draft)) Fail("request {} has draft {}, an end", s.request->id, draft);
+      if (!ahead->Accept(draft)) Fail("request {} may not draw {}", s.request->id, draft);
+      if (ahead->finished()) Fail("request {} would end at draft {}", s.request->id, draft);
+    }
+  }
+}
+
 void EngineChecker::OnSubmit(const StepInput& step) {
+  CheckDrafts(step);
   RankSequences();
   std::vector<const Sequence*> admitted;
   for (const AdmitSequence& admit : step.admit) {

@@ -51,6 +51,7 @@ class EngineChecker {
   template <typename Visit>
   void ForEachSequence(Visit visit) const;
 
+  void CheckDrafts(const StepInput& step);
   void CheckSequences();
   void CheckReferences();
   void CheckTree();

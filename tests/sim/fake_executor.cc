@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/error.h"
 #include "step/step_codec.h"
@@ -118,30 +118,58 @@ void FakeExecutor::Draw(const std::vector<size_t>& rows, const std::vector<Token
   for (const size_t index : rows) {
     if (!verdict_->ok()) break;
     RowOutput& row = steps_in_flight_.back().output.rows[index];
-    const auto mask = std::find_if(masks.begin(), masks.end(),
-                                   [&](const TokenMask& m) { return m.slot == row.slot; });
-    bool drawn = DrawToken(mask == masks.end() ? nullptr : &*mask, &row);
+    const auto mask = [&]() -> const TokenMask* {
+      const auto draw = static_cast<int32_t>(row.tokens.size());
+      const auto found = std::find_if(masks.begin(), masks.end(), [&](const TokenMask& m) {
+        return m.slot == row.slot && m.draw == draw;
+      });
+      return found == masks.end() ? nullptr : &*found;
+    };
+    bool drawn = DrawToken(mask(), &row);
     Slot& slot = slots_[row.slot];
     if (slot.draft_row + 1 != static_cast<int64_t>(next_number_)) continue;
     for (const TokenId draft : slot.drafts) {
       if (!drawn || row.tokens.back() != draft) break;
-      drawn = DrawToken(nullptr, &row);
+      const TokenMask* const of_this = mask();
+      drawn = DrawToken(of_this, &row);
       if (!drawn) break;
       ++slot.computed;
       ++num_accepted_;
+      num_masked_accepted_ += of_this != nullptr ? 1 : 0;
     }
   }
 }
 
 void FakeExecutor::CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks) {
-  std::set<SequenceSlotId> slots;
-  for (const size_t index : step.masked_draws) slots.insert(step.output.rows[index].slot);
+  std::map<SequenceSlotId, std::map<int32_t, const TokenMask*>> by_slot;
   for (const TokenMask& mask : masks) {
-    if (slots.erase(mask.slot) == 0) Fail("has a mask for slot {}", mask.slot);
+    if (!by_slot[mask.slot].emplace(mask.draw, &mask).second) {
+      Fail("has two masks for draw {} of slot {}", mask.draw, mask.slot);
+    }
     if (mask.allowed.size() != (static_cast<size_t>(options_.limits.vocab_size) + 31) / 32) {
-      Fail("has a mask of {} words", mask.allowed.size());
+      return Fail("has a mask of {} words", mask.allowed.size());
     }
   }
+  for (const size_t index : step.masked_draws) {
+    const SequenceSlotId id = step.output.rows[index].slot;
+    const auto found = by_slot.extract(id);
+    if (found.empty()) continue;  // the sequence has ended
+    const Slot& slot = slots_[id];
+    const bool has_drafts = slot.draft_row + 1 == static_cast<int64_t>(next_number_);
+    const size_t num_drafts = has_drafts ? slot.drafts.size() : 0;
+    const auto& of_row = found.mapped();
+    if (of_row.size() != num_drafts + 1 || of_row.begin()->first != 0 ||
+        of_row.rbegin()->first != static_cast<int32_t>(num_drafts)) {
+      return Fail("has {} masks for slot {} with {} drafts", of_row.size(), id, num_drafts);
+    }
+    for (size_t i = 0; i < num_drafts; ++i) {
+      const TokenId draft = slot.drafts[i];
+      if ((of_row.at(static_cast<int32_t>(i))->allowed[draft / 32] >> draft % 32 & 1) != 0)
+        continue;
+      Fail("has a draft in slot {} that its mask forbids", id);
+    }
+  }
+  if (!by_slot.empty()) Fail("has a mask for slot {}", by_slot.begin()->first);
 }
 
 bool FakeExecutor::Done(uint64_t number) {
@@ -284,9 +312,7 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     return out;
   }
   if (InFlight(slot.draft_row)) Fail("row in slot {}, whose drafts are not settled", row.slot);
-  if (num_drafts > 0 && (!row.sample || row.masked)) {
-    Fail("drafts in slot {}, which has nothing to verify them with", row.slot);
-  }
+  if (num_drafts > 0 && !row.sample) Fail("drafts in slot {}, which does not sample", row.slot);
   for (const TokenId token : row.drafts) {
     if (token < 0 || token >= options_.limits.vocab_size) Fail("draft {}", token);
     slot.tokens.push_back(token);

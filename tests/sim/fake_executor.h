@@ -62,6 +62,7 @@ class FakeExecutor final : public Executor {
   int64_t num_failures() const { return num_failures_; }
   int64_t num_drafts() const { return num_drafts_; }
   int64_t num_accepted() const { return num_accepted_; }
+  int64_t num_masked_accepted() const { return num_masked_accepted_; }
 
  private:
   struct Slot {
@@ -136,6 +137,7 @@ class FakeExecutor final : public Executor {
   int64_t num_failures_ = 0;
   int64_t num_drafts_ = 0;
   int64_t num_accepted_ = 0;
+  int64_t num_masked_accepted_ = 0;
 };
 
 }  // namespace tokamak::sim

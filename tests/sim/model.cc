@@ -26,8 +26,29 @@ class RulesConstraint final : public TokenConstraint {
   }
   bool complete() const override { return TokenRules::Complete(state_); }
   bool finished() const override { return TokenRules::Finished(state_); }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<RulesConstraint>(*this);
+  }
+  // Guesses among the tokens that are usual, most of which are allowed.
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    std::vector<TokenId> tokens;
+    uint64_t state = state_;
+    while (static_cast<int32_t>(tokens.size()) < most && Mix(state, 0xf0) % 4 > 0) {
+      const uint64_t random = Mix(state, 0xf1);
+      auto token = static_cast<TokenId>(random % kGuesses);
+      for (TokenId i = 1; i < kGuesses && random >> 32 & 7; ++i) {
+        if (TokenRules::Allows(state, token)) break;
+        token = (token + 1) % kGuesses;
+      }
+      tokens.push_back(token);
+      state = TokenRules::Next(state, token);
+    }
+    return tokens;
+  }
 
  private:
+  static constexpr TokenId kGuesses = 4;  // every vocabulary has as many tokens
+
   uint64_t state_;
 };
 

@@ -43,6 +43,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   structured += other.structured;
   drafts += other.drafts;
   accepted += other.accepted;
+  masked += other.masked;
   refused += other.refused;
   preemptions += other.preemptions;
   pauses += other.pauses;
@@ -425,6 +426,7 @@ std::string Simulation::Run() {
   stats_.copies = executor_->num_copies();
   stats_.drafts = executor_->num_drafts();
   stats_.accepted = executor_->num_accepted();
+  stats_.masked = executor_->num_masked_accepted();
   stats_.failures = failures;
   stats_.preemptions = checker_->preemptions();
   stats_.cached_tokens = checker_->cached_tokens();

@@ -18,7 +18,7 @@
 namespace tokamak {
 
 // Draws token (sum of the slot's tokens) % vocab and keeps no cache: enough to see what the engine
-// does with tokens. tests/sim checks the rest.
+// does with tokens. Verifies drafts. tests/sim checks the rest.
 class SumExecutor final : public Executor {
  public:
   SumExecutor() {
@@ -44,15 +44,18 @@ class SumExecutor final : public Executor {
       RowOutput out;
       out.slot = row.slot;
       std::vector<TokenId>& tokens = tokens_[row.slot];
-      if (row.sample) {
+      for (size_t draw = 0; row.sample && draw <= row.drafts.size(); ++draw) {
+        if (draw > 0 && out.tokens.back() != row.drafts[draw - 1]) break;
         int sum = 0;
         for (const TokenId token : tokens) sum += token;
-        out.tokens = {sum % limits_.vocab_size};
-        tokens.push_back(out.tokens[0]);
-        if (out.tokens[0] == bad_token) {
+        const TokenId token = sum % limits_.vocab_size;
+        if (token == bad_token && draw > 0) break;
+        tokens.push_back(token);
+        if (token == bad_token) {
           out.health = bad_health;
-          out.tokens.clear();
+          break;
         }
+        out.tokens.push_back(token);
       }
       if (change_row) change_row(&out);
       output.rows.push_back(out);

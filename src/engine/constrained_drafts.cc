@@ -1,0 +1,38 @@
+#include "engine/constrained_drafts.h"
+
+#include <algorithm>
+
+namespace tokamak {
+
+ConstrainedDrafts::ConstrainedDrafts(const Sequence& sequence)
+    : sequence_(sequence), ahead_(sequence.constraint->Clone()) {}
+
+void ConstrainedDrafts::AddForced(int32_t most) {
+  if (!ended_) Add(ahead_->ForcedTokens(most));
+}
+
+void ConstrainedDrafts::Add(std::span<const TokenId> tokens) {
+  for (const TokenId token : tokens) {
+    ended_ = ended_ || !CanBeDraft(token);
+    if (ended_) return;
+    drafts_.push_back(token);
+  }
+}
+
+// Leaves ahead_ behind the token if it can be one.
+bool ConstrainedDrafts::CanBeDraft(TokenId token) {
+  const RequestState& request = *sequence_.request;
+  const std::vector<TokenId>& ends = request.sampling.stop_token_ids;
+  const std::vector<TokenId>& eos = request.eos_ids;
+  return !std::binary_search(ends.begin(), ends.end(), token) &&
+         std::find(eos.begin(), eos.end(), token) == eos.end() && ahead_->Accept(token) &&
+         !ahead_->finished();
+}
+
+std::vector<ContentId> ConstrainedDrafts::Text() const {
+  std::vector<ContentId> text = sequence_.content;
+  text.insert(text.end(), drafts_.begin(), drafts_.end());
+  return text;
+}
+
+}  // namespace tokamak
