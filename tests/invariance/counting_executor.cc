@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <random>
+#include <set>
 #include <utility>
 
 namespace tokamak::invariance {
@@ -29,6 +31,8 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"swapped in", &Counts::swapped_in},
                              {"drafts", &Counts::drafts},
                              {"accepted drafts", &Counts::accepted_drafts},
+                             {"drafts with masks", &Counts::masked_drafts},
+                             {"accepted drafts with masks", &Counts::masked_accepted},
                              {"mixes with 1 thread", &Counts::one_thread},
                              {"with 2", &Counts::two_threads}};
 
@@ -54,10 +58,18 @@ class CountingExecutor final : public Executor {
   bool Done(uint64_t) override { return random_() % 4 == 0; }
   Result<StepOutput> Wait(uint64_t number) override {
     --in_flight_;
-    return inner_->Wait(number);
+    Result<StepOutput> output = inner_->Wait(number);
+    const auto slots = masked_drafts_.extract(number);
+    for (size_t i = 0; output.ok() && !slots.empty() && i < output->rows.size(); ++i) {
+      const RowOutput& row = output->rows[i];
+      if (!slots.mapped().contains(row.slot) || row.tokens.empty()) continue;
+      counts_.masked_accepted += static_cast<int64_t>(row.tokens.size()) - 1;
+    }
+    return output;
   }
   Status Reset() override {
     in_flight_ = 0;
+    masked_drafts_.clear();
     return inner_->Reset();
   }
 
@@ -78,6 +90,9 @@ class CountingExecutor final : public Executor {
       (left > 0 ? prefills : decodes) = true;
       left -= row.num_tokens;
       if (left > 0) ++counts_.chunks;
+      if (!row.masked || row.drafts.empty()) continue;
+      counts_.masked_drafts += static_cast<int64_t>(row.drafts.size());
+      masked_drafts_[step.number].insert(row.slot);
     }
     if (decodes && prefills) ++counts_.mixed_steps;
     if (graphs_ && decodes && !prefills) ++counts_.graph_steps;
@@ -101,6 +116,7 @@ class CountingExecutor final : public Executor {
   std::mt19937_64 random_;
   int32_t in_flight_ = 0;
   Counts& counts_;
+  std::map<uint64_t, std::set<SequenceSlotId>> masked_drafts_;  // rows with them, by step in flight
   std::vector<int32_t> known_left_;  // by slot: tokens known at admission that are still to compute
 };
 
@@ -120,7 +136,9 @@ std::string Counts::ToString() const {
 
 std::string Counts::FirstZero(bool graphs) const {
   for (const Field& field : kFields) {
-    const bool draft = field.value == &Counts::drafts || field.value == &Counts::accepted_drafts;
+    const bool draft = field.value == &Counts::drafts || field.value == &Counts::accepted_drafts ||
+                       field.value == &Counts::masked_drafts ||
+                       field.value == &Counts::masked_accepted;
     if (graphs ? draft : field.value == &Counts::graph_steps) continue;
     if (this->*field.value == 0) return field.name;
   }

@@ -28,7 +28,9 @@ struct Counts {
   int64_t swapped_in = 0;
   int64_t drafts = 0;
   int64_t accepted_drafts = 0;
-  int64_t one_thread = 0;  // mixes, by number of threads
+  int64_t masked_drafts = 0;    // of all drafts, in rows with masks
+  int64_t masked_accepted = 0;  // of these, accepted
+  int64_t one_thread = 0;       // mixes, by number of threads
   int64_t two_threads = 0;
 
   void Add(const Counts& other);

@@ -28,6 +28,12 @@ constexpr const char* kTexts[] = {
      "right[j]:\n"),
 };
 
+constexpr char kAnimal[] = R"({"type": "object", "properties": {
+    "name": {"type": "string", "maxLength": 6},
+    "kind": {"enum": ["cat", "walking cat", null]},
+    "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "kind", "age"], "additionalProperties": false})";
+
 }  // namespace
 
 RequestMaker::RequestMaker(uint64_t seed, Material material)
@@ -95,11 +101,51 @@ void RequestMaker::ChooseEnds(SamplingParams* params) {
   if (Chance(20)) params->prompt_logprobs = static_cast<int32_t>(Between(0, 4));
 }
 
+StructuredOutput RequestMaker::Form() {
+  using Kind = StructuredOutput::Kind;
+  StructuredOutput form;
+  switch (Between(0, 5)) {
+    case 0:
+      form = {.kind = Kind::kJsonSchema, .text = kAnimal};
+      break;
+    case 1:
+      form = {.kind = Kind::kJsonSchema,
+              .text = fmt::format(R"({{"type": "array", "minItems": 2, "items": {}}})", kAnimal)};
+      form.whitespace_pattern = "";
+      break;
+    case 2:
+      form = {.kind = Kind::kRegex, .text = "[a-z]{1,4}(, the (walking )?cat [0-9]{1,3})+"};
+      break;
+    case 3:
+      form = {.kind = Kind::kChoice, .choices = {"the walking cat", "the walking aa", "東東👍"}};
+      break;
+    case 4:
+      form = {.kind = Kind::kJsonObject};
+      break;
+    default:
+      form.calls = {{.begin = "<tool_call>{\"name\": \"walk\", \"arguments\": ",
+                     .schema = kAnimal,
+                     .end = "}</tool_call>"},
+                    {.begin = "<tool_call>{\"name\": \"wait\", \"arguments\": ",
+                     .schema = kAnimal,
+                     .end = "}</tool_call>"}};
+      form.call_separator = "\n";
+      form.must_call = Chance(70);
+  }
+  if (Chance(15)) form.reasoning = {.open = "<think>", .close = "</think>", .begun = Chance(50)};
+  return form;
+}
+
 Request RequestMaker::Next(const std::vector<Case>& earlier) {
   Request request;
   request.token_ids = Prompt(earlier);
   ChooseTokens(&request.sampling);
   ChooseEnds(&request.sampling);
+  if (Chance(25)) {
+    request.sampling.structured_output = Form();
+    // Where only one of these could follow, the answer would end with an error.
+    request.sampling.stop_token_ids.clear();
+  }
   request.priority = Chance(50) ? 0 : static_cast<int32_t>(Between(-2, 2));
   if (Chance(10)) request.cache_salt = "other";
   return request;
@@ -149,12 +195,13 @@ std::string Describe(const Request& request) {
   return fmt::format(
       "{} prompt tokens, n {}, max_tokens {}, min_tokens {}, temperature {}, top_k {}, top_p {}, "
       "min_p {}, typical_p {}, penalties {} {} {}, {} biases, {} stops, {} stop tokens, ignore_eos "
-      "{}, logprobs {}, prompt_logprobs {}, priority {}, salt \"{}\", seed {}",
+      "{}, logprobs {}, prompt_logprobs {}, structured {}, priority {}, salt \"{}\", seed {}",
       request.token_ids.size(), p.n, p.max_tokens.value_or(-1), p.min_tokens, p.temperature,
       p.top_k, p.top_p, p.min_p, p.typical_p, p.repetition_penalty, p.presence_penalty,
       p.frequency_penalty, p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(),
-      p.ignore_eos, p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1), request.priority,
-      request.cache_salt, p.seed.value_or(0));
+      p.ignore_eos, p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1),
+      p.structured_output ? p.structured_output->text : "no", request.priority, request.cache_salt,
+      p.seed.value_or(0));
 }
 
 }  // namespace tokamak::invariance

@@ -45,6 +45,7 @@ class RequestMaker {
   std::vector<int32_t> Prompt(const std::vector<Case>& earlier);
   void ChooseTokens(SamplingParams* params);  // which tokens are drawn
   void ChooseEnds(SamplingParams* params);    // how many, and what ends them
+  StructuredOutput Form();
 
   std::mt19937_64 random_;
   const Material material_;
