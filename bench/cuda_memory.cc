@@ -294,6 +294,7 @@ void RunSampler(MemoryBench& bench) {
   const Buffer counts = bench.Upload(std::vector<int32_t>(kVocabulary)),
                raw = bench.Allocate(kVocabulary * 4);
   const Buffer masks = bench.Upload(std::vector<uint32_t>(kWords, 0x7fffffff));
+  const Buffer drafts = bench.Upload<int32_t>({7, kNoDraft}), drawn = bench.Allocate(kRows * 4);
   DeviceSlot plain = {};
   plain.temperature = plain.top_p = plain.typical_p = plain.repetition_penalty = 1;
   plain.top_logprobs = -1;
@@ -321,6 +322,11 @@ void RunSampler(MemoryBench& bench) {
     // written.
     const int64_t edits = slot == 2 ? kVocabulary / 32 * (32 * 4 + 4 + 32) : 0;
     bench.Run({{"SampleKernel", rows * kVocabulary * 4 + edits}},
+              [&](auto stream) { return LaunchSample(args, rows, stream); });
+    if (slot != 0) continue;
+    args.drafts = At<int32_t>(drafts);
+    args.drawn = At<int32_t>(drawn);
+    bench.Run({{"SampleKernel", rows * kVocabulary * 4}, {"AcceptKernel", rows * 8}},
               [&](auto stream) { return LaunchSample(args, rows, stream); });
   }
   ScoreArgs score = {.logits = At<float>(logits),

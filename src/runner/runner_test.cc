@@ -227,7 +227,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
       RandomRequests(c.brief ? 10 : 40, model->spec().vocab_size, c.brief ? 1 : 99);
   const RunnerShape shape = {.max_seqs = 12,
                              .max_step_tokens = 64,
-                             .max_step_drafts = c.IsCuda() ? 0 : 16,
+                             .max_step_drafts = 16,
                              .max_context = 200,
                              .block_size = 4,
                              .kv_dtype = c.kv,
@@ -252,7 +252,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
                        .recompute = 0.1,
                        .swap = 0.2,
                        .share = 0.7,
-                       .drafts = c.IsCuda() ? nullptr : &expected},
+                       .drafts = &expected},
                       &counts),
                 expected);
     total.recomputed += counts.recomputed;
@@ -269,7 +269,6 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
   EXPECT_GT(total.swapped, few);
   EXPECT_GT(total.shared, few);
   EXPECT_GT(total.mixed, few);
-  if (c.IsCuda()) return;
   EXPECT_GT(total.accepted, few);
   EXPECT_GT(total.refused, few);
   EXPECT_GT(total.masked, few);

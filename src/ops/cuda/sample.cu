@@ -16,6 +16,7 @@
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/sample_filters.cuh"
 #include "ops/cuda/sample_layout.h"
+#include "ops/sampler.h"
 #include "ops/sampling/best_draw.h"
 #include "step/step_output.h"
 
@@ -173,14 +174,38 @@ __device__ bool ForbidsStop(const DeviceSlot& slot, int32_t position) {
   return position - slot.num_prompt < slot.min_tokens && slot.num_stops > 0;
 }
 
+// The drafts before a draw, which are tokens of its history although the slot does not count them.
+struct EarlierDrafts {
+  const int32_t* tokens = nullptr;
+  int32_t count = 0;
+
+  // Those before row `index` of the launch.
+  __device__ static EarlierDrafts Of(const SampleArgs& a, int index) {
+    if (a.drafts == nullptr) return {};
+    int first = index;
+    while (first > 0 && a.drafts[first - 1] != kNoDraft) --first;
+    return {a.drafts + first, index - first};
+  }
+};
+
+// Returns the entry that slot.counts[id] would have with the earlier drafts.
+__device__ int32_t CountOf(const DeviceSlot& slot, const EarlierDrafts& earlier, int32_t id) {
+  int32_t entry = slot.counts[id];
+  for (int32_t i = 0; i < earlier.count; ++i) {
+    if (earlier.tokens[i] == id) entry = (entry | kSeen) + kOneOutput;
+  }
+  return entry;
+}
+
 // Does what SlotSampling::Edit does. With `keep_raw`, saves the logits from before any change. All
 // threads call it.
-__device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, bool keep_raw) {
+__device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts& earlier,
+                     int32_t position, bool keep_raw) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_biases; i += kCtaThreads) {
     const int32_t token = slot.biases[i].token;
     if (i > 0 && slot.biases[i - 1].token == token) continue;  // its first entry handles all
     float x = row.logits[token];
-    slot.biases[i].raw = x;
+    if (keep_raw) slot.biases[i].raw = x;
     for (int32_t j = i; j < slot.num_biases && slot.biases[j].token == token; ++j) {
       x = Clamp(x, x + slot.biases[j].bias);
     }
@@ -189,7 +214,7 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, b
   __syncthreads();
   if (slot.counts != nullptr) {
     row.ForEach([&](int32_t id, float before) {
-      const int32_t entry = slot.counts[id];
+      const int32_t entry = CountOf(slot, earlier, id);
       if (entry == 0) return;
       if (keep_raw) slot.raw[id] = before;
       float x = before > 0 ? before / slot.repetition_penalty : before * slot.repetition_penalty;
@@ -213,10 +238,11 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, b
 // Returns the token's logit from before any edit. The first edit of a token stored it: a bias in
 // the first of the token's biases, else a penalty in slot.raw. `token` can be drawn, so mask and
 // min_tokens have not changed its logit. All threads call it.
-__device__ float RawLogit(const Row& row, const DeviceSlot& slot, int32_t token) {
+__device__ float RawLogit(const Row& row, const DeviceSlot& slot, const EarlierDrafts& earlier,
+                          int32_t token) {
   SHARED(raw, float);
   if (threadIdx.x == 0) {
-    const bool counted = slot.counts != nullptr && slot.counts[token] != 0;
+    const bool counted = slot.counts != nullptr && CountOf(slot, earlier, token) != 0;
     raw = counted ? slot.raw[token] : row.logits[token];
   }
   __syncthreads();
@@ -276,8 +302,8 @@ __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors&
 
 // Returns the row's token and sets *health. Writes the record's logprobs.
 __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, const Row& row,
-                             const DeviceSlot& slot, SampleRecord* record, RowHealth* health,
-                             CutMemory& memory) {
+                             const DeviceSlot& slot, int index, SampleRecord* record,
+                             RowHealth* health, CutMemory& memory) {
   const bool wants_logprobs = slot.top_logprobs >= 0;
   bool usable = true;
   Highest highest = row.Scan(&usable);
@@ -289,7 +315,7 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
   const bool edits =
       slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, where.position);
   __syncthreads();  // the raw row has been read
-  if (edits) Edit(row, slot, where.position, wants_logprobs);
+  if (edits) Edit(row, slot, EarlierDrafts::Of(a, index), where.position, wants_logprobs);
   if (where.mask >= 0) {
     const uint32_t* mask = a.masks + int64_t{where.mask} * a.mask_words;
     row.ForEach([&](int32_t id, float) {
@@ -310,7 +336,9 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
         Draw(row, highest, ApplyFilters(slot, row.size, tempered, memory), slot, where.position);
   }
   if (wants_logprobs) {
-    const float logprob = log_softmax(edits ? RawLogit(row, slot, token) : row.logits[token]);
+    const float logit =
+        edits ? RawLogit(row, slot, EarlierDrafts::Of(a, index), token) : row.logits[token];
+    const float logprob = log_softmax(logit);
     if (threadIdx.x == 0) record->logprob = logprob;
   }
   return token;
@@ -323,13 +351,21 @@ __device__ bool CanBeShared(const DeviceSlot& slot, const SampleArgs::Row& where
   return !edits && where.mask < 0 && slot.top_logprobs < 0 && !HasFilters(slot, size);
 }
 
-__global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constant__ SampleArgs a) {
-  SHARED(memory, CutMemory);
-  const int index = static_cast<int>(blockIdx.x) / a.parts;
+__device__ void CountToken(const DeviceSlot& slot, int32_t token) {
+  if (slot.counts != nullptr) slot.counts[token] = (slot.counts[token] | kSeen) + kOneOutput;
+}
+
+// Whether the draws of a slot keep their raw logits in the same memory. If so, one CTA makes them
+// in turn.
+__device__ bool InTurn(const SampleArgs& a, const DeviceSlot& slot) {
+  return a.drafts != nullptr && slot.top_logprobs >= 0 &&
+         (slot.num_biases > 0 || slot.counts != nullptr);
+}
+
+__device__ void SampleIndex(const SampleArgs& a, int index, const DeviceSlot& slot, int part,
+                            CutMemory& memory) {
   const SampleArgs::Row& where = a.rows[index];
-  const DeviceSlot slot = a.slots[where.slot];
   Row row = {a.logits + index * a.logits_stride, a.vocab_size};
-  const int part = static_cast<int>(blockIdx.x) % a.parts;
   if (a.parts > 1 && CanBeShared(slot, where, a.vocab_size)) {
     row.part = part;
     row.parts = a.parts;
@@ -339,13 +375,48 @@ __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constan
   SampleRecord* record = a.records + index;
   if (threadIdx.x == 0 && part == 0) record->num_top = -1;
   RowHealth health = RowHealth::kOk;
-  const int32_t token = SampleRow(a, where, row, slot, record, &health, memory);
+  const int32_t token = SampleRow(a, where, row, slot, index, record, &health, memory);
   if (threadIdx.x != 0 || part != 0) return;
   record->health = static_cast<int32_t>(health);
   record->token = token;
+  if (a.drafts != nullptr) {
+    a.drawn[index] = health == RowHealth::kOk ? token : kUnhealthy;
+    return;
+  }
   a.last[where.slot] = token;
-  if (health == RowHealth::kOk && slot.counts != nullptr) {
-    slot.counts[token] = (slot.counts[token] | kSeen) + kOneOutput;
+  if (health == RowHealth::kOk) CountToken(slot, token);
+}
+
+__global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constant__ SampleArgs a) {
+  SHARED(memory, CutMemory);
+  int index = static_cast<int>(blockIdx.x) / a.parts;
+  const int part = static_cast<int>(blockIdx.x) % a.parts;
+  const DeviceSlot slot = a.slots[a.rows[index].slot];
+  if (InTurn(a, slot) && index > 0 && a.drafts[index - 1] != kNoDraft) return;
+  do {
+    SampleIndex(a, index, slot, part, memory);
+  } while (InTurn(a, slot) && a.drafts[index++] != kNoDraft);
+}
+
+// Each thread decides for the draws of one slot, from its first row on: as
+// HostSampler::DrawUntilRefused.
+__global__ void AcceptKernel(const __grid_constant__ SampleArgs a, int num_rows) {
+  int index = static_cast<int>(threadIdx.x);
+  if (index >= num_rows || (index > 0 && a.drafts[index - 1] != kNoDraft)) return;
+  const int32_t slot = a.rows[index].slot;
+  const int first = index;
+  for (bool goes_on = true; goes_on; ++index) {
+    const int32_t token = a.drawn[index];
+    if (token == kUnhealthy && index > first) break;
+    a.last[slot] = token == kUnhealthy ? 0 : token;
+    if (token != kUnhealthy) CountToken(a.slots[slot], token);
+    const int32_t draft = a.drafts[index];
+    goes_on = draft != kNoDraft && token == draft;
+  }
+  for (; a.drafts[index - 1] != kNoDraft; ++index) {
+    a.records[index].health = static_cast<int32_t>(RowHealth::kOk);
+    a.records[index].token = kNotDrawn;
+    a.records[index].num_top = -1;
   }
 }
 
@@ -403,8 +474,11 @@ cudaError_t LaunchSample(SampleArgs args, int num_rows, cudaStream_t stream) {
     while (args.parts < kMostParts && 2 * args.parts * num_rows <= kSms) args.parts *= 2;
   }
   const auto parts = static_cast<unsigned>(args.parts);
-  return LaunchGroups({.cluster = parts}, SampleKernel, parts * static_cast<unsigned>(num_rows),
-                      kCtaThreads, 0, stream, args);
+  const cudaError_t status =
+      LaunchGroups({.cluster = parts}, SampleKernel, parts * static_cast<unsigned>(num_rows),
+                   kCtaThreads, 0, stream, args);
+  if (args.drafts == nullptr || status != cudaSuccess) return status;
+  return LaunchKernel(AcceptKernel, 1, kRowsPerLaunch, 0, stream, args, num_rows);
 }
 
 cudaError_t LaunchScore(const ScoreArgs& args, int num_rows, cudaStream_t stream) {

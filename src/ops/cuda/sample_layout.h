@@ -49,6 +49,9 @@ struct SampleRecord {
   float top_logprobs[kMaxTop];
 };
 
+inline constexpr int32_t kNoDraft = -1;    // in SampleArgs::drafts
+inline constexpr int32_t kUnhealthy = -1;  // in SampleArgs::drawn
+
 struct SampleArgs {
   float* logits;  // [num_rows, vocab_size]
   int64_t logits_stride;
@@ -58,13 +61,17 @@ struct SampleArgs {
   const uint32_t* masks;  // [mask, mask_words], or null
   int32_t mask_words;
   SampleRecord* records;  // [num_rows]
-  int parts;              // CTAs per row; LaunchSample chooses
+  // Null, or [num_rows]: the draft that follows a row's token, or kNoDraft behind the last draw of
+  // a slot. Draws of a slot are consecutive rows of one launch.
+  const int32_t* drafts;
+  int32_t* drawn;  // [num_rows], with drafts: each row's token or kUnhealthy
+  int parts;       // CTAs per row; LaunchSample chooses
   struct Row {
     int32_t slot, position, mask;  // mask -1: none
   };
   Row rows[kRowsPerLaunch];
 };
-// num_rows <= kRowsPerLaunch.
+// num_rows <= kRowsPerLaunch. With drafts a second kernel decides which draws count.
 cudaError_t LaunchSample(SampleArgs args, int num_rows, cudaStream_t stream);
 
 struct ScoreArgs {

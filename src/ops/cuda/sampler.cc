@@ -77,6 +77,8 @@ Status CudaSampler::Start() {
   RETURN_IF_ERROR(device_.Reserve(static_cast<int>(counts), CountBytes()));
   RETURN_IF_ERROR(device_.Reserve(shape_.max_seqs, 1));
   RETURN_IF_ERROR(pinned_.Reserve(shape_.max_seqs, 1));
+  RETURN_IF_ERROR(device_.Reserve(1, 2 * max_rows * sizeof(int32_t)));  // for drafts
+  RETURN_IF_ERROR(pinned_.Reserve(kStepsInFlight, max_rows * sizeof(int32_t)));
   return pinned_.Reserve(kStepsInFlight, max_rows * sizeof(SampleRecord));
 }
 
@@ -175,50 +177,93 @@ void CudaSampler::FillTokens(Tensor token_ids, std::span<const TokenFill> fills,
   }
 }
 
+BlockPool::Block CudaSampler::UploadMasks(std::span<const TokenMask> masks, CudaStream& stream) {
+  const auto words = static_cast<size_t>(mask_words_);
+  const size_t bytes = masks.size() * words * sizeof(uint32_t);
+  const BlockPool::Block pinned = pinned_.Take(bytes);
+  const BlockPool::Block uploaded = device_.Take(bytes);
+  if (pinned.data == nullptr || uploaded.data == nullptr) return {};
+  auto* to = reinterpret_cast<uint32_t*>(pinned.data);
+  for (const TokenMask& mask : masks) {  // fills missing words with zeros, which allow nothing
+    const size_t given = std::min(words, mask.allowed.size());
+    to = std::copy_n(mask.allowed.begin(), given, to);
+    to = std::fill_n(to, words - given, 0u);
+  }
+  Upload(pinned, uploaded.data, bytes, stream);
+  return uploaded;
+}
+
+BlockPool::Block CudaSampler::UploadDrafts(std::span<const SampleRow> rows, size_t num_draws,
+                                           CudaStream& stream) {
+  const size_t bytes = num_draws * sizeof(int32_t);
+  const BlockPool::Block pinned = pinned_.Take(bytes);
+  const BlockPool::Block uploaded = device_.Take(2 * bytes);
+  if (pinned.data == nullptr || uploaded.data == nullptr) return {};
+  auto* to = reinterpret_cast<int32_t*>(pinned.data);
+  for (const SampleRow& row : rows) {
+    to = std::copy(row.drafts.begin(), row.drafts.end(), to);
+    *to++ = kNoDraft;
+  }
+  Upload(pinned, uploaded.data, bytes, stream);
+  return uploaded;
+}
+
+// Adds the draws of rows to the launch, as far as they fit. Returns how many rows it has added.
+size_t CudaSampler::AddRows(std::span<const SampleRow> rows, std::span<const TokenMask> masks,
+                            SampleArgs* args, int* num_draws) {
+  *num_draws = 0;
+  size_t added = 0;
+  for (; added < rows.size(); ++added) {
+    const SampleRow& row = rows[added];
+    CHECK(row.num_draws() <= kRowsPerLaunch);
+    if (*num_draws + row.num_draws() > kRowsPerLaunch) break;
+    const auto mask = std::find_if(masks.begin(), masks.end(),
+                                   [&row](const TokenMask& m) { return m.slot == row.slot; });
+    const auto index = mask == masks.end() ? -1 : static_cast<int32_t>(mask - masks.begin());
+    for (int32_t draw = 0; draw < row.num_draws(); ++draw) {
+      args->rows[(*num_draws)++] = {row.slot, row.position + draw, index};
+    }
+  }
+  return added;
+}
+
 void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
                          std::span<const TokenMask> masks, std::span<SampleResult> results,
                          Stream& stream) {
-  CHECK(results.size() == rows.size() && logits.cols() == shape_.vocab_size);
+  size_t num_draws = 0;
+  for (const SampleRow& row : rows) num_draws += static_cast<size_t>(row.num_draws());
+  CHECK(results.size() == num_draws && logits.cols() == shape_.vocab_size);
   if (rows.empty()) return;
   auto& cuda_stream = static_cast<CudaStream&>(stream);
-  const auto words = static_cast<size_t>(mask_words_);
-  const size_t mask_bytes = masks.size() * words * sizeof(uint32_t);
-  BlockPool::Block uploaded;
-  if (mask_bytes > 0) {
-    const BlockPool::Block pinned = pinned_.Take(mask_bytes);
-    uploaded = device_.Take(mask_bytes);
-    if (pinned.data == nullptr || uploaded.data == nullptr) return;
-    auto* to = reinterpret_cast<uint32_t*>(pinned.data);
-    for (const TokenMask& mask : masks) {  // fills missing words with zeros, which allow nothing
-      const size_t given = std::min(words, mask.allowed.size());
-      to = std::copy_n(mask.allowed.begin(), given, to);
-      to = std::fill_n(to, words - given, 0u);
-    }
-    Upload(pinned, uploaded.data, mask_bytes, cuda_stream);
+  const bool drafted = num_draws > rows.size();
+  BlockPool::Block uploaded_masks, drafts;
+  if (!masks.empty()) uploaded_masks = UploadMasks(masks, cuda_stream);
+  if (drafted) drafts = UploadDrafts(rows, num_draws, cuda_stream);
+  const BlockPool::Block records = pinned_.Take(num_draws * sizeof(SampleRecord));
+  if ((!masks.empty() && uploaded_masks.data == nullptr) || (drafted && drafts.data == nullptr) ||
+      records.data == nullptr) {
+    return;
   }
-  const BlockPool::Block records = pinned_.Take(rows.size() * sizeof(SampleRecord));
-  if (records.data == nullptr) return;
-  for (size_t begin = 0; begin < rows.size(); begin += kRowsPerLaunch) {
-    const size_t count = std::min<size_t>(kRowsPerLaunch, rows.size() - begin);
+  for (size_t begin = 0; !rows.empty();) {
     SampleArgs args;
     args.logits = Logits(logits, begin);
     args.logits_stride = logits.row_stride / static_cast<int64_t>(sizeof(float));
     args.vocab_size = shape_.vocab_size;
     args.slots = reinterpret_cast<DeviceSlot*>(slots_.data());
     args.last = reinterpret_cast<int32_t*>(last_.data());
-    args.masks = reinterpret_cast<const uint32_t*>(uploaded.data);
+    args.masks = reinterpret_cast<const uint32_t*>(uploaded_masks.data);
     args.mask_words = mask_words_;
     args.records = reinterpret_cast<SampleRecord*>(records.data) + begin;
-    for (size_t i = 0; i < count; ++i) {
-      const SampleRow& row = rows[begin + i];
-      const auto mask = std::find_if(masks.begin(), masks.end(),
-                                     [&row](const TokenMask& m) { return m.slot == row.slot; });
-      args.rows[i] = {row.slot, row.position,
-                      mask == masks.end() ? -1 : static_cast<int32_t>(mask - masks.begin())};
-    }
-    CUDA_RUN(guard_, LaunchSample(args, static_cast<int>(count), cuda_stream.handle()));
+    auto* const first_draft = reinterpret_cast<int32_t*>(drafts.data);
+    args.drafts = drafted ? first_draft + begin : nullptr;
+    args.drawn = drafted ? first_draft + num_draws + begin : nullptr;
+    int count = 0;
+    rows = rows.subspan(AddRows(rows, masks, &args, &count));
+    CUDA_RUN(guard_, LaunchSample(args, count, cuda_stream.handle()));
+    begin += static_cast<size_t>(count);
   }
-  device_.Give(uploaded);
+  device_.Give(uploaded_masks);
+  device_.Give(drafts);
   cuda_stream.completions()->Add(
       {.block = records, .deliver = &DeliverResults, .results = results});
 }

@@ -1,11 +1,12 @@
 // The CUDA backend's Sampler. Everything that Sample, Score and FillTokens send to the device
-// travels as a kernel's argument, except masks. The kernel writes results into pinned memory; they
-// become SampleResults when the host finds that the stream has reached them (CompletionQueue).
+// travels as a kernel's argument, except masks and drafts. The kernel writes results into pinned
+// memory; they become SampleResults when the host finds that the stream has reached them
+// (CompletionQueue).
 //
-// A launch takes up to kRowsPerLaunch rows, with a CTA per row. Nothing here waits for the device.
-// Plain draws allocate nothing. These allocate when they need more memory than ever before: masks,
-// prompt logprobs, penalties (for a longer history, or in more slots than have memory from the
-// start), and lists of biases and stop ids of more than 4 KiB.
+// A launch takes up to kRowsPerLaunch rows of logits, with a CTA per row. Nothing here waits for
+// the device. Plain draws allocate nothing. These allocate when they need more memory than ever
+// before: masks, prompt logprobs, penalties (for a longer history, or in more slots than have
+// memory from the start), and lists of biases and stop ids of more than 4 KiB.
 #pragma once
 
 #include <memory>
@@ -48,6 +49,13 @@ class CudaSampler final : public Sampler {
   void UploadLists(const SamplingParams& spec, Held& held, DeviceSlot& device, CudaStream& stream);
   void CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
                     DeviceSlot& device, CudaStream& stream);
+  // Both return device memory for one call of Sample, or an empty block if there is none.
+  BlockPool::Block UploadMasks(std::span<const TokenMask> masks, CudaStream& stream);
+  // Behind the drafts (SampleArgs::drafts) there is room for SampleArgs::drawn.
+  BlockPool::Block UploadDrafts(std::span<const SampleRow> rows, size_t num_draws,
+                                CudaStream& stream);
+  static size_t AddRows(std::span<const SampleRow> rows, std::span<const TokenMask> masks,
+                        SampleArgs* args, int* num_draws);
   size_t CountBytes() const;
 
   const SamplerShape shape_;

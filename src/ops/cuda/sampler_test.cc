@@ -2,8 +2,10 @@
 // logprobs, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <random>
 #include <vector>
@@ -36,13 +38,14 @@ class Pair {
  public:
   Pair(Ops& ops, Stream& stream, int32_t slots, int32_t vocab)
       : ops_(ops), stream_(stream), pool_(2), vocab_(vocab) {
-    const SamplerShape shape = {.max_seqs = slots, .max_rows = slots, .vocab_size = vocab};
+    const int32_t max_rows = 4 * slots;
+    const SamplerShape shape = {.max_seqs = slots, .max_rows = max_rows, .vocab_size = vocab};
     host_ = MakeHostSampler(shape, &pool_);
     Result<std::unique_ptr<Sampler>> device = ops.MakeSampler(shape);
     CHECK_MSG(device.ok(), device.status().ToString());
     device_ = *std::move(device);
     Result<Buffer> logits =
-        ops.Allocate(sizeof(float) * static_cast<size_t>(slots) * static_cast<size_t>(vocab),
+        ops.Allocate(sizeof(float) * static_cast<size_t>(max_rows) * static_cast<size_t>(vocab),
                      MemoryKind::kDevice);
     CHECK_MSG(logits.ok(), logits.status().ToString());
     logits_ = *std::move(logits);
@@ -57,7 +60,9 @@ class Pair {
   // Expects the same results of both, and returns them.
   std::vector<SampleResult> Sample(std::vector<float> logits, const std::vector<SampleRow>& rows,
                                    const std::vector<TokenMask>& masks = {}) {
-    std::vector<SampleResult> actual(rows.size()), expected(rows.size());
+    size_t num_draws = 0;
+    for (const SampleRow& row : rows) num_draws += static_cast<size_t>(row.num_draws());
+    std::vector<SampleResult> actual(num_draws), expected(num_draws);
     const Tensor on_device = Upload(logits);
     device_->Sample(on_device, rows, masks, actual, stream_);
     const Status status = ops_.Synchronize(stream_);
@@ -175,16 +180,27 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
     std::vector<float> logits;
     std::vector<SampleRow> rows;
     std::vector<TokenMask> masks;
+    std::deque<std::vector<TokenId>> drafts;  // rows refer to them
     for (int32_t i = 0; i < slots; ++i) {
       const SequenceSlotId slot = (i * 7 + round) % slots;
       const bool seen = std::any_of(rows.begin(), rows.end(),
                                     [slot](const SampleRow& r) { return r.slot == slot; });
       if (seen) continue;
-      const auto kind = static_cast<Kind>(random() % 5);
-      const std::vector<float> row = RandomLogits(random, vocab, kind);
-      logits.insert(logits.end(), row.begin(), row.end());
       rows.push_back({.slot = slot, .position = 50 + round});
-      if (random() % 6 == 0) {
+      const bool masked = random() % 6 == 0;
+      std::vector<TokenId>& row_drafts = drafts.emplace_back();
+      if (!masked && random() % 3 == 0) row_drafts.resize(1 + random() % 3);
+      for (size_t draw = 0; draw <= row_drafts.size(); ++draw) {
+        const std::vector<float> row = RandomLogits(random, vocab, static_cast<Kind>(random() % 5));
+        logits.insert(logits.end(), row.begin(), row.end());
+        if (draw == row_drafts.size()) break;
+        const auto likely = std::max_element(row.begin(), row.end()) - row.begin();
+        row_drafts[draw] = static_cast<TokenId>(
+            random() % 6 > 0 ? static_cast<uint32_t>(likely)
+                             : static_cast<uint32_t>(random()) % static_cast<uint32_t>(vocab));
+      }
+      rows.back().drafts = row_drafts;
+      if (masked) {
         TokenMask& mask = masks.emplace_back();
         mask.slot = slot;
         mask.allowed.resize(static_cast<size_t>(vocab + 31) / 32);
@@ -233,6 +249,108 @@ TEST_F(CudaSampling, EveryFilterCutsWhereTheHostDoes) {
     pair.Sample(logits, rows);
     if (HasFatalFailure()) return;
   }
+}
+
+// A slot draws with drafts what it draws one by one, up to the first draft that is wrong, and then
+// goes on the same way.
+TEST_F(CudaSampling, DrawsBehindDraftsAsOneByOne) {
+  std::mt19937 random(5);
+  constexpr int32_t kVocab = 300, kSlots = 12, kDraws = 3;
+  std::vector<SamplingParams> specs;
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    SamplingParams spec = RandomSpec(random, kVocab);
+    // Without noise a penalty decides the second of two equal rows.
+    if (slot % 2 == 0) spec.frequency_penalty = 2.0f, spec.temperature = 0;
+    if (slot % 4 == 0) spec.logprobs = 3;
+    specs.push_back(spec);
+  }
+  const std::vector<TokenId> history = {7, 8, 7};
+  const auto admit = [&](Pair& pair) {
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      pair.Admit(slot, specs[static_cast<size_t>(slot)], history, 2);
+    }
+  };
+  std::vector<std::vector<float>> logits;  // by slot, the same for all its draws
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    logits.push_back(RandomLogits(random, kVocab, Kind::kNormal));
+  }
+  std::vector<std::vector<SampleResult>> expected;  // by draw
+  Pair alone(*ops_, *stream_, kSlots, kVocab);
+  admit(alone);
+  for (int32_t draw = 0; draw <= kDraws; ++draw) {
+    std::vector<float> all;
+    std::vector<SampleRow> rows;
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      const std::vector<float>& row = logits[static_cast<size_t>(slot)];
+      all.insert(all.end(), row.begin(), row.end());
+      rows.push_back({.slot = slot, .position = 3 + draw});
+    }
+    expected.push_back(alone.Sample(all, rows));
+  }
+  for (int32_t wrong = 0; wrong < kDraws; ++wrong) {  // the last time, none is
+    Pair pair(*ops_, *stream_, kSlots, kVocab);
+    admit(pair);
+    std::vector<float> all;
+    std::vector<SampleRow> rows, next_rows;
+    std::vector<std::vector<TokenId>> drafts(kSlots);
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      std::vector<TokenId>& own = drafts[static_cast<size_t>(slot)];
+      for (int32_t i = 0; i < kDraws; ++i) {
+        const std::vector<float>& row = logits[static_cast<size_t>(slot)];
+        all.insert(all.end(), row.begin(), row.end());
+        const TokenId token = expected[static_cast<size_t>(i)][static_cast<size_t>(slot)].token;
+        if (i + 1 < kDraws) own.push_back((token + (i == wrong ? 1 : 0)) % kVocab);
+      }
+      rows.push_back({.slot = slot, .position = 3, .drafts = own});
+      next_rows.push_back({.slot = slot, .position = 4 + wrong});
+    }
+    const std::vector<SampleResult> results = pair.Sample(all, rows);
+    std::vector<float> next;
+    for (const std::vector<float>& row : logits) next.insert(next.end(), row.begin(), row.end());
+    const std::vector<SampleResult> after = pair.Sample(next, next_rows);
+    if (HasFatalFailure()) return;
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      for (size_t i = 0; i < kDraws; ++i) {
+        const bool drawn = i <= static_cast<size_t>(wrong);
+        const SampleResult& result = results[slot * kDraws + i];
+        EXPECT_EQ(result.token, drawn ? expected[i][slot].token : kNotDrawn);
+        EXPECT_EQ(result.logprobs, drawn ? expected[i][slot].logprobs : TokenLogprobs());
+      }
+      const SampleResult& then = expected[static_cast<size_t>(wrong) + 1][slot];
+      EXPECT_EQ(after[slot].token, then.token) << "slot " << slot;
+      EXPECT_EQ(after[slot].logprobs, then.logprobs) << "slot " << slot;
+    }
+  }
+}
+
+TEST_F(CudaSampling, DraftsEndAtABadRow) {
+  constexpr int32_t kVocab = 2000;
+  Pair pair(*ops_, *stream_, 3, kVocab);
+  for (SequenceSlotId slot = 0; slot < 3; ++slot) pair.Admit(slot, {.temperature = 0}, {1}, 1);
+  std::vector<float> logits(6 * kVocab, 0.0f);
+  logits[17] = 1;
+  logits[kVocab + 3] = NAN;                         // behind an accepted draft
+  logits[2 * kVocab + 4] = kInf;                    // the first of its slot, whose draft is token 0
+  logits[4 * kVocab + 5] = logits[5 * kVocab] = 1;  // behind a refused draft
+  const std::vector<TokenId> right = {17}, zero = {0}, wrong = {6};
+  const std::vector<SampleResult> results =
+      pair.Sample(logits, {{.slot = 2, .position = 1, .drafts = right},
+                           {.slot = 0, .position = 1, .drafts = zero},
+                           {.slot = 1, .position = 1, .drafts = wrong}});
+  const std::vector<TokenId> tokens = {17, kNotDrawn, 0, kNotDrawn, 5, kNotDrawn};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(results[i].token, tokens[i]) << "row " << i;
+    EXPECT_EQ(results[i].health, i == 2 ? RowHealth::kNotFinite : RowHealth::kOk) << "row " << i;
+  }
+  OpRunner run(*ops_);
+  const Tensor ids = run.Ints({7, 8, 9});
+  const std::vector<TokenFill> fills = {
+      {.slot = 0, .index = 0}, {.slot = 1, .index = 1}, {.slot = 2, .index = 2}};
+  pair.device().FillTokens(ids, fills, *stream_);
+  ASSERT_TRUE(ops_->Synchronize(*stream_).ok());
+  std::vector<int32_t> last(3);
+  std::memcpy(last.data(), run.DownloadBytes(ids.data, 12).data(), 12);
+  EXPECT_EQ(last, (std::vector<int32_t>{0, 5, 17}));
 }
 
 TEST_F(CudaSampling, BadRowsFailAlone) {

@@ -142,7 +142,8 @@ class HostSampler final : public Sampler {
       SampleResult result = sample(static_cast<int32_t>(draw));
       if (draw > 0 && result.health != RowHealth::kOk) break;
       last_[static_cast<size_t>(row.slot)] = result.token;
-      goes_on = draw + 1 < num_draws && result.token == row.drafts[draw];
+      goes_on = result.health == RowHealth::kOk && draw + 1 < num_draws &&
+                result.token == row.drafts[draw];
       results[draw] = std::move(result);
     }
     for (; draw < num_draws; ++draw) results[draw] = {.token = kNotDrawn};

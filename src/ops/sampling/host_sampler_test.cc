@@ -541,6 +541,17 @@ TEST(HostSampler, ALaterDrawThatIsNotFiniteIsNotDrawn) {
   EXPECT_EQ(results[1].health, RowHealth::kOk);
 }
 
+TEST(HostSampler, NothingIsDrawnBehindABadFirstRow) {
+  Bench bench(1);
+  bench.Admit(0, {.temperature = 0});
+  std::vector<float> logits(2 * kVocab, 0.0f);
+  logits[3] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<TokenId> drafts = {0};
+  const auto results = bench.Sample(logits, {{.slot = 0, .position = 1, .drafts = drafts}});
+  EXPECT_EQ(results[0].health, RowHealth::kNotFinite);
+  EXPECT_EQ(results[1].token, kNotDrawn);
+}
+
 TEST(HostSampler, FillsInTheLastDrawnToken) {
   Bench bench(3);
   for (SequenceSlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
