@@ -45,8 +45,14 @@ struct EngineStats {
   int64_t kv_bytes_read = 0;   // KV cache read by attention, sliding windows considered
   int64_t prompt_tokens = 0;   // of all admitted requests
   int64_t generated_tokens = 0;
-  int64_t drafts = 0;                 // verified by steps (speculative decoding)
-  int64_t accepted_drafts = 0;        // of those, generated
+  int64_t drafts = 0;           // verified by steps (speculative decoding)
+  int64_t accepted_drafts = 0;  // of those, generated
+  // The same by a draft's index among those of its sequence in the step.
+  std::vector<int64_t> drafts_at;
+  std::vector<int64_t> accepted_drafts_at;
+  // Estimate of how much longer the same tokens would have taken without drafts: steps that had
+  // drafts, compared with predictions for steps without. Negative if drafts cost more.
+  double saved_seconds = 0;
   int64_t queried_prompt_tokens = 0;  // looked up in the prefix cache
   int64_t cached_prompt_tokens = 0;   // of those, found
   int64_t preemptions = 0;

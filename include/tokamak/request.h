@@ -29,6 +29,7 @@ struct Request {
   std::string client = {};
   std::string cache_salt = {};  // requests share cached prefixes only with the same salt
   std::string label = {};       // name in snapshots; empty: the id
+  bool speculate = true;        // false: no drafts for it (EngineOptions::speculate)
 };
 
 enum class FinishReason {
@@ -81,6 +82,8 @@ struct RequestTimings {
   double decode_seconds = 0;   // since then
   int32_t preemptions = 0;     // of all choices
   int32_t steps = 0;           // steps that computed part of it
+  int32_t drafts = 0;          // of all choices, verified by these steps (speculative decoding)
+  int32_t accepted_drafts = 0;
 };
 
 // A piece of one choice's output. Chunks of a choice come in order. For an accepted request, every

@@ -28,7 +28,8 @@ struct Arrival {
   std::vector<std::unique_ptr<TextDecoder>> decoders;
   // One per choice if sampling.structured_output is set, otherwise none.
   std::vector<std::unique_ptr<TokenConstraint>> constraints;
-  std::string label;  // for snapshots
+  std::string label;      // for snapshots
+  bool speculate = true;  // may have drafts
   // When the caller submitted the request, for timings. If unset, the time when the core gets it.
   TimePoint submitted{};
   OutputCallback on_output;  // called on the engine thread; must return quickly; may be empty

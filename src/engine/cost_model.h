@@ -25,6 +25,9 @@ class CostModel {
   // Returns 0 before the first observation. Never falls as tokens or keys grow.
   double Predict(const StepCost& step) const;
 
+  // Of a further token, without its keys.
+  double token_seconds() const { return coefficients_[1] / 64; }
+
   // The most tokens, up to `wanted`, that a row from position `start` can add to `step` while the
   // prediction stays within `seconds`.
   int32_t MaxTokens(const StepCost& step, int32_t start, int32_t wanted, double seconds) const;

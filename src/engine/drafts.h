@@ -1,63 +1,82 @@
-// Drafts: tokens that probably follow a sequence, which a step verifies (StepRow::drafts).
+// Drafts: tokens that probably follow a sequence, which a step verifies (StepRow::drafts). How
+// probable they are, and how many of them make generation fastest.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "engine/block_manager.h"
+#include "base/function_ref.h"
+#include "engine/prompt_lookup.h"
 #include "step/step_input.h"
 
 namespace tokamak {
 
 struct DraftOptions {
   int32_t most = 0;  // drafts of a row; 0: none
-  // A draft repeats what followed the same last tokens earlier in the prompt or answer. So many of
-  // them must be the same; if more are, up to the second number, the place counts as better.
+  // Of PromptLookup.
   int32_t min_match = 2;
   int32_t max_match = 5;
+  // Every row gets `most` drafts, whatever they are worth (EngineOptions::synthetic_acceptance).
+  bool always = false;
 };
 
-// Returns up to `most` tokens: those behind the latest of the places with the longest match.
-// Prompt lookup decoding (Saxena, 2023).
-std::vector<TokenId> ProposeFromText(std::span<const ContentId> text, const DraftOptions& options,
-                                     int32_t most);
-
-// How often a sequence's drafts were accepted.
-class DraftHistory {
+// How often what followed a match was drawn again, by the length of the match.
+class MatchAcceptance {
  public:
-  // `accepted` of `proposed` drafts were.
-  void Note(int32_t accepted, int32_t proposed);
+  // The latest `memory` or so draws count for each length.
+  explicit MatchAcceptance(double memory) : memory_(memory) {}
 
-  // Returns the number of drafts, at most `most`, with which a step gives most tokens per second.
-  // `seconds(n)` predicts the time of the step with n drafts of this sequence; it draws
-  // `num_decodes` tokens without any.
-  template <typename Seconds>
-  int32_t BestCount(int32_t most, int32_t num_decodes, Seconds seconds) {
-    int32_t best = 0;
-    double expected = num_decodes;
-    double best_seconds = seconds(0);
-    double best_expected = expected;
-    double all_accepted = 1;
-    for (int32_t n = 1; n <= most; ++n) {
-      all_accepted *= acceptance_;
-      expected += all_accepted;
-      const double with_drafts = seconds(n);
-      if (expected * best_seconds < best_expected * with_drafts) continue;
-      best = n;
-      best_seconds = with_drafts;
-      best_expected = expected;
-    }
-    if (best == 0) acceptance_ += (kPrior - acceptance_) * kForget;  // tries again some time
-    return best;
-  }
+  void Note(int32_t length, bool accepted);
+  // The share for matches of this length; `prior` counts like a few draws.
+  double Estimate(int32_t length, double prior) const;
 
  private:
-  static constexpr double kPrior = 0.7;
-  static constexpr double kForget = 1.0 / 64;
-  static constexpr double kLearn = 1.0 / 8;
+  static constexpr size_t kNumBuckets = 9;
+  struct Bucket {
+    double accepted = 0;
+    double all = 0;
+  };
+  static size_t BucketOf(int32_t length);
 
-  double acceptance_ = kPrior;  // the probability that a draft is accepted if those before it are
+  double memory_;
+  std::array<Bucket, kNumBuckets> buckets_{};
 };
+
+// Proposes drafts for one sequence from its own text, and learns from what was drawn instead, be it
+// proposed or not: a sequence without drafts is watched like one with them, so nothing has to be
+// proposed only to see whether it would be accepted.
+class TextDrafter {
+ public:
+  explicit TextDrafter(const DraftOptions& options)
+      : lookup_(options.min_match, options.max_match), acceptance_(kMemory) {}
+
+  // Takes the tokens added to `text` since the last call. `all` learns, too.
+  void Follow(std::span<const ContentId> text, MatchAcceptance* all);
+
+  // The probabilities that at least 1, 2, ... drafts are accepted, at most `most` of them; none if
+  // there is no match.
+  std::vector<double> Chances(int32_t most, const MatchAcceptance& all) const;
+  // The first `count` drafts; the last token again and again if there is no match.
+  std::vector<TokenId> Propose(std::span<const ContentId> text, int32_t count) const;
+
+  static constexpr double kMemory = 32;
+
+ private:
+  PromptLookup lookup_;
+  MatchAcceptance acceptance_;
+};
+
+// The same for `count` drafts that a constraint forces. `acceptance`: by the place among them,
+// from 1.
+std::vector<double> ForcedChances(int32_t count, const MatchAcceptance& acceptance);
+
+// Returns how many drafts each row gets, at most `most` together, so that a step gives most tokens
+// per second. chances[i][j]: the probability that more than j drafts of row i are accepted, which
+// falls with j. The step draws `num_decodes` tokens without drafts. seconds(n): its time with n
+// drafts; 0: not known, so there are none.
+std::vector<int32_t> ChooseDrafts(std::span<const std::vector<double>> chances, int32_t most,
+                                  int32_t num_decodes, FunctionRef<double(int32_t)> seconds);
 
 }  // namespace tokamak

@@ -2,78 +2,125 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
 #include <vector>
 
 namespace tokamak {
 namespace {
 
-using Tokens = std::vector<TokenId>;
+using Counts = std::vector<int32_t>;
 
-Tokens Propose(const std::vector<ContentId>& text, int32_t most, int32_t min_match = 2,
-               int32_t max_match = 3) {
-  return ProposeFromText(text, {.most = most, .min_match = min_match, .max_match = max_match},
-                         most);
+std::vector<TokenId> Propose(const std::vector<ContentId>& text, int32_t count) {
+  TextDrafter drafter({.most = count, .min_match = 2, .max_match = 5});
+  MatchAcceptance all(100);
+  drafter.Follow(text, &all);
+  return drafter.Propose(text, count);
 }
 
-TEST(ProposeFromText, RepeatsWhatFollowedTheSameTokens) {
+TEST(TextDrafter, ProposesWhatFollowedTheMatch) {
+  using Tokens = std::vector<TokenId>;
   EXPECT_EQ(Propose({1, 2, 3, 4, 9, 1, 2}, 2), (Tokens{3, 4}));
   EXPECT_EQ(Propose({1, 2, 3, 4, 9, 1, 2}, 9), (Tokens{3, 4, 9, 1, 2, 3, 4, 9, 1}));
   EXPECT_EQ(Propose({7, 7, 7}, 3), (Tokens{7, 7, 7}));
+  EXPECT_EQ(Propose({1, 2, 3}, 2), (Tokens{3, 3}));  // no match
 }
 
-TEST(ProposeFromText, PrefersTheLongestMatchAndThenTheLatest) {
-  EXPECT_EQ(Propose({5, 1, 2, 30, 6, 1, 2, 40, 5, 1, 2}, 1), Tokens{30});
-  EXPECT_EQ(Propose({1, 2, 30, 1, 2, 40, 1, 2}, 1), Tokens{40});
-  // Tokens that match beyond max_match decide nothing.
-  EXPECT_EQ(Propose({8, 5, 1, 2, 30, 5, 1, 2, 40, 8, 5, 1, 2}, 1), Tokens{40});
-}
-
-TEST(ProposeFromText, ProposesNothingWithoutAMatch) {
-  EXPECT_EQ(Propose({}, 4), Tokens{});
-  EXPECT_EQ(Propose({1}, 4), Tokens{});
-  EXPECT_EQ(Propose({1, 2}, 4), Tokens{});
-  EXPECT_EQ(Propose({1, 2, 3, 2}, 4), Tokens{});
-  EXPECT_EQ(Propose({1, 2, 3, 2}, 4, 1), (Tokens{3, 2, 3, 2}));
-  EXPECT_EQ(Propose({1, 2, 1, 2}, 0), Tokens{});
-}
-
-// One stream; each draft makes the step longer by `cost` of its time without any.
-int32_t BestCount(DraftHistory& history, double cost) {
-  return history.BestCount(8, 1, [cost](int32_t n) { return 1 + cost * n; });
-}
-
-TEST(DraftHistory, ChoosesTheCountThatPays) {
-  DraftHistory history;
-  EXPECT_EQ(BestCount(history, 0), 8);
-  EXPECT_EQ(BestCount(history, 0.9), 0);
-  for (int i = 0; i < 50; ++i) history.Note(8, 8);
-  EXPECT_EQ(BestCount(history, 0.9), 8);
-  EXPECT_EQ(BestCount(history, 1.1), 0);
-  for (int i = 0; i < 50; ++i) history.Note(0, 8);
-  EXPECT_EQ(BestCount(history, 0.1), 0);
-  EXPECT_EQ(BestCount(history, 0.0), 8);
-}
-
-TEST(DraftHistory, TriesAgainAfterManyStepsWithoutDrafts) {
-  DraftHistory history;
-  for (int i = 0; i < 50; ++i) history.Note(0, 8);
-  int steps = 0;
-  while (BestCount(history, 0.1) == 0 && steps < 1000) ++steps;
-  EXPECT_GT(steps, 3);
-  EXPECT_LT(steps, 200);
-}
-
-TEST(DraftHistory, ManyStreamsNeedMoreThanOne) {
-  DraftHistory history;
-  const auto best = [&](int32_t streams) {
-    return history.BestCount(4, streams, [&](int32_t n) { return 1.0 * streams + 0.5 * n; });
+TEST(TextDrafter, LearnsHowOftenMatchesGoOn) {
+  // "1 2" is followed by 3 in the prompt, and then by something else each time.
+  std::vector<ContentId> text = {1, 2, 3};
+  TextDrafter drafter({.most = 4, .min_match = 2, .max_match = 5});
+  MatchAcceptance all(100);
+  drafter.Follow(text, &all);
+  EXPECT_TRUE(drafter.Chances(4, all).empty());
+  const auto chance_after = [&](ContentId next) {
+    for (const ContentId id : {ContentId{1}, ContentId{2}}) text.push_back(id);
+    drafter.Follow(text, &all);
+    const double chance = drafter.Chances(1, all).at(0);
+    text.push_back(next);
+    return chance;
   };
-  EXPECT_GT(best(1), 0);
-  EXPECT_GT(best(64), 0);  // a token costs the same with and without drafts
-  const auto best_of_flat = [&](int32_t streams) {
-    return history.BestCount(4, streams, [&](int32_t n) { return 10.0 + streams + 5.0 * n; });
-  };
-  EXPECT_EQ(best_of_flat(64), 0);
+  const double first = chance_after(100);
+  for (ContentId next = 101; next < 120; ++next) chance_after(next);
+  EXPECT_LT(chance_after(120), first / 3);
+  EXPECT_LT(all.Estimate(2, 0.5), 0.1);
+  EXPECT_NEAR(all.Estimate(6, 0.5), 0.5, 1e-9);  // no such match has been seen
+}
+
+TEST(TextDrafter, ChancesFallWithEveryDraft) {
+  std::vector<ContentId> text;
+  for (int i = 0; i < 30; ++i) text.push_back(i % 10);
+  TextDrafter drafter({.most = 8, .min_match = 2, .max_match = 5});
+  MatchAcceptance all(100);
+  drafter.Follow(text, &all);
+  const std::vector<double> chances = drafter.Chances(8, all);
+  ASSERT_EQ(chances.size(), 8u);
+  EXPECT_LE(chances[0], 1);
+  for (size_t i = 1; i < chances.size(); ++i) EXPECT_LT(chances[i], chances[i - 1]);
+}
+
+TEST(MatchAcceptance, EstimatesTheShareOfEachLength) {
+  std::mt19937 random(1);
+  MatchAcceptance acceptance(200);
+  for (int i = 0; i < 2000; ++i) {
+    acceptance.Note(2, random() % 4 == 0);
+    acceptance.Note(30, random() % 16 != 0);
+  }
+  EXPECT_NEAR(acceptance.Estimate(2, 0.5), 0.25, 0.1);
+  EXPECT_NEAR(acceptance.Estimate(25, 0.5), 0.94, 0.06);
+  for (int i = 0; i < 1000; ++i) acceptance.Note(2, true);  // the text has changed
+  EXPECT_GT(acceptance.Estimate(2, 0.5), 0.95);
+}
+
+TEST(ChooseDrafts, GivesNoneWhereTheyDoNotPay) {
+  const std::vector<std::vector<double>> chances = {{0.9, 0.8}, {0.5, 0.2}};
+  EXPECT_EQ(ChooseDrafts(chances, 8, 2, [](int32_t n) { return 2.0 + n; }), (Counts{0, 0}));
+  EXPECT_EQ(ChooseDrafts(chances, 8, 2, [](int32_t) { return 0.0; }), (Counts{0, 0}));
+  EXPECT_EQ(ChooseDrafts(chances, 8, 2, [](int32_t) { return 1.0; }), (Counts{2, 2}));
+  EXPECT_EQ(ChooseDrafts(chances, 0, 2, [](int32_t) { return 1.0; }), (Counts{0, 0}));
+  EXPECT_EQ(ChooseDrafts(chances, 3, 2, [](int32_t) { return 1.0; }), (Counts{2, 1}));
+}
+
+TEST(ChooseDrafts, IsAsFastAsTheBestOfAllChoices) {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto uniform = [&] { return static_cast<double>(random() % 1000) / 1000; };
+    std::vector<std::vector<double>> chances(1 + random() % 3);
+    for (auto& row : chances) {
+      double chance = 1;
+      for (uint32_t i = 0; i < 1 + random() % 3; ++i) row.push_back(chance *= uniform());
+    }
+    const auto decodes = static_cast<int32_t>(chances.size() + random() % 3);
+    std::vector<double> times = {1 + 10 * uniform()};
+    for (int i = 0; i < 9; ++i) times.push_back(times.back() + (random() % 3 == 0) * 3 * uniform());
+    const auto rate = [&](const Counts& counts) {
+      double tokens = decodes;
+      int32_t num_drafts = 0;
+      for (size_t row = 0; row < counts.size(); ++row) {
+        num_drafts += counts[row];
+        for (int32_t i = 0; i < counts[row]; ++i) tokens += chances[row][static_cast<size_t>(i)];
+      }
+      return tokens / times.at(static_cast<size_t>(num_drafts));
+    };
+    double best = 0;
+    Counts counts(chances.size());
+    for (int code = 0; code < 64; ++code) {  // all counts up to 3 of up to 3 rows
+      bool possible = true;
+      for (size_t row = 0; row < 3; ++row) {
+        const int32_t count = code >> (2 * row) & 3;
+        if (row < counts.size()) counts[row] = count;
+        possible &= count <= (row < counts.size() ? static_cast<int>(chances[row].size()) : 0);
+      }
+      const int32_t sum = std::accumulate(counts.begin(), counts.end(), 0);
+      if (possible && sum <= 8) best = std::max(best, rate(counts));
+    }
+    const Counts chosen = ChooseDrafts(chances, 8, decodes,
+                                       [&](int32_t n) { return times.at(static_cast<size_t>(n)); });
+    EXPECT_GE(rate(chosen), best / 1.061);
+    EXPECT_LE(rate(chosen), best * 1.000001);
+  }
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* execut
       executor_(executor),
       pool_(pool),
       blocks_(limits_.cache, options_.prefix_cache),
-      scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_),
+      scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_, &step_times_),
       queued_(options_.max_queue) {
   // Finds the longest sequence that fits alone. Its last token has no cache entry.
   int32_t beyond = options_.max_context + 1;
@@ -253,6 +253,7 @@ void EngineCore::Admit(Arrival arrival) {
   request->client = std::move(arrival.client);
   request->cache_root = std::move(arrival.cache_root);
   request->label = std::move(arrival.label);
+  request->speculate = arrival.speculate;
   request->on_output = std::move(arrival.on_output);
   request->usage.prompt_tokens = static_cast<int32_t>(arrival.prompt.size());
   request->arrived = arrival.submitted == TimePoint{} ? now_ : std::min(arrival.submitted, now_);

@@ -18,6 +18,7 @@
 #include "engine/cost_model.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/step_times.h"
 #include "executor/executor.h"
 #include "tokamak/engine_snapshot.h"
 #include "tokamak/request.h"
@@ -159,7 +160,10 @@ class EngineCore {
   void Retire(StepInFlight step, const StepOutput& output);
   void RetireRow(const ScheduledRow& row, const RowOutput& output);
   Status CheckOutput(const StepInFlight& step, const StepOutput& output) const;
+  // Learns from a step's time.
+  void NoteTime(const StepInFlight& step, const StepOutput& output, double seconds);
   void CountExperts(const std::vector<int32_t>& loads, bool decode);
+  void CountDrafts(RequestState* request, size_t num_drafts);
   // Gives the prefix cache the blocks that are complete.
   void CommitBlocks(Sequence* sequence);
   void CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row, const RowOutput& output);
@@ -184,6 +188,7 @@ class EngineCore {
   ThreadPool* const pool_;  // may be null
   int32_t max_length_ = 1;  // tokens of a sequence that has all blocks
   CostModel costs_;
+  StepTimes step_times_;
   BlockManager blocks_;
   Scheduler scheduler_;
 

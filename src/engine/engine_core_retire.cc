@@ -46,7 +46,7 @@ void EngineCore::RetireOldest() {
   StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   now_ = clock_->Now();
-  costs_.Observe(step.cost, ToSeconds(now_ - std::max(step.submitted, last_retired_)));
+  NoteTime(step, *output, ToSeconds(now_ - std::max(step.submitted, last_retired_)));
   last_retired_ = last_progress_ = now_;
   num_failures_ = 0;
   ++counters_.steps;
@@ -65,6 +65,25 @@ void EngineCore::RetireOldest() {
   counters_.decode_steps += decode ? 1 : 0;
   CountExperts(output->expert_loads, decode);
   Retire(std::move(step), *output);
+}
+
+void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, double seconds) {
+  costs_.Observe(step.cost, seconds);
+  const auto num_decodes = static_cast<int32_t>(step.rows.size());
+  int32_t num_drafts = 0;
+  int32_t num_tokens = 0;
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const ScheduledRow& row = step.rows[i];
+    const auto drafts = static_cast<int32_t>(row.drafts.size());
+    if (!row.sample || row.num_tokens != drafts + 1) return;  // computes part of a prompt
+    num_drafts += drafts;
+    num_tokens += std::max(1, static_cast<int32_t>(output.rows[i].tokens.size()));
+  }
+  if (num_drafts > 0) {
+    const double without = step_times_.Predict(num_decodes, 0, costs_.token_seconds());
+    counters_.saved_seconds += without * num_tokens / num_decodes - seconds;
+  }
+  step_times_.Observe(num_decodes, num_drafts, seconds);
 }
 
 void EngineCore::CountExperts(const std::vector<int32_t>& loads, bool decode) {
@@ -134,7 +153,7 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
   if (row.sample) --sequence->pending_tokens;
   if (!row.drafts.empty()) {
     scheduler_.SettleDrafts(row, std::max(1, static_cast<int32_t>(output.tokens.size())));
-    counters_.drafts += static_cast<int64_t>(row.drafts.size());
+    CountDrafts(request, row.drafts.size());
   }
   if (sequence->state != SequenceState::kFinished) {
     const int32_t num_computed = row.num_tokens - static_cast<int32_t>(row.drafts.size());
@@ -155,6 +174,8 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
         if (i > 0) {  // the token before was a draft, so its position has been computed
           ++sequence->num_done;
           ++counters_.accepted_drafts;
+          ++counters_.accepted_drafts_at[i - 1];
+          ++request->num_accepted;
           CommitBlocks(sequence);
         }
         Deliver(sequence, output.tokens[i],
@@ -169,6 +190,16 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
   }
   scheduler_.RowsRetired(sequence);
   EraseIfEnded(request);
+}
+
+void EngineCore::CountDrafts(RequestState* request, size_t num_drafts) {
+  request->num_drafts += static_cast<int32_t>(num_drafts);
+  counters_.drafts += static_cast<int64_t>(num_drafts);
+  if (counters_.drafts_at.size() < num_drafts) {
+    counters_.drafts_at.resize(num_drafts);
+    counters_.accepted_drafts_at.resize(num_drafts);
+  }
+  for (size_t i = 0; i < num_drafts; ++i) ++counters_.drafts_at[i];
 }
 
 void EngineCore::CommitBlocks(Sequence* sequence) {
@@ -255,6 +286,8 @@ RequestTimings EngineCore::TimingsOf(const RequestState& request) const {
   RequestTimings timings;
   timings.preemptions = request.num_preemptions;
   timings.steps = request.num_steps;
+  timings.drafts = request.num_drafts;
+  timings.accepted_drafts = request.num_accepted;
   const TimePoint start = request.scheduled ? request.first_scheduled : now_;
   const TimePoint first_token = request.first_token.value_or(now_);
   timings.queued_seconds = ToSeconds(start - request.arrived);

@@ -19,7 +19,7 @@ void Field(auto& a, ExecutorLimits& v) {
          v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_step_drafts, v.max_context,
          v.vocab_size, v.depth);
 }
-void Field(auto& a, DraftOptions& v) { Fields(a, v.most, v.min_match, v.max_match); }
+void Field(auto& a, DraftOptions& v) { Fields(a, v.most, v.min_match, v.max_match, v.always); }
 void Field(auto& a, EngineCoreOptions& v) {
   Fields(a, v.max_seqs, v.max_step_tokens, v.max_context, v.max_queue, v.target_itl_ms, v.quantum,
          v.prefix_cache, v.seed, v.max_failures, v.drafts);
@@ -65,7 +65,8 @@ void Field(auto& a, RecordHeader& v) {
 }
 void Field(auto& a, ArrivalEvent& v) {
   Fields(a, v.arrival.id, v.arrival.prompt, v.arrival.sampling, v.arrival.eos_ids,
-         v.arrival.priority, v.arrival.client, v.arrival.cache_root, v.has_decoders);
+         v.arrival.priority, v.arrival.client, v.arrival.cache_root, v.arrival.speculate,
+         v.has_decoders);
 }
 void Field(auto& a, CancelEvent& v) { Field(a, v.request); }
 void Field(auto&, CancelAllEvent&) {}

@@ -7,8 +7,13 @@
 
 namespace tokamak {
 
-Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs)
-    : options_(options), blocks_(blocks), costs_(costs), fair_share_(options.quantum) {
+Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs,
+                     const StepTimes* step_times)
+    : options_(options),
+      blocks_(blocks),
+      costs_(costs),
+      step_times_(step_times),
+      fair_share_(options.quantum) {
   for (SequenceSlotId slot = options.max_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -69,6 +74,7 @@ Schedule Scheduler::Next(bool idle) {
   FairShare::Walk walk(fair_share_);
   const std::vector<Sequence*> ranked = RankRunning(&walk);
   SetBudgets(ranked);
+  if (options_.drafts.most > 0) PlanDrafts();
   size_t rank = 0;  // index in running_ of the next running sequence
   for (size_t i = 0;; ++i) {
     // After the running ones the walk goes on with waiting ones, as long as they may be admitted.
@@ -117,6 +123,7 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   }
   // Prefills keep a minimum when there are many decodes, so that neither starves the other.
   const int32_t minimum = prefills ? std::min(options_.min_chunk, options_.max_step_tokens / 2) : 0;
+  pass_.prefills = prefills;
   pass_.num_decodes = decodes;
   pass_.min_prefill = minimum;
   pass_.drafts = options_.max_step_drafts;
@@ -144,7 +151,7 @@ bool Scheduler::ScheduleRunning(size_t rank) {
                                           : PrefillTokens(sequence->num_scheduled, schedulable);
   if (wanted == 0) return true;
   std::vector<TokenId> drafts;
-  if (schedulable == 1) drafts = ProposeDrafts(*sequence);
+  if (schedulable == 1) drafts = TakeDrafts(sequence);
   const int32_t granted = FindBlocks(rank, wanted + static_cast<int32_t>(drafts.size()));
   if (granted == 0) return true;
   if (schedulable == 1) {
@@ -162,36 +169,76 @@ bool Scheduler::ScheduleRunning(size_t rank) {
   return true;
 }
 
-std::vector<TokenId> Scheduler::ProposeDrafts(Sequence& sequence) const {
+int32_t Scheduler::DraftLimit(const Sequence& sequence) const {
+  if (!sequence.request->speculate || sequence.num_schedulable() != 1) return 0;
   // The tokens before the drafts must be known.
-  if (sequence.rows_in_flight > 0 || !sequence.may_sample()) return {};
-  int32_t most =
-      std::min({options_.drafts.most, pass_.drafts, pass_.prefill_tokens - pass_.min_prefill,
-                sequence.max_length - sequence.known() - 1});
+  if (sequence.rows_in_flight > 0 || !sequence.may_sample()) return 0;
+  int32_t most = std::min(options_.drafts.most, sequence.max_length - sequence.known() - 1);
   if (options_.original_context > 0 && !sequence.long_rope) {
     most = std::min(most, options_.original_context - sequence.known());
   }
-  if (most <= 0) return {};
-  // The best number of drafts behind `before` others.
-  const auto best_count = [&](DraftHistory& history, int32_t before) {
-    if (before == most) return 0;
-    return history.BestCount(most - before, pass_.num_decodes + before, [&](int32_t count) {
-      StepCost cost = pass_.expected;
-      cost.Add(sequence.num_scheduled + 1, before + count);
-      return costs_->Predict(cost);
-    });
+  return std::max(0, most);
+}
+
+std::vector<double> Scheduler::FindDrafts(Sequence* sequence) {
+  sequence->planned_drafts.clear();
+  const int32_t most = DraftLimit(*sequence);
+  if (most == 0) return {};
+  sequence->num_forced_drafts = 0;
+  if (!sequence->drafter) sequence->drafter = std::make_unique<TextDrafter>(options_.drafts);
+  sequence->drafter->Follow(sequence->content, &acceptance_);
+  std::vector<double> chances = sequence->drafter->Chances(most, acceptance_);
+  const auto propose = [&] {
+    return options_.drafts.always || !chances.empty()
+               ? sequence->drafter->Propose(sequence->content, most)
+               : std::vector<TokenId>();
   };
-  if (!sequence.constraint) {
-    return ProposeFromText(sequence.content, options_.drafts,
-                           best_count(sequence.draft_history, 0));
+  if (!sequence->constraint) {
+    sequence->planned_drafts = propose();
+    return chances;
   }
-  ConstrainedDrafts drafts(sequence);
-  drafts.AddForced(best_count(sequence.forced_history, 0));
-  sequence.num_forced_drafts = drafts.size();
-  if (const int32_t more = best_count(sequence.draft_history, drafts.size()); more > 0) {
-    drafts.Add(ProposeFromText(drafts.Text(), options_.drafts, more));
+  ConstrainedDrafts drafts(*sequence);
+  drafts.AddForced(most);
+  if (drafts.size() > 0) {
+    sequence->num_forced_drafts = drafts.size();
+    chances = ForcedChances(drafts.size(), sequence->forced_acceptance);
+  } else {
+    drafts.Add(propose());
+    chances.resize(std::min(chances.size(), static_cast<size_t>(drafts.size())));
   }
-  return drafts.Take();
+  sequence->planned_drafts = drafts.Take();
+  return chances;
+}
+
+void Scheduler::PlanDrafts() {
+  std::vector<Sequence*> sequences;
+  std::vector<std::vector<double>> chances;
+  for (Sequence* sequence : running_) {
+    std::vector<double> chance = FindDrafts(sequence);
+    if (options_.drafts.always || sequence->planned_drafts.empty()) continue;
+    sequences.push_back(sequence);
+    chances.push_back(std::move(chance));
+  }
+  if (sequences.empty()) return;
+  const int32_t decodes = pass_.num_decodes;
+  const double token_seconds = costs_->token_seconds();
+  const auto seconds = [&](int32_t count) {
+    // Next to prompts a draft costs as much as one of their tokens.
+    if (!pass_.prefills) return step_times_->Predict(decodes, count, token_seconds);
+    return step_times_->Predict(decodes, 0, token_seconds) + count * token_seconds;
+  };
+  const int32_t most = std::min(pass_.drafts, pass_.prefill_tokens - pass_.min_prefill);
+  const std::vector<int32_t> counts = ChooseDrafts(chances, most, decodes, seconds);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    sequences[i]->planned_drafts.resize(static_cast<size_t>(counts[i]));
+  }
+}
+
+std::vector<TokenId> Scheduler::TakeDrafts(Sequence* sequence) const {
+  const int32_t room = std::min(pass_.drafts, pass_.prefill_tokens - pass_.min_prefill);
+  std::vector<TokenId> drafts = std::exchange(sequence->planned_drafts, {});
+  drafts.resize(std::min(drafts.size(), static_cast<size_t>(std::max(0, room))));
+  return drafts;
 }
 
 void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
@@ -200,10 +247,9 @@ void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
   sequence->num_scheduled -= num_drafts + 1 - num_tokens;
   sequence->num_drafts = 0;
   const int32_t num_forced = std::min(sequence->num_forced_drafts, num_drafts);
-  const int32_t accepted = num_tokens - 1;
-  sequence->forced_history.Note(std::min(accepted, num_forced), num_forced);
-  if (accepted >= num_forced) {
-    sequence->draft_history.Note(accepted - num_forced, num_drafts - num_forced);
+  // The first refused draft is the last one that says anything.
+  for (int32_t i = 0; i < std::min(num_tokens, num_forced); ++i) {
+    sequence->forced_acceptance.Note(i + 1, i + 1 < num_tokens);
   }
   sequence->num_uncharged = num_tokens - 1;
 }

@@ -9,6 +9,7 @@
 #include "engine/cost_model.h"
 #include "engine/fair_share.h"
 #include "engine/sequence.h"
+#include "engine/step_times.h"
 
 namespace tokamak {
 
@@ -56,7 +57,8 @@ struct Schedule {
 // Owns the set of waiting and running sequences, but not the sequences. Engine thread only.
 class Scheduler {
  public:
-  Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs);
+  Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs,
+            const StepTimes* step_times);
 
   void Add(Sequence* sequence);
   // Fills the next step and counts it as in flight. `idle`: no step is in flight now.
@@ -99,6 +101,8 @@ class Scheduler {
  private:
   friend class EngineChecker;  // tests/sim: invariants after every step
 
+  static constexpr double kAcceptanceMemory = 512;
+
   // The state of one call of Next.
   struct Pass {
     Schedule schedule;
@@ -107,6 +111,7 @@ class Scheduler {
     int32_t prefill_tokens = 0;  // left for prefill rows
     int32_t min_prefill = 0;     // of prefill_tokens, not for drafts
     int32_t drafts = 0;          // left for drafts
+    bool prefills = false;       // the step may have prefill rows
     int32_t num_decodes = 0;     // decode rows expected
     StepCost expected;           // cost of these and of the prefill rows so far
     bool first_prefill = true;
@@ -144,8 +149,15 @@ class Scheduler {
   }
   // Takes back a running sequence's slot and blocks when no row of it is in flight; then it waits.
   void Suspend(Sequence* sequence);
-  // Tokens that the next decode row of the sequence verifies.
-  std::vector<TokenId> ProposeDrafts(Sequence& sequence) const;
+  // The most drafts that the sequence's next row could have.
+  int32_t DraftLimit(const Sequence& sequence) const;
+  // Finds drafts for the sequence's next row: Sequence::planned_drafts. Returns the probabilities
+  // that at least 1, 2, ... of them are accepted.
+  std::vector<double> FindDrafts(Sequence* sequence);
+  // Finds drafts for all running sequences, and keeps those that pay.
+  void PlanDrafts();
+  // The planned drafts of the sequence, as far as the step still has room for them.
+  std::vector<TokenId> TakeDrafts(Sequence* sequence) const;
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
               std::vector<TokenId> drafts = {});
   // Does nothing if the sequence is paused.
@@ -157,6 +169,7 @@ class Scheduler {
   const SchedulerOptions options_;
   BlockManager* const blocks_;
   const CostModel* const costs_;
+  const StepTimes* const step_times_;
   FairShare fair_share_;
   int32_t num_waiting_ = 0;
   std::vector<Sequence*> running_;   // by rank in the last step; state kRunning
@@ -164,6 +177,7 @@ class Scheduler {
   std::vector<SequenceSlotId> free_slots_;
   std::vector<SequenceSlotId> freed_slots_;  // since TakeFreedSlots
   int64_t num_preemptions_ = 0;
+  MatchAcceptance acceptance_{kAcceptanceMemory};  // of all sequences
   Pass pass_;
 };
 

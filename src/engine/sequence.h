@@ -57,7 +57,7 @@ struct Sequence {
   int32_t num_uncharged = 0;      // accepted drafts; charged with the next row
   int32_t pending_tokens = 0;     // tokens that steps in flight will draw, beside drafts
   int32_t num_drafts = 0;         // of the row in flight; the last positions of num_scheduled
-  int32_t num_forced_drafts = 0;  // the first so many of the latest drafts: see forced_history
+  int32_t num_forced_drafts = 0;  // so many of the latest drafts, the first, are forced text
   int32_t rows_in_flight = 0;
   SequenceBlocks blocks;
 
@@ -66,9 +66,10 @@ struct Sequence {
   std::vector<TokenLogprobs> prompt_logprobs;  // until the first chunk takes them
   int32_t num_prompt_logprobs = 0;
 
-  DraftHistory draft_history;
-  DraftHistory forced_history;           // of drafts that the constraint forces
-  std::unique_ptr<TextDecoder> decoder;  // may be null
+  std::vector<TokenId> planned_drafts;                      // for its next row, if it gets one
+  std::unique_ptr<TextDrafter> drafter;                     // null until it may have drafts
+  MatchAcceptance forced_acceptance{TextDrafter::kMemory};  // by the place among forced drafts
+  std::unique_ptr<TextDecoder> decoder;                     // may be null
   // Has been given the generated tokens of `content`. May be null.
   std::unique_ptr<TokenConstraint> constraint;
 
@@ -113,6 +114,7 @@ struct RequestState {
   int32_t num_holding = 0;  // sequences that are not released
   bool scheduled = false;   // has run or ended
   bool paused = false;      // all of its choices are paused
+  bool speculate = true;    // may have drafts
   int idle_rounds = 0;      // rounds in which nothing ran although this was next
 
   TimePoint arrived{};          // given by Submit's caller
@@ -120,6 +122,8 @@ struct RequestState {
   std::optional<TimePoint> first_token;
   int32_t num_preemptions = 0;
   int32_t num_steps = 0;                   // steps with rows of it
+  int32_t num_drafts = 0;                  // of retired steps
+  int32_t num_accepted = 0;                // of those
   uint64_t last_round = 0;                 // the scheduler's last round with rows of it
   FinishReason end = FinishReason::kStop;  // the greatest among its ended choices
   std::string label;

@@ -22,6 +22,8 @@ constexpr std::chrono::seconds kRestTime{30};
 Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, uint64_t seed,
                                             Counts* counts) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
+  // Otherwise the machine decides whether there are any.
+  parts.core.drafts.always = seed % 2 == 0;
   parts.executor = MakeCountingExecutor(std::move(parts.executor),
                                         options.cuda_graphs == CudaGraphs::kOn, seed, counts);
   return LocalEngine::Create(std::move(parts));
@@ -96,10 +98,8 @@ BatchMix::BatchMix(EngineOptions base, int64_t kv_token_bytes, const BatchMixOpt
   base_.num_blocks = options.num_blocks;
   base_.host_cache_bytes = options.host_blocks * kv_token_bytes * base_.block_size;
   base_.prefix_cache = options.prefix_cache;
-  if (options.draft_tokens > 0) {
-    base_.speculate = Speculation::kNgram;
-    base_.draft_tokens = options.draft_tokens;
-  }
+  base_.speculate = options.draft_tokens > 0 ? Speculation::kNgram : Speculation::kOff;
+  if (options.draft_tokens > 0) base_.draft_tokens = options.draft_tokens;
   (options.threads == 1 ? counts_.one_thread : counts_.two_threads) = 1;
 }
 

@@ -39,7 +39,8 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   return base;
 }
 
-// One request, one sequence and one step at a time, without chunks, prefix cache or graphs.
+// One request, one sequence and one step at a time, without chunks, prefix cache, graphs or
+// drafts.
 EngineOptions Alone(EngineOptions base) {
   base.cuda_graphs = CudaGraphs::kOff;
   base.steps_in_flight = 1;
@@ -47,6 +48,7 @@ EngineOptions Alone(EngineOptions base) {
   base.max_seqs = 1;
   base.max_batch_tokens = 1024;
   base.prefix_cache = false;
+  base.speculate = Speculation::kOff;
   return base;
 }
 

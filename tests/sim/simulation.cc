@@ -130,6 +130,7 @@ void Simulation::DrawConfiguration() {
     core_options_.drafts.most = client_rng_.In(1, 6);
     core_options_.drafts.min_match = client_rng_.In(1, 3);
     core_options_.drafts.max_match = core_options_.drafts.min_match + client_rng_.In(0, 2);
+    core_options_.drafts.always = client_rng_.Chance(60);
     limits.max_step_drafts = client_rng_.In(1, 12);
     executor_options_.model.usual = client_rng_.In(0, 3);
   }
