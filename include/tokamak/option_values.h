@@ -50,6 +50,7 @@ enum class MlaForm {
 
 // Speculative decoding, which makes answers faster and changes none: where drafts come from.
 enum class Speculation {
+  kAuto,  // kNgram where it can run, else kOff
   kOff,
   kNgram,  // what followed the same tokens earlier in the prompt or answer
 };

@@ -23,7 +23,8 @@ constexpr std::string_view kFields =
     "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
     "max_body_bytes max_choices "
     "max_connections max_connections_per_client max_context max_output_tokens max_queue max_seqs "
-    "num_blocks pooling speculate step_timeout_seconds steps_in_flight target_itl_ms threads ";
+    "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
+    "steps_in_flight target_itl_ms threads ";
 // Fields with flags of other names.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"allowed_hosts", "--allowed-host"},
@@ -117,10 +118,15 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest gap wanted between two tokens of a stream; 0: no target");
-  flags.Add("--speculate", o.speculate,
-            "Speculative decoding, on CPUs: off, or ngram, which guesses that text repeats; it "
-            "changes no answer");
+  flags.Add(
+      "--speculate", o.speculate,
+      "Speculative decoding: ngram guesses that text repeats, on CPUs; off; or auto: ngram "
+      "where it can run. It changes no answer, and the engine guesses only as far as it pays");
   flags.Add("--draft-tokens", o.draft_tokens, "Most tokens to guess per sequence and step");
+  flags.Add("--prompt-lookup-min", o.prompt_lookup_min,
+            "Tokens that must be the same as earlier in the text for a guess by ngram");
+  flags.Add("--prompt-lookup-max", o.prompt_lookup_max,
+            "More tokens than this that are the same make a place no better for a guess");
   flags.AddNegated("--no-prefix-cache", o.prefix_cache, "Compute every prompt from its beginning");
   flags.Add("--pooling", o.pooling,
             "How an embedding model makes a vector: mean, cls, last, or auto (as its files say)");

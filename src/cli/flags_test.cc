@@ -191,7 +191,8 @@ TEST(OptionNames, AreThoseOfTheDocumentation) {
                         {"latent", MlaForm::kLatent},
                         {"absorbed", MlaForm::kAbsorbed},
                         {"auto", MlaForm::kAuto}});
-  ExpectNamed<Speculation>({{"off", Speculation::kOff}, {"ngram", Speculation::kNgram}});
+  ExpectNamed<Speculation>(
+      {{"auto", Speculation::kAuto}, {"off", Speculation::kOff}, {"ngram", Speculation::kNgram}});
   ExpectNamed<Pooling>({{"auto", Pooling::kAuto},
                         {"mean", Pooling::kMean},
                         {"cls", Pooling::kCls},

@@ -65,6 +65,10 @@ TEST(Engine, LoadErrorsNameTheCause) {
         "cuda_graphs=on");
   fails([](auto& o) { o.steps_in_flight = 5; }, kInvalid, "steps_in_flight: must be");
   fails([](auto& o) { o.draft_tokens = 17; }, kInvalid, "draft_tokens: must be");
+  fails([](auto& o) { o.prompt_lookup_min = 0; }, kInvalid,
+        "prompt_lookup_min: must be in [1, 16]");
+  fails([](auto& o) { o.prompt_lookup_min = 6; }, kInvalid,
+        "prompt_lookup_max: must be in [6, 16]");
   fails([](auto& o) { o.speculate = Speculation::kNgram, o.steps_in_flight = 2; },
         StatusCode::kUnimplemented, "speculate=ngram runs only on a CPU");
   fails([](auto& o) { o.device = "tpu"; }, kInvalid, "device: must be");
@@ -323,6 +327,22 @@ TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {
   for (const auto& [choice, count] : ends) EXPECT_EQ(count, 1);
   EXPECT_EQ(engine->stats().used_blocks, 0);
   EXPECT_EQ(engine->stats().running, 0);
+}
+
+TEST(Engine, ARequestMayGoWithoutDrafts) {
+  EngineOptions options = TinyOptions();
+  options.max_batch_tokens = 64;
+  const auto engine = Load(options);  // guesses by default
+  Request request = Ids({1, 2, 3, 1, 2, 3, 1, 2}, 40);
+  request.sampling.temperature = 0;
+  request.sampling.ignore_eos = true;
+  const OutputChunk with = engine->Generate(request).value()[0];
+  EXPECT_EQ(with.timings.drafts, engine->stats().drafts);
+  request.speculate = false;
+  const OutputChunk without = engine->Generate(request).value()[0];
+  EXPECT_EQ(without.token_ids, with.token_ids);
+  EXPECT_EQ(without.timings.drafts, 0);
+  EXPECT_EQ(without.timings.steps, 40);
 }
 
 TEST(Engine, CountsThePositionsOfEachExpert) {

@@ -37,6 +37,7 @@ constexpr int32_t kMaxBatchTokens = 1 << 16;
 constexpr int32_t kMaxBlockSize = 1024;
 constexpr int32_t kMaxStepsInFlight = 4;
 constexpr int32_t kMaxDraftTokens = 16;
+constexpr int32_t kMaxLookup = 16;
 
 template <typename Number>
 Status CheckRange(const char* field, Number value, Number low, Number high) {
@@ -74,6 +75,9 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("max_context", o.max_context, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("max_queue", o.max_queue, 1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("draft_tokens", o.draft_tokens, 1, kMaxDraftTokens));
+  RETURN_IF_ERROR(CheckRange("prompt_lookup_min", o.prompt_lookup_min, 1, kMaxLookup));
+  RETURN_IF_ERROR(
+      CheckRange("prompt_lookup_max", o.prompt_lookup_max, o.prompt_lookup_min, kMaxLookup));
   RETURN_IF_ERROR(CheckRange("block_size", o.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0, kMaxStepsInFlight));
   RETURN_IF_ERROR(CheckRange("num_blocks", o.num_blocks, 0, INT32_MAX));
@@ -154,7 +158,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      : KvCacheDtype::kF16;
   }
   ChooseForDevice(options, gpu);
-  if (options.speculate != Speculation::kOff && (gpu || options.steps_in_flight > 1)) {
+  if (options.speculate != Speculation::kOff && !CanSpeculate(options, gpu)) {
     return Unimplemented("speculate={} runs only on a CPU, with one step in flight",
                          Name(options.speculate));
   }
@@ -313,7 +317,9 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
       std::min<int64_t>(int64_t{options.max_queue} + options.max_seqs, INT32_MAX));
   core.target_itl_ms = options.target_itl_ms;
   core.prefix_cache = options.prefix_cache;
-  if (options.speculate == Speculation::kNgram) core.drafts.most = options.draft_tokens;
+  core.drafts.most = options.speculate == Speculation::kNgram ? options.draft_tokens : 0;
+  core.drafts.min_match = options.prompt_lookup_min;
+  core.drafts.max_match = options.prompt_lookup_max;
   return core;
 }
 

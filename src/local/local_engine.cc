@@ -137,6 +137,7 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   arrival.sampling = std::move(request.sampling);
   if (!arrival.sampling.seed) arrival.sampling.seed = RandomSeed();
   arrival.priority = request.priority;
+  arrival.speculate = request.speculate;
   arrival.client = std::move(request.client);
   arrival.cache_root = std::move(request.cache_salt);
   arrival.label = std::move(request.label);

@@ -70,6 +70,13 @@ void ChooseForDevice(EngineOptions& options, bool gpu) {
   // twice as long. A CPU reaches its peak much earlier, and a longer step only delays running
   // sequences.
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : kCpuBatchTokens;
+  if (options.speculate == Speculation::kAuto) {
+    options.speculate = CanSpeculate(options, gpu) ? Speculation::kNgram : Speculation::kOff;
+  }
+}
+
+bool CanSpeculate(const EngineOptions& options, bool gpu) {
+  return !gpu && options.steps_in_flight == 1;
 }
 
 RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {

@@ -114,6 +114,23 @@ TEST_F(FitsOnDevice, TheCacheTakesMostOfAGpuAndHalfOfAHost) {
   EXPECT_NEAR(cache_share(40 * kGiB, false), 0.5, 0.001);
 }
 
+TEST(ChooseForDevice, SpeculatesByDefaultWhereThatCanRun) {
+  const auto chosen = [](Speculation given, bool gpu, int32_t steps_in_flight) {
+    EngineOptions options;
+    options.speculate = given;
+    options.steps_in_flight = steps_in_flight;
+    ChooseForDevice(options, gpu);
+    return options.speculate;
+  };
+  EXPECT_EQ(EngineOptions().speculate, Speculation::kAuto);
+  EXPECT_EQ(chosen(Speculation::kAuto, /*gpu=*/false, 0), Speculation::kNgram);
+  EXPECT_EQ(chosen(Speculation::kAuto, /*gpu=*/false, 2), Speculation::kOff);
+  EXPECT_EQ(chosen(Speculation::kAuto, /*gpu=*/true, 1), Speculation::kOff);
+  // Loading refuses a method that cannot run.
+  EXPECT_EQ(chosen(Speculation::kNgram, /*gpu=*/true, 0), Speculation::kNgram);
+  EXPECT_EQ(chosen(Speculation::kOff, /*gpu=*/false, 0), Speculation::kOff);
+}
+
 // 14 of a head's elements rotate: a cosine and a sine per two elements and position.
 TEST(LoadedBytes, IncludesTheRopeTableOfTheContext) {
   EngineOptions options;

@@ -1,5 +1,7 @@
 #include "local/replay_file.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/option_names.h"
@@ -56,10 +58,8 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.threads = replay.threads;
   options.max_seqs = header.limits.max_seqs;
   options.max_batch_tokens = header.limits.max_step_tokens;
-  if (header.options.drafts.most > 0) {
-    options.speculate = Speculation::kNgram;
-    options.draft_tokens = header.options.drafts.most;
-  }
+  options.speculate = header.options.drafts.most > 0 ? Speculation::kNgram : Speculation::kOff;
+  options.draft_tokens = std::max(1, header.options.drafts.most);
   options.max_context = header.limits.max_context;
   options.block_size = cache.groups[0].block_size;
   options.num_blocks = cache.num_device_blocks;

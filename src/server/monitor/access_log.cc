@@ -56,6 +56,8 @@ std::string FormatLogLine(const AccessLogEntry& entry) {
     line["decode_ms"] = Millis(timings.decode_seconds);
     line["preemptions"] = timings.preemptions;
     line["steps"] = timings.steps;
+    line["draft_n"] = timings.drafts;
+    line["draft_n_accepted"] = timings.accepted_drafts;
     line["prompt_tokens"] = usage.prompt_tokens;
     line["cached_tokens"] = usage.cached_tokens;
     line["output_tokens"] = usage.completion_tokens;

@@ -59,6 +59,8 @@ Json EngineJson(const EngineSnapshot& snapshot, const DebugRates& rates) {
           {"generated_tokens", stats.generated_tokens},
           {"queried_prompt_tokens", stats.queried_prompt_tokens},
           {"cached_prompt_tokens", stats.cached_prompt_tokens},
+          {"drafts", stats.drafts},
+          {"accepted_drafts", stats.accepted_drafts},
           {"rates",
            {{"prompt_tok_s", rates.prompt_tok_s},
             {"output_tok_s", rates.output_tok_s},

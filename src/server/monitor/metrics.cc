@@ -90,10 +90,6 @@ void WriteWork(const EngineStats& stats, Writer& out) {
   out.Counter("tokamak_prompt_tokens_total", "Prompt tokens of all requests taken in.",
               stats.prompt_tokens);
   out.Counter("tokamak_generation_tokens_total", "Tokens generated.", stats.generated_tokens);
-  out.Counter("tokamak_spec_decode_num_draft_tokens_total",
-              "Tokens that speculative decoding proposed.", stats.drafts);
-  out.Counter("tokamak_spec_decode_num_accepted_tokens_total",
-              "Tokens that it proposed and that were generated.", stats.accepted_drafts);
   out.Counter("tokamak_engine_steps_total", "Steps (forward passes of a batch).", stats.steps);
   out.Counter("tokamak_iteration_tokens_total", "Positions that steps computed.",
               stats.step_tokens);
@@ -105,6 +101,27 @@ void WriteWork(const EngineStats& stats, Writer& out) {
     out.Sample("tokamak_requests_total", fmt::format("finished_reason=\"{}\"", reason),
                stats.ended_requests[i]);
   }
+}
+
+void WriteDrafts(const EngineStats& stats, Writer& out) {
+  out.Counter("tokamak_spec_decode_num_draft_tokens_total",
+              "Tokens that speculative decoding proposed.", stats.drafts);
+  out.Counter("tokamak_spec_decode_num_accepted_tokens_total",
+              "Tokens that it proposed and that were generated.", stats.accepted_drafts);
+  const auto by_position = [&out](std::string_view name, std::string_view help,
+                                  const std::vector<int64_t>& counts) {
+    out.Family(name, "counter", help);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      out.Sample(name, fmt::format("position=\"{}\"", i), counts[i]);
+    }
+  };
+  by_position("tokamak_spec_decode_num_draft_tokens_per_pos_total",
+              "Proposed tokens by their position among those of a sequence in one step.",
+              stats.drafts_at);
+  by_position("tokamak_spec_decode_num_accepted_tokens_per_pos_total",
+              "Those of them that were generated.", stats.accepted_drafts_at);
+  out.Gauge("tokamak_spec_decode_saved_seconds",
+            "Estimate of the time that speculative decoding has saved.", stats.saved_seconds);
 }
 
 // One sample per layer, because there may be thousands of experts.
@@ -191,6 +208,7 @@ void WriteProcess(double started, Writer& out) {
 std::string FormatMetrics(const MetricsInput& input) {
   Writer out;
   WriteWork(input.engine, out);
+  WriteDrafts(input.engine, out);
   WriteCache(input.engine, out);
   WriteExperts(input.engine, out);
   WriteLatencies(input.engine, out);

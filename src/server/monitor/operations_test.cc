@@ -103,6 +103,23 @@ TEST(Metrics, TheImbalanceOfExpertsHasASamplePerLayer) {
   EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"2\"}"), 0);
 }
 
+TEST(Metrics, DraftsAreCountedByPosition) {
+  MetricsInput input;
+  const std::string accepted = "tokamak_spec_decode_num_accepted_tokens_per_pos_total";
+  EXPECT_FALSE(Parse(FormatMetrics(input)).contains(accepted + "{position=\"0\"}"));
+  input.engine.drafts = 7;
+  input.engine.accepted_drafts = 4;
+  input.engine.drafts_at = {5, 2};
+  input.engine.accepted_drafts_at = {3, 1};
+  const auto samples = Parse(FormatMetrics(input));
+  EXPECT_EQ(samples.at("tokamak_spec_decode_num_draft_tokens_total"), 7);
+  EXPECT_EQ(samples.at("tokamak_spec_decode_num_accepted_tokens_total"), 4);
+  EXPECT_EQ(samples.at("tokamak_spec_decode_num_draft_tokens_per_pos_total{position=\"0\"}"), 5);
+  EXPECT_EQ(samples.at("tokamak_spec_decode_num_draft_tokens_per_pos_total{position=\"1\"}"), 2);
+  EXPECT_EQ(samples.at(accepted + "{position=\"0\"}"), 3);
+  EXPECT_EQ(samples.at(accepted + "{position=\"1\"}"), 1);
+}
+
 TEST_F(OperationsTest, ResponsesAreCountedByStatus) {
   Start();
   HttpClient client = Connect();

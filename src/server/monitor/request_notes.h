@@ -35,8 +35,8 @@ struct RequestNotes {
     }
     return total;
   }
-  // Prompts of one request run together: returns their longest times, and the sum of their
-  // preemptions.
+  // Prompts of one request run together: returns their longest times, and the sums of their
+  // preemptions and drafts.
   RequestTimings TotalTimings() const {
     RequestTimings total;
     for (const RequestTimings& t : timings) {
@@ -45,6 +45,8 @@ struct RequestNotes {
       total.decode_seconds = std::max(total.decode_seconds, t.decode_seconds);
       total.preemptions += t.preemptions;
       total.steps = std::max(total.steps, t.steps);
+      total.drafts += t.drafts;
+      total.accepted_drafts += t.accepted_drafts;
     }
     return total;
   }

@@ -290,8 +290,8 @@ TEST_F(AnswersTest, GivesTimingsOnRequest) {
     if (chat) body["messages"] = {{{"role", "user"}, {"content", "a"}}};
     if (!chat) body["prompt"] = "abc";
     const Json whole = Json::parse(Connect().Post(path, body.dump()).body);
-    for (const char* name :
-         {"queued_ms", "prefill_ms", "decode_ms", "preemptions", "steps", "cached_tokens"}) {
+    for (const char* name : {"queued_ms", "prefill_ms", "decode_ms", "preemptions", "steps",
+                             "draft_n", "draft_n_accepted", "cached_tokens"}) {
       EXPECT_TRUE(whole["timings"].contains(name)) << whole;
     }
     body["stream"] = true;

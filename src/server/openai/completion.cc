@@ -68,6 +68,7 @@ Status Completion::Submit() {
     request.priority = request_.priority;
     request.client = client_;
     request.cache_salt = request_.cache_salt;
+    request.speculate = request_.speculate;
     request.label = head_.id;
     writer_.notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
     const Result<RequestId> id =

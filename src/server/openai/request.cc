@@ -99,6 +99,7 @@ void ReadCommon(const JsonReader& fields, CompletionRequest& request) {
   request.return_prompt_logprobs = request.sampling.prompt_logprobs.has_value();
   fields.Read("priority", request.priority);
   fields.Read("cache_salt", request.cache_salt);
+  fields.Read("speculate", request.speculate);
   fields.Read("return_token_ids", request.return_token_ids);
   fields.Read("timings", request.timings);
   CheckBookkeeping(fields);

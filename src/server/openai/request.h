@@ -28,6 +28,7 @@ struct CompletionRequest {
   bool max_tokens_given = false;  // by the client; false: it is a default
   int32_t priority = 0;
   std::string cache_salt;
+  bool speculate = true;
   bool add_special_tokens = true;
   bool stream = false;
   bool include_usage = false;        // stream_options: the last chunk has the usage

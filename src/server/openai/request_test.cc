@@ -15,7 +15,8 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
     "logit_bias": {"5": -100, "7": 1.5}, "seed": 18446744073709551615, "n": 2, "max_tokens": 9,
     "min_tokens": 4, "stop": ["a", "b"], "stop_token_ids": [1, 2], "ignore_eos": true,
     "logprobs": 3, "prompt_logprobs": 2, "priority": -4, "cache_salt": "s", "echo": false,
-    "stream": true, "stream_options": {"include_usage": true}, "user": "ignored", "x": {"y": []}})");
+    "stream": true, "stream_options": {"include_usage": true}, "speculate": false,
+    "user": "ignored", "x": {"y": []}})");
   ASSERT_TRUE(request.ok()) << request.status().ToString();
   const SamplingParams& s = request->sampling;
   EXPECT_EQ(request->model, "m");
@@ -40,6 +41,7 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
   EXPECT_EQ(s.prompt_logprobs, 2);
   EXPECT_EQ(request->priority, -4);
   EXPECT_EQ(request->cache_salt, "s");
+  EXPECT_FALSE(request->speculate);
   EXPECT_TRUE(request->stream);
   EXPECT_TRUE(request->include_usage);
 }

@@ -54,6 +54,8 @@ void AddTimings(const ResponseTail& tail, Json& json) {
                      {"decode_ms", Milliseconds(tail.timings->decode_seconds)},
                      {"preemptions", tail.timings->preemptions},
                      {"steps", tail.timings->steps},
+                     {"draft_n", tail.timings->drafts},
+                     {"draft_n_accepted", tail.timings->accepted_drafts},
                      {"cached_tokens", tail.usage.cached_tokens}};
 }
 
