@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "tokamak/option_values.h"
@@ -49,6 +50,9 @@ struct EngineOptions {
   // Only for benchmarks, because it makes answers meaningless: every MoE layer chooses its experts
   // uniformly at random, with equal weights, whatever its router says. `tokamak bench` sets it.
   bool uniform_routing = false;
+  // Only for benchmarks, because it makes answers meaningless: every row has draft_tokens drafts,
+  // and each is accepted with this probability if those before it are. On CPUs.
+  std::optional<float> synthetic_acceptance = {};
   bool profile = false;          // time every operation, for Engine::TakeProfile
   bool profile_events = false;   // with profile: also keep each operation as an event
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`

@@ -26,6 +26,10 @@ constexpr char kRoutingHelp[] =
     "Which experts an MoE layer sends a token to: model, those of its router; uniform, random ones "
     "with equal weights, because the routers of random weights are skewed";
 
+constexpr char kAcceptanceHelp[] =
+    "Give every row --draft-tokens drafts, and accept each with this probability (0 to 1) if those "
+    "before it are; answers then mean nothing. On CPUs";
+
 constexpr char kTemperatureHelp[] =
     "Temperature of the requests; 0 always takes the most likely token, which costs least";
 
@@ -73,7 +77,15 @@ Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
   return std::move(run.result);
 }
 
-Result<std::unique_ptr<Engine>> LoadForBench(const EngineOptions& options) {
+Result<std::unique_ptr<Engine>> LoadForBench(EngineOptions options) {
+  if (options.synthetic_acceptance) {
+    if (!options.record_path.empty()) {
+      return InvalidArgument("--record: `tokamak replay` has no --synthetic-acceptance");
+    }
+    options.speculate = Speculation::kNgram;
+    std::fprintf(stderr, "drafts: %d for every row, each accepted with probability %g\n",
+                 options.draft_tokens, static_cast<double>(*options.synthetic_acceptance));
+  }
   if (!options.uniform_routing) return LoadEngine(options);
   if (!options.record_path.empty()) {
     return InvalidArgument("--record: `tokamak replay` has no --routing uniform");
@@ -127,11 +139,14 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
   result.prompt_gmac_s = (prompts * static_cast<double>(model.token_macs) +
                           batch * static_cast<double>(model.logits_macs)) /
                          phases.prompts_s / 1e9;
-  const auto steps = static_cast<double>(phases.decode_steps);
+  // Each accepted draft saves a request a step.
+  const double steps = static_cast<double>(phases.decode_steps) *
+                       (1 - static_cast<double>(result.accepted_drafts) /
+                                static_cast<double>(std::max<int64_t>(1, result.output_tokens)));
   const auto per_second = [&phases](double amount) {
     return phases.decode_s > 0 ? amount / phases.decode_s : 0;
   };
-  result.output_tok_s = per_second(steps * batch);
+  result.output_tok_s = per_second(static_cast<double>(phases.decode_tokens));
   result.output_gmac_s =
       result.output_tok_s * static_cast<double>(model.token_macs + model.logits_macs) / 1e9;
   result.weight_gb_s = per_second(steps * StepWeightBytes(model, batch) / 1e9);
@@ -213,6 +228,12 @@ void AddRouting(Flags& flags, EngineOptions& options) {
       fmt::format("{} (default model)", kRoutingHelp));
 }
 
+// Adds flags for what only benchmarks may do to a model.
+void AddBenchFlags(Flags& flags, EngineOptions& options) {
+  AddRouting(flags, options);
+  flags.Add("--synthetic-acceptance", options.synthetic_acceptance, kAcceptanceHelp);
+}
+
 void AddReportFlags(Flags& flags, ReportFlags& report, const std::string& json_help) {
   flags.Add("--json", report.json, json_help);
   flags.Add("--profile", report.profile, kProfileHelp);
@@ -224,6 +245,8 @@ void AddReportFlags(Flags& flags, ReportFlags& report, const std::string& json_h
 
 void AddBenchCommands(CommandLine& line) {
   auto throughput = std::make_shared<ThroughputFlags>();
+  // Greedy answers to random prompts repeat themselves more than others.
+  throughput->engine.speculate = Speculation::kOff;
   Flags t = line.Command("bench throughput", "Measure many requests at once", kThroughputExamples,
                          [throughput] { return RunThroughput(*throughput); });
   t.Add("--requests", throughput->requests, "Number of requests");
@@ -231,11 +254,12 @@ void AddBenchCommands(CommandLine& line) {
   AddRange(t, "--output", throughput->output, "Generated tokens of each request, drawn uniformly");
   t.Add("--temperature", throughput->temperature, kTemperatureHelp);
   t.Add("--seed", throughput->seed, "Seed of the lengths and prompts");
-  AddRouting(t, throughput->engine);
+  AddBenchFlags(t, throughput->engine);
   AddReportFlags(t, throughput->report, "Print one JSON object");
   AddEngineFlags(t, throughput->engine);
 
   auto latency = std::make_shared<LatencyFlags>();
+  latency->engine.speculate = Speculation::kOff;
   Flags l = line.Command("bench latency", "Measure a few requests at a time", kLatencyExamples,
                          [latency] { return RunLatency(*latency); });
   l.Add("--batch", latency->batch, "Batch sizes, one after the other (default 1,8,32)");
@@ -244,7 +268,7 @@ void AddBenchCommands(CommandLine& line) {
   l.Add("--runs", latency->runs, "Runs of each batch size");
   l.Add("--temperature", latency->temperature, kTemperatureHelp);
   l.Add("--seed", latency->seed, "Seed of the prompts");
-  AddRouting(l, latency->engine);
+  AddBenchFlags(l, latency->engine);
   AddReportFlags(l, latency->report, "Print one JSON object per run");
   AddEngineFlags(l, latency->engine);
 }

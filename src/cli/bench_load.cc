@@ -69,6 +69,8 @@ Phases FindPhases(const std::vector<Load>& load, const std::vector<TokenTimes>& 
   for (size_t i = 0; i < load.size(); ++i) {
     const auto before =
         std::upper_bound(times[i].begin(), times[i].end(), phases.prompts_s) - times[i].begin();
+    const auto after = std::upper_bound(times[i].begin(), times[i].end(), *(end - 1));
+    phases.decode_tokens += after - times[i].begin() - before;
     phases.decode_kv_bytes += DecodeKvBytes(load[i], static_cast<size_t>(before),
                                             static_cast<size_t>(phases.decode_steps), model);
   }
@@ -185,6 +187,8 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   result.ttft_ms = loadgen::SpreadOf(std::move(ttft_ms));
   result.tpot_ms = loadgen::SpreadOf(std::move(tpot_ms));
   const EngineStats after = engine.stats();
+  result.drafts = after.drafts - before.drafts;
+  result.accepted_drafts = after.accepted_drafts - before.accepted_drafts;
   result.experts_touched = ExpertsTouched(before, after);
   result.expert_imbalance = ExpertImbalances(before, after);
   const auto steps = static_cast<double>(after.steps - before.steps);

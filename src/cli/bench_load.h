@@ -20,8 +20,10 @@ struct Load {
 // The two phases of a run whose requests start together.
 struct Phases {
   double prompts_s = 0;  // until the last request has its first token
-  // After that: whole steps in which each request gets one token, until the first request ends.
-  int64_t decode_steps = 0;
+  // After that: whole steps in which each request gets a token, or several if it has drafts, until
+  // the first request ends.
+  int64_t decode_steps = 0;   // tokens of one request
+  int64_t decode_tokens = 0;  // of all requests
   double decode_s = 0;
   double decode_kv_bytes = 0;  // keys and values that these steps read
 };

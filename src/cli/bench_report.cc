@@ -49,6 +49,11 @@ void PrintText(const BenchResult& r) {
               r.ttft_ms.p99);
   std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,
               r.tpot_ms.p99);
+  if (r.drafts > 0) {
+    std::printf("  %lld of %lld drafts accepted (%.0f%%)\n",
+                static_cast<long long>(r.accepted_drafts), static_cast<long long>(r.drafts),
+                100 * static_cast<double>(r.accepted_drafts) / static_cast<double>(r.drafts));
+  }
   PrintExperts(r);
   std::printf("  loaded in %.2f s, peak memory %.0f MB\n", r.load_s, r.peak_rss_mb);
   if (r.roofline) {

@@ -24,7 +24,7 @@ constexpr std::string_view kFields =
     "max_body_bytes max_choices "
     "max_connections max_connections_per_client max_context max_output_tokens max_queue max_seqs "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
-    "steps_in_flight target_itl_ms threads ";
+    "steps_in_flight synthetic_acceptance target_itl_ms threads ";
 // Fields with flags of other names.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"allowed_hosts", "--allowed-host"},

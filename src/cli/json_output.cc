@@ -122,6 +122,8 @@ std::string BenchJson(const BenchResult& r) {
                {"tpot_ms", Object(r.tpot_ms)},
                {"weight_gb_s", r.weight_gb_s},
                {"kv_gb_s", r.kv_gb_s},
+               {"drafts", r.drafts},
+               {"accepted_drafts", r.accepted_drafts},
                {"routing", r.uniform_routing ? "uniform" : "model"},
                {"experts_touched", r.experts_touched},
                {"expert_imbalance", r.expert_imbalance},

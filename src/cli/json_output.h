@@ -55,6 +55,8 @@ struct BenchResult {
   loadgen::Spread tpot_ms;               // a request's mean gap between output tokens
   double weight_gb_s = 0;                // weight bytes × steps / seconds
   double kv_gb_s = 0;                    // keys and values read by decoding / seconds
+  int64_t drafts = 0;                    // EngineStats::drafts of the run
+  int64_t accepted_drafts = 0;           // of these
   bool uniform_routing = false;          // EngineOptions::uniform_routing
   double experts_touched = 0;            // by an MoE layer in a decode step, on average; 0: none
   std::vector<double> expert_imbalance;  // of each MoE layer: ExpertImbalance

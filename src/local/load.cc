@@ -78,6 +78,8 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("prompt_lookup_min", o.prompt_lookup_min, 1, kMaxLookup));
   RETURN_IF_ERROR(
       CheckRange("prompt_lookup_max", o.prompt_lookup_max, o.prompt_lookup_min, kMaxLookup));
+  RETURN_IF_ERROR(
+      CheckRange("synthetic_acceptance", o.synthetic_acceptance.value_or(0), 0.0f, 1.0f));
   RETURN_IF_ERROR(CheckRange("block_size", o.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0, kMaxStepsInFlight));
   RETURN_IF_ERROR(CheckRange("num_blocks", o.num_blocks, 0, INT32_MAX));
@@ -320,6 +322,7 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
   core.drafts.most = options.speculate == Speculation::kNgram ? options.draft_tokens : 0;
   core.drafts.min_match = options.prompt_lookup_min;
   core.drafts.max_match = options.prompt_lookup_max;
+  core.drafts.always = options.synthetic_acceptance.has_value();
   return core;
 }
 

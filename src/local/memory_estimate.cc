@@ -88,6 +88,7 @@ RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
     constexpr int32_t kMaxStepDrafts = 64;
     shape.max_step_drafts = std::min(options.max_seqs * options.draft_tokens, kMaxStepDrafts);
   }
+  shape.synthetic_acceptance = options.synthetic_acceptance;
   shape.max_context = model.spec().max_context;
   shape.block_size = options.block_size;
   shape.depth = options.steps_in_flight;

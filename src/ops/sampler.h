@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct SamplerShape {
   int32_t max_seqs = 0;
   int32_t max_rows = 0;  // rows of logits in one call
   int32_t vocab_size = 0;
+  // For benchmarks: a draw is its draft with this probability, whatever the logits say, and
+  // otherwise another token (EngineOptions::synthetic_acceptance). On the host only.
+  std::optional<float> synthetic_acceptance = {};
 };
 
 // Rows of logits of one slot to draw from: one, and one more for each draft. Each draws the token

@@ -71,7 +71,8 @@ Status Runner::Init(const RunnerMemory& memory) {
                    ops_.MakeSampler({.max_seqs = shape_.max_seqs,
                                      .max_rows = std::max(shape_.max_seqs + shape_.max_step_drafts,
                                                           kScoredRowsAtOnce),
-                                     .vocab_size = model_.spec().vocab_size}));
+                                     .vocab_size = model_.spec().vocab_size,
+                                     .synthetic_acceptance = shape_.synthetic_acceptance}));
   ASSIGN_OR_RETURN(Buffer arena,
                    ops_.Allocate(static_cast<size_t>(memory.arena_bytes), MemoryKind::kDevice));
   arena_ = std::make_unique<Arena>(std::move(arena));

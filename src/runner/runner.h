@@ -31,7 +31,8 @@ struct RunnerShape {
   DType kv_dtype = DType::kF32;
   int depth = 1;  // steps in flight at once
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
-  bool expert_loads = false;  // fill StepOutput::expert_loads
+  bool expert_loads = false;                       // fill StepOutput::expert_loads
+  std::optional<float> synthetic_acceptance = {};  // of SamplerShape
 };
 
 // Staging memory has room for the blocks that a step's rows append and for a few whole tables. A

@@ -14,8 +14,8 @@ from support import tokamak
 BENCH_FIELDS = {
     'model', 'backend', 'device', 'threads', 'batch', 'requests', 'input_tokens', 'output_tokens',
     'temperature', 'seconds', 'prompt_tok_s', 'output_tok_s', 'prompt_gmac_s', 'output_gmac_s',
-    'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'routing', 'experts_touched',
-    'expert_imbalance', 'ceiling', 'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
+    'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'drafts',
+    'accepted_drafts', 'routing', 'experts_touched', 'expert_imbalance', 'ceiling', 'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
 
 
 class Run(unittest.TestCase):
@@ -180,6 +180,17 @@ class OtherCommands(unittest.TestCase):
                 self.assertEqual(set(times), {'p50', 'p90', 'p99'})
             self.assertGreater(line['output_tok_s'], 0)
             self.assertGreater(line['weight_gb_s'], 0)
+
+    def test_bench_accepts_drafts_at_random(self):
+        args = ['bench', 'latency', support.model_path(), '--batch', '1', '--prompt-tokens', '8',
+                '--output-tokens', '400', '--draft-tokens', '1', '--json']
+        self.assertEqual(json.loads(tokamak(*args).stdout)['drafts'], 0)
+        run = json.loads(tokamak(*args, '--synthetic-acceptance', '0.7').stdout)
+        # Every step has one draft. The standard deviation over 200 steps and more is 0.03.
+        self.assertAlmostEqual(run['accepted_drafts'] / run['drafts'], 0.7, delta=0.15)
+        self.assertAlmostEqual(run['drafts'] + run['accepted_drafts'], 400, delta=3)
+        out = tokamak(*args, '--synthetic-acceptance', '1.5', check=False)
+        self.assertIn('--synthetic-acceptance: must be in [0, 1]', out.stderr)
 
     def test_bench_routes_uniformly(self):
         model = str(support.ROOT / 'tests/golden/qwen3_moe_odd.gguf')  # 3 of 7 experts

@@ -527,6 +527,30 @@ TEST(HostSampler, EachDrawBehindADraftHasItsMask) {
   EXPECT_EQ(results[2].health, RowHealth::kOk);
 }
 
+TEST(HostSampler, AcceptsSyntheticallyWhateverTheLogitsSay) {
+  ThreadPool pool(1);
+  const auto sampler = MakeHostSampler(
+      {.max_seqs = 1, .max_rows = 3, .vocab_size = kVocab, .synthetic_acceptance = 0.7f}, &pool);
+  Bench bench(1);  // for its stream
+  sampler->Admit(0, {.temperature = 0}, 0, std::vector<TokenId>{0}, 1, bench.stream());
+  const std::vector<TokenId> drafts = {kVocab - 1, 5};
+  int accepted[2] = {};
+  constexpr int kRows = 2000;
+  for (int i = 0; i < kRows; ++i) {
+    std::vector<float> logits(3 * kVocab, 0.0f);
+    std::vector<SampleResult> results(3);
+    sampler->Sample(Tensor(logits.data(), DType::kF32, Shape{3, kVocab}),
+                    std::vector<SampleRow>{{.slot = 0, .position = 1 + 3 * i, .drafts = drafts}},
+                    {}, results, bench.stream());
+    for (size_t draw = 0; draw < 2 && results[draw].token == drafts[draw]; ++draw) {
+      ++accepted[draw];
+    }
+  }
+  // The standard deviations are about 0.01.
+  EXPECT_NEAR(accepted[0] / double{kRows}, 0.7, 0.04);
+  EXPECT_NEAR(accepted[1] / static_cast<double>(accepted[0]), 0.7, 0.05);
+}
+
 TEST(HostSampler, ALaterDrawThatIsNotFiniteIsNotDrawn) {
   Bench bench(1);
   bench.Admit(0, {.temperature = 0});
