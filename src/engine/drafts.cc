@@ -5,6 +5,8 @@
 namespace tokamak {
 namespace {
 
+// Tokens of a prompt that are indexed at once: 1 or 2 ms, so that no step waits long for it.
+constexpr size_t kMostAtOnce = 4096;
 constexpr double kPriorWeight = 2;     // draws
 constexpr double kLeastChance = 0.02;  // a draft less probable than this never pays
 // Drafts must promise so much more speed. Predictions are not better than this. Sequences that run
@@ -44,7 +46,11 @@ double MatchAcceptance::Estimate(int32_t length, double prior) const {
 
 void TextDrafter::Follow(std::span<const ContentId> text, MatchAcceptance* all) {
   auto known = static_cast<size_t>(lookup_.size());
-  if (known == 0) return lookup_.Extend(text);  // the prompt is not drawn
+  if (!caught_up_) {  // the prompt is not drawn
+    lookup_.Extend(text.first(std::min(text.size(), known + kMostAtOnce)));
+    caught_up_ = lookup_.size() == static_cast<int32_t>(text.size());
+    return;
+  }
   for (; known < text.size(); ++known) {
     const PromptLookup::Match& match = lookup_.match();
     if (match.end > 0) {
@@ -58,7 +64,7 @@ void TextDrafter::Follow(std::span<const ContentId> text, MatchAcceptance* all) 
 
 std::vector<double> TextDrafter::Chances(int32_t most, const MatchAcceptance& all) const {
   std::vector<double> chances;
-  if (lookup_.match().end == 0) return chances;
+  if (!caught_up_ || lookup_.match().end == 0) return chances;
   double chance = 1;
   for (int32_t i = 0; i < most; ++i) {
     // An accepted draft makes the match longer.
@@ -72,8 +78,8 @@ std::vector<double> TextDrafter::Chances(int32_t most, const MatchAcceptance& al
 std::vector<TokenId> TextDrafter::Propose(std::span<const ContentId> text, int32_t count) const {
   std::vector<TokenId> drafts;
   // Without a match, repeats the last token.
-  const size_t end =
-      lookup_.match().end > 0 ? static_cast<size_t>(lookup_.match().end) : text.size() - 1;
+  const bool found = caught_up_ && lookup_.match().end > 0;
+  const size_t end = found ? static_cast<size_t>(lookup_.match().end) : text.size() - 1;
   // What followed may reach the end of the text and go on with what has been proposed.
   for (size_t i = end; drafts.size() < static_cast<size_t>(count); ++i) {
     drafts.push_back(i < text.size() ? static_cast<TokenId>(text[i]) : drafts[i - text.size()]);

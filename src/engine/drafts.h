@@ -52,7 +52,8 @@ class TextDrafter {
   explicit TextDrafter(const DraftOptions& options)
       : lookup_(options.min_match, options.max_match), acceptance_(kMemory) {}
 
-  // Takes the tokens added to `text` since the last call. `all` learns, too.
+  // Takes the tokens added to `text` since the last call; of a long prompt, a part. `all` learns,
+  // too.
   void Follow(std::span<const ContentId> text, MatchAcceptance* all);
 
   // The probabilities that at least 1, 2, ... drafts are accepted, at most `most` of them; none if
@@ -65,6 +66,7 @@ class TextDrafter {
 
  private:
   PromptLookup lookup_;
+  bool caught_up_ = false;  // with the prompt; until then there is no match
   MatchAcceptance acceptance_;
 };
 

@@ -27,6 +27,22 @@ TEST(TextDrafter, ProposesWhatFollowedTheMatch) {
   EXPECT_EQ(Propose({1, 2, 3}, 2), (Tokens{3, 3}));  // no match
 }
 
+TEST(TextDrafter, TakesALongPromptInParts) {
+  std::vector<ContentId> text(10000);
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<ContentId>(i % 7000);
+  TextDrafter drafter({.most = 4, .min_match = 2, .max_match = 5});
+  MatchAcceptance all(100);
+  int calls = 0;
+  for (; drafter.Chances(4, all).empty() && calls < 10; ++calls) {
+    // No match in a part of the text counts.
+    EXPECT_EQ(drafter.Propose(text, 1), (std::vector<TokenId>{(10000 - 1 + calls) % 7000}));
+    text.push_back(static_cast<ContentId>(text.size() % 7000));
+    drafter.Follow(text, &all);
+  }
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(drafter.Propose(text, 2), (std::vector<TokenId>{3003, 3004}));
+}
+
 TEST(TextDrafter, LearnsHowOftenMatchesGoOn) {
   // "1 2" is followed by 3 in the prompt, and then by something else each time.
   std::vector<ContentId> text = {1, 2, 3};
