@@ -10,9 +10,10 @@ namespace {
 class InProcessExecutor final : public Executor {
  public:
   InProcessExecutor(std::unique_ptr<Ops> ops, std::unique_ptr<const Model> model,
-                    std::unique_ptr<Runner> runner)
+                    std::unique_ptr<const Model> draft, std::unique_ptr<Runner> runner)
       : ops_(std::move(ops)),
         model_(std::move(model)),
+        draft_(std::move(draft)),
         runner_(std::move(runner)),
         limits_{.cache = runner_->cache(),
                 .max_seqs = runner_->shape().max_seqs,
@@ -38,6 +39,7 @@ class InProcessExecutor final : public Executor {
   // Destroyed in reverse order: each needs those above it.
   const std::unique_ptr<Ops> ops_;
   const std::unique_ptr<const Model> model_;
+  const std::unique_ptr<const Model> draft_;  // null: none
   const std::unique_ptr<Runner> runner_;
   const ExecutorLimits limits_;
 };
@@ -47,10 +49,12 @@ class InProcessExecutor final : public Executor {
 Result<std::unique_ptr<Executor>> MakeInProcessExecutor(std::unique_ptr<Ops> ops,
                                                         std::unique_ptr<const Model> model,
                                                         const RunnerShape& shape,
-                                                        const RunnerMemory& memory) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, Runner::Create(*model, *ops, shape, memory));
-  return std::unique_ptr<Executor>(
-      std::make_unique<InProcessExecutor>(std::move(ops), std::move(model), std::move(runner)));
+                                                        const RunnerMemory& memory,
+                                                        std::unique_ptr<const Model> draft) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner,
+                   Runner::Create(*model, *ops, shape, memory, draft.get()));
+  return std::unique_ptr<Executor>(std::make_unique<InProcessExecutor>(
+      std::move(ops), std::move(model), std::move(draft), std::move(runner)));
 }
 
 }  // namespace tokamak

@@ -59,6 +59,13 @@ struct SampleResult {
   TokenLogprobs logprobs = {};  // if the slot asks for them
 };
 
+// A row of a draft model's logits.
+struct ProposalRow {
+  SequenceSlotId slot = 0;
+  int32_t position = 0;                   // of the proposed token in its sequence
+  std::span<const TokenId> earlier = {};  // proposed since the slot's last draw
+};
+
 class Sampler {
  public:
   virtual ~Sampler() = default;
@@ -89,6 +96,16 @@ class Sampler {
   virtual void SampleGreedy(const ArgmaxLogits& /*argmax*/, std::span<const SampleRow> /*rows*/,
                             std::span<SampleResult> /*results*/, Stream& /*stream*/) {
     CHECK_MSG(false, "no row samples greedily");
+  }
+
+  // Proposes a token for each row of `logits` (f32 [rows.size(), the draft model's vocabulary]):
+  // the one that Sample would draw from them if the earlier ones had been drawn. kNotDrawn if there
+  // is none or its probability, before penalties and filters, is below `min_probability`. Changes
+  // no slot. The rows' slots differ. Spans as in Sample.
+  virtual void Propose(Tensor /*logits*/, std::span<const ProposalRow> /*rows*/,
+                       float /*min_probability*/, std::span<TokenId> /*results*/,
+                       Stream& /*stream*/) {
+    CHECK_MSG(false, "this sampler draws from no draft model");
   }
 
   // Logprobs of given tokens, for prompt_logprobs: results[i] has that of tokens[i] under row i of

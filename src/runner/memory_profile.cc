@@ -81,14 +81,22 @@ Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
 }
 
 Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const RunnerShape& shape,
-                                    const CacheBudget& budget) {
-  const nn::CacheLayout& cache = model.spec().cache;
+                                    const CacheBudget& budget, const Model* draft) {
+  const nn::CacheLayout cache =
+      JoinCaches(model.spec().cache, draft ? &draft->spec().cache : nullptr).cache;
   RETURN_IF_ERROR(CheckHeads(cache, shape.kv_dtype));
   MemoryProfile profile;
   profile.weight_bytes = model.spec().weight_bytes;
   RETURN_IF_ERROR(CountStep(model, count, shape, profile));
   const StepShape step = MakeStepShape(shape, cache);
   profile.staging_bytes = (shape.depth + 1) * step.StagingBytes() + step.TableBytes();
+  if (draft != nullptr) {
+    MemoryProfile drafting;
+    RETURN_IF_ERROR(CountStep(*draft, count, shape, drafting));
+    // Both models use one arena in turn.
+    profile.arena_bytes = std::max(profile.arena_bytes, drafting.arena_bytes);
+    profile.staging_bytes += 2 * DrafterStagingBytes(*draft, shape);
+  }
   profile.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
   const int64_t host_bytes = budget.host_tier_apart ? 0 : budget.host_cache_bytes;
   const int64_t fixed = profile.arena_bytes + profile.staging_bytes + host_bytes;

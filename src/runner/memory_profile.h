@@ -42,7 +42,8 @@ struct MemoryProfile {
 // Runs the model on `count`, which only counts, with the largest step that `shape` allows.
 // kResourceExhausted, with the numbers, if the pool cannot hold one block per cache group or the
 // requested memory exceeds what is available.
+// With a draft model the cache and the buffers are large enough for both.
 Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const RunnerShape& shape,
-                                    const CacheBudget& budget);
+                                    const CacheBudget& budget, const Model* draft = nullptr);
 
 }  // namespace tokamak

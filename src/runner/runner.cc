@@ -28,16 +28,18 @@ StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache) 
           .max_updates = static_cast<int32_t>(std::min(all, started + kWholeTables * max_blocks))};
 }
 
-Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool pool)
+Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn::CacheLayout& cache,
+               KvPool pool, bool proposes)
     : model_(model),
       ops_(ops),
       shape_(shape),
       pool_(std::move(pool)),
-      step_shape_(MakeStepShape(shape, model.spec().cache)),
+      step_shape_(MakeStepShape(shape, cache)),
       stream_(ops.MakeStream()),
       slots_({.max_seqs = shape.max_seqs,
               .max_step_tokens = shape.max_step_tokens,
               .max_step_drafts = shape.max_step_drafts,
+              .max_step_proposals = proposes ? shape.max_step_drafts : 0,
               .max_context = shape.max_context,
               .vocab_size = model.spec().vocab_size},
              pool_.spec()),
@@ -49,24 +51,30 @@ Runner::~Runner() {
 }
 
 Result<std::unique_ptr<Runner>> Runner::Create(const Model& model, Ops& ops,
-                                               const RunnerShape& shape,
-                                               const RunnerMemory& memory) {
+                                               const RunnerShape& shape, const RunnerMemory& memory,
+                                               const Model* draft) {
   if (shape.max_seqs < 1 || shape.max_step_tokens < 1 || shape.max_context < 1 ||
       shape.block_size < 1 || shape.depth < 1 || memory.num_device_blocks < 1) {
     return InvalidArgument(
         "a runner needs at least one slot, step token, position, block and step in flight");
   }
-  ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(ops, model.spec().cache,
+  if (draft != nullptr && shape.depth > 1) {
+    return Unimplemented("a draft model needs the tokens of a step before the next one begins");
+  }
+  JoinedCache joined = JoinCaches(model.spec().cache, draft ? &draft->spec().cache : nullptr);
+  ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(ops, joined.cache,
                                                {.block_size = shape.block_size,
                                                 .dtype = shape.kv_dtype,
                                                 .num_device_blocks = memory.num_device_blocks,
                                                 .num_host_blocks = memory.num_host_blocks}));
-  std::unique_ptr<Runner> runner(new Runner(model, ops, shape, std::move(pool)));
-  RETURN_IF_ERROR(runner->Init(memory));
+  std::unique_ptr<Runner> runner(
+      new Runner(model, ops, shape, joined.cache, std::move(pool), /*proposes=*/draft != nullptr));
+  RETURN_IF_ERROR(runner->Init(memory, draft, std::move(joined.draft_groups)));
   return runner;
 }
 
-Status Runner::Init(const RunnerMemory& memory) {
+Status Runner::Init(const RunnerMemory& memory, const Model* draft,
+                    std::vector<int32_t> draft_groups) {
   ASSIGN_OR_RETURN(sampler_,
                    ops_.MakeSampler({.max_seqs = shape_.max_seqs,
                                      .max_rows = std::max(shape_.max_seqs + shape_.max_step_drafts,
@@ -92,6 +100,10 @@ Status Runner::Init(const RunnerMemory& memory) {
     }
   }
   RETURN_IF_ERROR(MakeGroups());
+  if (draft != nullptr) {
+    ASSIGN_OR_RETURN(drafter_,
+                     Drafter::Create(*draft, ops_, shape_, pool_.spec(), std::move(draft_groups)));
+  }
   ASSIGN_OR_RETURN(graph_runner_,
                    GraphRunner::Make(shape_.cuda_graphs, ops_,
                                      std::min(shape_.max_seqs, shape_.max_step_tokens)));
@@ -115,13 +127,16 @@ Status Runner::MakeGroups() {
                    AttentionShapes(model_.spec().cache, shape_));
   for (const AttentionShape& attention : shapes) {
     ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakeAttentionPlan(attention));
+    groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
+    plans_.push_back(std::move(plan));
+  }
+  // A draft model may have groups of its own.
+  for (int32_t g = 0; g < step_shape_.num_groups; ++g) {
     ASSIGN_OR_RETURN(
         Buffer table,
         ops_.Allocate(static_cast<size_t>(shape_.max_seqs) *
                           static_cast<size_t>(step_shape_.max_blocks_per_seq) * sizeof(BlockId),
                       MemoryKind::kDevice));
-    groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
-    plans_.push_back(std::move(plan));
     tables_.push_back(std::move(table));
   }
   return Status();
@@ -129,6 +144,7 @@ Status Runner::MakeGroups() {
 
 int64_t Runner::bytes() const {
   size_t bytes = arena_->peak() + batch_.size() + expert_offsets_.size();
+  if (drafter_) bytes += static_cast<size_t>(drafter_->bytes());
   for (const Buffer& table : tables_) bytes += table.size();
   for (const StepInFlight& in_flight : steps_in_flight_) {
     bytes += in_flight.staging.size() + in_flight.expert_offsets.size();
@@ -167,6 +183,7 @@ Status Runner::Submit(StepInput step) {
     const SequenceSlot& slot = slots_[admit.slot];
     sampler_->Admit(admit.slot, admit.sampling, admit.choice, slot.tokens, slot.num_prompt,
                     *stream_);
+    if (drafter_) drafter_->Admit(admit.slot, slot, admit.num_computed);
   }
   const auto num_rows = static_cast<int32_t>(step.rows.size());
   in_flight.decode = IsDecode(step);
@@ -256,7 +273,7 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
           .token_ids = view(layout.token_ids, layout.num_tokens),
           .positions = view(layout.positions, layout.num_tokens),
           .groups = groups_,
-          .kv_layers = pool_.layers(),
+          .kv_layers = pool_.layers().first(model_.spec().cache.layers.size()),
           .logit_rows = view(layout.logit_rows, layout.num_logits),
           .expert_offsets = ExpertOffsets(expert_offsets_)};
 }
@@ -321,8 +338,8 @@ Status Runner::Sample(uint64_t number) {
     const Tensor logits = in_flight.logits.Rows(0, static_cast<int64_t>(results.size()));
     sampler_->Sample(logits, rows, {}, results, *stream_);
   }
-  if (rows.size() == in_flight.sample_rows.size()) EndSampling(&in_flight);
-  return Status();
+  if (rows.size() < in_flight.sample_rows.size()) return Status();
+  return EndSampling(&in_flight);
 }
 
 Status Runner::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
@@ -343,8 +360,7 @@ Status Runner::SampleMasked(uint64_t number, std::vector<TokenMask> masks) {
   const Tensor logits =
       in_flight.logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(in_flight.num_draws));
   sampler_->Sample(logits, rows, in_flight.masks, results, *stream_);
-  EndSampling(&in_flight);
-  return Status();
+  return EndSampling(&in_flight);
 }
 
 Status Runner::CheckMasks(const StepInFlight& in_flight,
@@ -381,9 +397,46 @@ Status Runner::CheckMasks(const StepInFlight& in_flight,
   return Status();
 }
 
-void Runner::EndSampling(StepInFlight* in_flight) {
+Status Runner::EndSampling(StepInFlight* in_flight) {
+  if (drafter_) {
+    if (Status status = Propose(in_flight); !status.ok()) {
+      return Fail(status.WithContext(fmt::format("step {}", in_flight->number)));
+    }
+  }
   ops_.Record(*in_flight->done, *stream_);
   ++num_sampled_;
+  return Status();
+}
+
+Status Runner::Propose(StepInFlight* in_flight) {
+  RETURN_IF_ERROR(ops_.Synchronize(*stream_));
+  drafter_rows_.clear();
+  for (StepInFlight::Row& row : in_flight->rows) {
+    const SequenceSlot& slot = slots_[row.slot];
+    Drafter::Row& out = drafter_rows_.emplace_back();
+    out.slot = row.slot;
+    out.num_computed = slot.num_computed - slot.num_drafts;
+    out.wanted = row.num_proposals;
+    out.proposals = &row.proposals;
+    for (int32_t i = 0; i < row.num_draws; ++i) {
+      const SampleResult& drawn = in_flight->sampled_results[static_cast<size_t>(row.sampled + i)];
+      if (drawn.token == kNotDrawn || drawn.health != RowHealth::kOk) break;
+      out.drawn.push_back(drawn.token);
+      if (i > 0) ++out.num_computed;
+    }
+  }
+  std::vector<Tensor> tables;
+  for (size_t g = 0; g < tables_.size(); ++g) tables.push_back(Tables(g));
+  ASSIGN_OR_RETURN(
+      in_flight->proposing_seconds,
+      drafter_->Propose(drafter_rows_,
+                        {.slots = slots_,
+                         .sampler = *sampler_,
+                         .stream = *stream_,
+                         .arena = *arena_,
+                         .layers = pool_.layers().subspan(model_.spec().cache.layers.size()),
+                         .tables = tables}));
+  return Status();
 }
 
 bool Runner::Done(uint64_t number) {
@@ -429,7 +482,10 @@ std::vector<int32_t> Runner::ExpertLoads(const StepInFlight& in_flight) const {
 }
 
 StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
-  StepOutput output{.number = in_flight.number, .rows = {}, .expert_loads = ExpertLoads(in_flight)};
+  StepOutput output{.number = in_flight.number,
+                    .rows = {},
+                    .expert_loads = ExpertLoads(in_flight),
+                    .proposing_seconds = in_flight.proposing_seconds};
   output.rows.reserve(in_flight.rows.size());
   for (const StepInFlight::Row& row : in_flight.rows) {
     RowOutput& out = output.rows.emplace_back();
@@ -447,10 +503,12 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
       out.tokens.push_back(drawn.token);
       if (row.wants_logprobs) out.logprobs.push_back(drawn.logprobs);
     }
+    out.proposals = row.proposals;
     if (out.health != RowHealth::kOk) {
       out.tokens.clear();
       out.logprobs.clear();
       out.prompt_logprobs.clear();
+      out.proposals.clear();
     }
   }
   return output;

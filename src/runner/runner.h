@@ -9,7 +9,9 @@
 
 #include "models/model.h"
 #include "ops/ops.h"
+#include "runner/drafter.h"
 #include "runner/graph_runner.h"
+#include "runner/joined_cache.h"
 #include "runner/kv_pool.h"
 #include "runner/sequence_slots.h"
 #include "runner/step_in_flight.h"
@@ -25,8 +27,10 @@ namespace tokamak {
 struct RunnerShape {
   int32_t max_seqs = 64;
   int32_t max_step_tokens = 512;
-  int32_t max_step_drafts = 0;  // of all rows of a step
-  int32_t max_context = 0;      // positions of one sequence
+  int32_t max_step_drafts = 0;  // of all rows of a step; as many for their next rows
+  // A proposal of the draft model that is less likely than this ends the sequence's drafts.
+  float draft_min_probability = 0;
+  int32_t max_context = 0;  // positions of one sequence
   int32_t block_size = 16;
   DType kv_dtype = DType::kF32;
   int depth = 1;  // steps in flight at once
@@ -55,11 +59,13 @@ struct RunnerMemory {
 // Engine thread only.
 class Runner {
  public:
-  // `model` and `ops` must outlive the runner. kUnimplemented if the layers of a cache group differ
-  // in shape; kResourceExhausted if memory runs out.
+  // `model`, `ops` and the draft model, if there is one, must outlive the runner. A draft model
+  // needs a backend that has done its work when a call returns, and depth 1. kUnimplemented if the
+  // layers of a cache group differ in shape; kResourceExhausted if memory runs out.
   static Result<std::unique_ptr<Runner>> Create(const Model& model, Ops& ops,
                                                 const RunnerShape& shape,
-                                                const RunnerMemory& memory);
+                                                const RunnerMemory& memory,
+                                                const Model* draft = nullptr);
   ~Runner();
 
   const CacheSpec& cache() const { return pool_.spec(); }
@@ -77,8 +83,9 @@ class Runner {
   Status Reset();
 
  private:
-  Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool pool);
-  Status Init(const RunnerMemory& memory);
+  Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn::CacheLayout& cache,
+         KvPool pool, bool proposes);
+  Status Init(const RunnerMemory& memory, const Model* draft, std::vector<int32_t> draft_groups);
   Status MakeGroups();
   Status CaptureGraphs();
   // Whether each row draws one token and needs nothing else.
@@ -100,7 +107,9 @@ class Runner {
   bool IsGreedy(const StepInFlight& in_flight) const;
   void ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight);
   // Call it after the step's last draw.
-  void EndSampling(StepInFlight* in_flight);
+  Status EndSampling(StepInFlight* in_flight);
+  // The draft model's part of the step.
+  Status Propose(StepInFlight* in_flight);
   StepOutput MakeOutput(const StepInFlight& in_flight) const;
   // i32 [MoE layers, max_experts + 1] in `memory`; empty if loads are not wanted.
   Tensor ExpertOffsets(const Buffer& memory) const;
@@ -124,6 +133,8 @@ class Runner {
   std::vector<Buffer> tables_;                         // per group: i32 [max_seqs, max_blocks]
   std::vector<nn::AttentionMetadata> groups_;
   SequenceSlots slots_;
+  std::unique_ptr<Drafter> drafter_;           // null: no draft model
+  std::vector<Drafter::Row> drafter_rows_;     // of the step being sampled
   std::vector<StepInFlight> steps_in_flight_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;
   uint64_t next_sample_ = 0;

@@ -29,11 +29,16 @@ Status SequenceSlots::Apply(StepInput& step) {
   for (AdmitSequence& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
   for (const AppendBlocks& append : step.append) RETURN_IF_ERROR(Append(append));
   has_row_.assign(slots_.size(), false);
-  int64_t num_tokens = 0, num_drafts = 0;
+  int64_t num_tokens = 0, num_drafts = 0, num_proposals = 0;
   for (const StepRow& row : step.rows) {
     RETURN_IF_ERROR(AddRow(row));
     num_tokens += row.num_tokens;
     num_drafts += static_cast<int64_t>(row.drafts.size());
+    num_proposals += row.num_proposals;
+  }
+  if (num_proposals > limits_.max_step_proposals) {
+    return Internal("a step wants {} proposals, but there can be at most {}", num_proposals,
+                    limits_.max_step_proposals);
   }
   if (num_drafts > limits_.max_step_drafts) {
     return Internal("a step has {} drafts, but at most {} fit", num_drafts,
@@ -215,6 +220,7 @@ Status SequenceSlots::AddRow(const StepRow& row) {
   if (Status status = CheckTables(*slot, begin, static_cast<int32_t>(end)); !status.ok()) {
     return status.WithContext(fmt::format("rows: slot {}", row.slot));
   }
+  RETURN_IF_ERROR(CheckProposals(*slot, row, end));
   slot->num_computed = static_cast<int32_t>(end);
   slot->num_drafts = num_drafts;
   if (row.sample) slot->num_known = static_cast<int32_t>(end) + 1;
@@ -235,6 +241,20 @@ Status SequenceSlots::CheckDrafts(const SequenceSlot& slot, const StepRow& row) 
                     limits_.vocab_size);
   }
   return Status();
+}
+
+Status SequenceSlots::CheckProposals(const SequenceSlot& slot, const StepRow& row,
+                                     int64_t end) const {
+  if (row.num_proposals == 0) return Status();
+  const int64_t last = end + row.num_proposals;
+  if (row.num_proposals < 0 || !row.sample || last > limits_.max_context) {
+    return Internal("rows: slot {} wants {} proposals behind position {}, but its row {}", row.slot,
+                    row.num_proposals, end - 1,
+                    row.sample ? "leaves no room for them" : "does not sample");
+  }
+  const Status status = CheckTables(slot, static_cast<int32_t>(end), static_cast<int32_t>(last));
+  if (status.ok()) return status;
+  return status.WithContext(fmt::format("rows: proposals of slot {}", row.slot));
 }
 
 void SequenceSlots::Settle(SequenceSlotId id, int32_t num_tokens) {

@@ -31,6 +31,7 @@ class SequenceSlots {
     int32_t max_seqs = 0;
     int32_t max_step_tokens = 0;
     int32_t max_step_drafts = 0;
+    int32_t max_step_proposals = 0;  // 0: no draft model
     int32_t max_context = 0;
     int32_t vocab_size = 0;
   };
@@ -68,6 +69,8 @@ class SequenceSlots {
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
   Status CheckDrafts(const SequenceSlot& slot, const StepRow& row) const;
+  // Of a row that ends at `end`.
+  Status CheckProposals(const SequenceSlot& slot, const StepRow& row, int64_t end) const;
   int64_t MaxBlocks(const CacheGroup& group) const {  // per sequence
     return (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
   }

@@ -200,6 +200,7 @@ class Packer {
     Place& next = row.masked ? next_masked_ : next_unmasked_;
     packed.sampled = static_cast<int32_t>(next.draw);
     packed.num_draws = num_drafts + 1;
+    packed.num_proposals = row.num_proposals;
     packed.wants_logprobs = slot.wants_logprobs;
     const std::span drafts(in_flight_.drafts.end(), row.drafts.size());
     in_flight_.drafts.insert(in_flight_.drafts.end(), row.drafts.begin(), row.drafts.end());

@@ -65,6 +65,8 @@ struct StepInFlight {
     int32_t scored_begin = 0;  // range of scored_results
     int32_t scored_end = 0;
     int32_t prompt_top = 0;
+    int32_t num_proposals = 0;       // wanted
+    std::vector<TokenId> proposals;  // as RowOutput has them
   };
 
   uint64_t number = 0;
@@ -84,6 +86,7 @@ struct StepInFlight {
   std::vector<SampleResult> sampled_results;  // at least num_draws; its lists are reused
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
+  double proposing_seconds = 0;
   // What the draws need, in the arena until the last one: the logits or the argmax.
   Tensor logits;
   std::optional<ArgmaxLogits> argmax;

@@ -62,7 +62,9 @@ class Source {
             s.prompt_logprobs);
   }
   void Fill(AppendBlocks& v) { FillAll(v.slot, v.group, v.blocks); }
-  void Fill(StepRow& v) { FillAll(v.slot, v.num_tokens, v.sample, v.masked, v.drafts); }
+  void Fill(StepRow& v) {
+    FillAll(v.slot, v.num_tokens, v.sample, v.masked, v.drafts, v.num_proposals);
+  }
   void Fill(StepInput& v) { FillAll(v.number, v.free, v.copies, v.admit, v.append, v.rows); }
   void Fill(TokenMask& v) { FillAll(v.slot, v.allowed); }
   void Fill(TokenLogprobs::Entry& v) {
@@ -70,7 +72,9 @@ class Source {
     Fill(v.logprob);
   }
   void Fill(TokenLogprobs& v) { FillAll(v.token, v.top); }
-  void Fill(RowOutput& v) { FillAll(v.slot, v.health, v.tokens, v.logprobs, v.prompt_logprobs); }
+  void Fill(RowOutput& v) {
+    FillAll(v.slot, v.health, v.tokens, v.logprobs, v.prompt_logprobs, v.proposals);
+  }
   void Fill(StepOutput& v) { FillAll(v.number, v.rows, v.expert_loads); }
 
  private:

@@ -43,13 +43,17 @@ StepInput Input() {
                                    .stop_token_ids = {39},
                                    .logprobs = 5},
                       .choice = 6};
-  return {
-      .number = 300,
-      .free = {0},
-      .copies = {{.source_tier = Tier::kHost, .source = 10, .destination = 11}},
-      .admit = {admit},
-      .append = {{.slot = 1, .group = 1, .blocks = {12, kNoBlock}}},
-      .rows = {{.slot = 1, .num_tokens = 3, .sample = true, .masked = true, .drafts = {13, 14}}}};
+  return {.number = 300,
+          .free = {0},
+          .copies = {{.source_tier = Tier::kHost, .source = 10, .destination = 11}},
+          .admit = {admit},
+          .append = {{.slot = 1, .group = 1, .blocks = {12, kNoBlock}}},
+          .rows = {{.slot = 1,
+                    .num_tokens = 3,
+                    .sample = true,
+                    .masked = true,
+                    .drafts = {13, 14},
+                    .num_proposals = 3}}};
 }
 
 std::vector<TokenMask> Masks() { return {{.slot = 1, .draw = 2, .allowed = {0x80000001, 0x02}}}; }
@@ -62,8 +66,10 @@ StepOutput Output() {
                 .health = RowHealth::kNotFinite,
                 .tokens = {3},
                 .logprobs = {logprobs(3)},
-                .prompt_logprobs = {logprobs(5)}};
-  return {.number = 2, .rows = {row}, .expert_loads = {1, 2, 3, 4, 5, -1}};
+                .prompt_logprobs = {logprobs(5)},
+                .proposals = {7}};
+  return {
+      .number = 2, .rows = {row}, .expert_loads = {1, 2, 3, 4, 5, -1}, .proposing_seconds = 0.5};
 }
 
 // Bytes from text: "01 f2" are two bytes, anything else is layout.
@@ -91,12 +97,12 @@ std::string InputBytes() {
       "01"              // admit
       "02 02 0e 10 04 02"
       "0000003f 06 0000803e 0000003e 0000403f 0000c03f 000080bf 00000040"
-      "01 12 000000c0"             // logit_bias
-      "01 ffffffffffffffffff01"    // seed
-      "08 01 4e 01 0a 00"          // min_tokens, stop_token_ids, logprobs, prompt_logprobs
-      "0c"                         // choice
-      "01 02 02 02 18 01"          // append
-      "01 02 06 01 01 02 1a 1c");  // rows
+      "01 12 000000c0"                // logit_bias
+      "01 ffffffffffffffffff01"       // seed
+      "08 01 4e 01 0a 00"             // min_tokens, stop_token_ids, logprobs, prompt_logprobs
+      "0c"                            // choice
+      "01 02 02 02 18 01"             // append
+      "01 02 06 01 01 02 1a 1c 06");  // rows
 }
 std::string MaskBytes() { return Bytes("01 01 02 04 02 01000080 02000000"); }
 std::string OutputBytes() {
@@ -105,7 +111,9 @@ std::string OutputBytes() {
       "02 01 01 06"                    // slot, health, tokens
       "01 06 000080bf 01 08 000000bf"  // logprobs
       "01 0a 000080bf 01 0c 000000bf"  // prompt_logprobs
-      "06 02 04 06 08 0a 01");         // expert_loads
+      "01 0e"                          // proposals
+      "06 02 04 06 08 0a 01"           // expert_loads
+      "000000000000e03f");             // proposing_seconds
 }
 
 TEST(StepCodec, WritesTheDocumentedBytes) {
@@ -254,6 +262,9 @@ TEST(StepCodec, RefusesOutputsAndMasksBeyondTheLimits) {
   EXPECT_EQ(output_error([](O& o) { o.expert_loads.push_back(1); }), "step output: expert_loads");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].tokens.resize(4); }), "");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].tokens.resize(5); }), "step output: rows[0].tokens");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].proposals.resize(3); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].proposals.resize(4); }),
+            "step output: rows[0].proposals");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs.resize(4); }), "");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs.resize(5); }),
             "step output: rows[0].logprobs");

@@ -92,12 +92,13 @@ void Field(auto& a, AppendBlocks& v) {
 }
 
 void Field(auto& a, StepRow& v) {
-  auto& [slot, num_tokens, sample, masked, drafts] = v;
+  auto& [slot, num_tokens, sample, masked, drafts, num_proposals] = v;
   Field(a, "slot", slot);
   Field(a, "num_tokens", num_tokens);
   Field(a, "sample", sample);
   Field(a, "masked", masked);
   Field(a, "drafts", drafts, BoundsOf(a).drafts);
+  Field(a, "num_proposals", num_proposals);
 }
 
 void Field(auto& a, StepInput& v) {
@@ -136,19 +137,21 @@ void Field(auto& a, TokenLogprobs& v) {
 }
 
 void Field(auto& a, RowOutput& v) {
-  auto& [slot, health, tokens, logprobs, prompt_logprobs] = v;
+  auto& [slot, health, tokens, logprobs, prompt_logprobs, proposals] = v;
   Field(a, "slot", slot);
   Field(a, "health", health, RowHealth::kNoCandidate);
   Field(a, "tokens", tokens, BoundsOf(a).draws);
   Field(a, "logprobs", logprobs, BoundsOf(a).draws);
   Field(a, "prompt_logprobs", prompt_logprobs, BoundsOf(a).step_tokens);
+  Field(a, "proposals", proposals, BoundsOf(a).drafts);
 }
 
 void Field(auto& a, StepOutput& v) {
-  auto& [number, rows, expert_loads] = v;
+  auto& [number, rows, expert_loads, proposing_seconds] = v;
   Field(a, "number", number);
   Field(a, "rows", rows, BoundsOf(a).seqs);
   Field(a, "expert_loads", expert_loads, BoundsOf(a).expert_loads);
+  Field(a, "proposing_seconds", proposing_seconds);
 }
 
 }  // namespace tokamak::codec

@@ -76,6 +76,9 @@ struct StepRow {
   bool sample = false;     // draw the token after the last of these positions
   bool masked = false;     // if it samples: waits for its masks, so is drawn after the others
   std::vector<TokenId> drafts = {};  // only if it samples
+  // If it samples: so many drafts for the sequence's next row are wanted from the runner, which has
+  // a draft model. The sequence has blocks for as many positions behind the row.
+  int32_t num_proposals = 0;
 
   friend bool operator==(const StepRow&, const StepRow&) = default;
 };

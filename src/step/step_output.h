@@ -23,6 +23,9 @@ struct RowOutput {
   // If asked for: the logprob of the prompt token at p + 1 for each position p of this row, as long
   // as that is a prompt token.
   std::vector<TokenLogprobs> prompt_logprobs;
+  // Drafts for the sequence's next row, at most StepRow::num_proposals: tokens that the draft model
+  // expects behind the last of `tokens`.
+  std::vector<TokenId> proposals = {};
 
   friend bool operator==(const RowOutput&, const RowOutput&) = default;
 };
@@ -33,8 +36,10 @@ struct StepOutput {
   // Tokens of the step routed to each expert: [MoE layers, experts], layers in the model's order.
   // Empty if not asked for. CUDA graphs count their padding rows too.
   std::vector<int32_t> expert_loads = {};
+  // How long the draft model took for the step's proposals, without prompts.
+  double proposing_seconds = 0;
 
-  // Loads are statistics, which a replay need not reproduce.
+  // Loads and times are statistics, which a replay need not reproduce.
   friend bool operator==(const StepOutput& a, const StepOutput& b) {
     return a.number == b.number && a.rows == b.rows;
   }

@@ -255,6 +255,11 @@ class ProfiledSampler final : public Sampler {
                     std::span<SampleResult> results, Stream& stream) override {
     recorder_.Run("sample", stream, [&] { inner_->SampleGreedy(argmax, rows, results, stream); });
   }
+  void Propose(Tensor logits, std::span<const ProposalRow> rows, float min_probability,
+               std::span<TokenId> results, Stream& stream) override {
+    recorder_.Run("propose", stream,
+                  [&] { inner_->Propose(logits, rows, min_probability, results, stream); });
+  }
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override {
     recorder_.Run("score", stream, [&] { inner_->Score(logits, tokens, top, results, stream); });

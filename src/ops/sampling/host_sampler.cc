@@ -36,6 +36,7 @@ struct LogSoftmax {
 // Scratch memory of one worker.
 struct Worker {
   std::vector<float> tempered;
+  std::vector<float> proposed;  // a row of a draft model's logits, for the slots' vocabulary
   std::vector<TokenId> top;
   std::vector<std::pair<TokenId, float>> raw;
   sampling::Filter filter;
@@ -100,6 +101,17 @@ class HostSampler final : public Sampler {
         return SampleResult{.token = ids[at]};
       });
     }
+  }
+
+  void Propose(Tensor logits, std::span<const ProposalRow> rows, float min_probability,
+               std::span<TokenId> results, Stream&) override {
+    CHECK(results.size() == rows.size() && logits.rows() == static_cast<int64_t>(rows.size()));
+    pool_.ParallelFor(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
+      const std::span<const float> row(logits.Row<float>(i), static_cast<size_t>(logits.cols()));
+      results[static_cast<size_t>(i)] =
+          ProposeOne(row, rows[static_cast<size_t>(i)], min_probability,
+                     workers_[static_cast<size_t>(worker)]);
+    });
   }
 
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
@@ -176,6 +188,8 @@ class HostSampler final : public Sampler {
 
   SampleResult SampleOne(std::span<float> row, const SampleRow& where, const TokenMask* mask,
                          Worker& worker);
+  TokenId ProposeOne(std::span<const float> logits, const ProposalRow& where, float min_probability,
+                     Worker& worker);
   TokenId Draw(std::span<const float> row, float max, const SampleRow& where, Worker& worker);
 
   const SamplerShape shape_;
@@ -222,6 +236,29 @@ SampleResult HostSampler::SampleOne(std::span<float> row, const SampleRow& where
   }
   slot.Append(result.token);
   return result;
+}
+
+TokenId HostSampler::ProposeOne(std::span<const float> logits, const ProposalRow& where,
+                                float min_probability, Worker& worker) {
+  const RowScan scan = sampling::Scan(logits);
+  if (!scan.usable || scan.max == -kInf) return kNotDrawn;
+  // Paddings of the two vocabularies may differ.
+  const auto vocab_size = static_cast<size_t>(shape_.vocab_size);
+  logits = logits.first(std::min(logits.size(), vocab_size));
+  worker.proposed.assign(logits.begin(), logits.end());
+  worker.proposed.resize(vocab_size, -kInf);
+  const std::span<float> row = worker.proposed;
+  sampling::SlotSampling& slot = slots_[static_cast<size_t>(where.slot)];
+  slot.WithTokens(where.earlier, [&] {
+    if (slot.Edits(where.position)) slot.Edit(where.position, row, nullptr);
+  });
+  const float max = sampling::Scan(row).max;
+  if (max == -kInf) return kNotDrawn;
+  const TokenId token = Draw(row, max, {.slot = where.slot, .position = where.position}, worker);
+  if (min_probability <= 0) return token;
+  const LogSoftmax log_softmax(logits, sampling::Scan(logits).max);
+  return std::exp(log_softmax(logits[static_cast<size_t>(token)])) < min_probability ? kNotDrawn
+                                                                                     : token;
 }
 
 TokenId HostSampler::Draw(std::span<const float> row, float max, const SampleRow& where,

@@ -41,6 +41,11 @@ void SlotSampling::Append(TokenId token) {
   if (penalizes_) Count(token, 1);
 }
 
+void SlotSampling::Forget(std::span<const TokenId> tokens, size_t num_seen) {
+  for (const TokenId token : tokens) --seen_[index_.at(token)].output_count;
+  for (; seen_.size() > num_seen; seen_.pop_back()) index_.erase(seen_.back().token);
+}
+
 void SlotSampling::Edit(int32_t position, std::span<float> row,
                         std::vector<std::pair<TokenId, float>>* raw) const {
   const bool forbid_stop = ForbidsStop(position);

@@ -40,6 +40,14 @@ class SlotSampling {
             std::vector<std::pair<TokenId, float>>* raw) const;
 
   void Append(TokenId token);
+  // Calls `use` with these tokens in the history, which then leave it.
+  template <typename Use>
+  void WithTokens(std::span<const TokenId> tokens, Use use) {
+    const size_t num_seen = seen_.size();
+    for (const TokenId token : tokens) Append(token);
+    use();
+    if (penalizes_) Forget(tokens, num_seen);
+  }
 
  private:
   struct Seen {
@@ -47,6 +55,8 @@ class SlotSampling {
     int32_t output_count = 0;
   };
   void Count(TokenId token, int32_t output_count);
+  // Takes back the last Appends, before which there were `num_seen` distinct tokens.
+  void Forget(std::span<const TokenId> tokens, size_t num_seen);
   bool ForbidsStop(int32_t position) const {
     return position - num_prompt_ < params_.min_tokens && !params_.stop_token_ids.empty();
   }

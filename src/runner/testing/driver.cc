@@ -50,6 +50,7 @@ struct Sequence {
   int32_t computed = 0;
   int in_flight = 0;
   int32_t num_drafts = 0;                          // in flight
+  std::vector<TokenId> proposals;                  // for the next row
   uint64_t admitted = 0;                           // the step
   std::vector<std::vector<BlockId>> block_tables;  // per group
   std::vector<std::vector<BlockId>> host;          // swapped-out blocks, by table entry
@@ -117,7 +118,13 @@ class Driver {
   void SwapIn(Sequence* s, StepInput* step);
   void AddRows(StepInput* step);
   std::vector<TokenId> MakeDrafts(const Sequence& s, int32_t most);
+  std::vector<TokenId> TakeProposals(Sequence* s, int32_t most);
   void Settle(Sequence* s, size_t num_tokens);
+  // A draft model has whole blocks of an answer alone.
+  int32_t Shareable(int32_t positions) const {
+    const int32_t block_size = Group(0).block_size;
+    return options_.proposals > 0 ? positions / block_size * block_size : positions;
+  }
   void Extend(Sequence* s, int32_t positions, StepInput* step);
 
   Runner& runner_;
@@ -180,6 +187,7 @@ void Driver::Wait() {
     CHECK(s != running_.end());
     --s->in_flight;
     if (s->num_drafts > 0) Settle(&*s, row.tokens.size());
+    s->proposals = row.proposals;
     DriverResult& result = results_[s->request];
     if (row.health != RowHealth::kOk) result.failed = true;
     if (result.failed) continue;
@@ -212,6 +220,7 @@ void Driver::Retire(StepInput* step) {
 void Driver::Release(Sequence* s, StepInput* step) {
   step->free.push_back(s->slot);
   free_slots_.insert(free_slots_.begin(), s->slot);
+  s->proposals.clear();
   for (std::vector<BlockId>& table : s->block_tables) {
     for (const BlockId block : table) device_.Drop(block);
     table.clear();
@@ -242,6 +251,7 @@ void Driver::MaybePreempt(StepInput* step) {
 
 // Window groups drop blocks that no later query sees.
 void Driver::SwapOut(Sequence* s, StepInput* step) {
+  s->computed = Shareable(s->computed);
   s->host.assign(s->block_tables.size(), {});
   for (size_t g = 0; g < s->block_tables.size(); ++g) {
     const int32_t size = Group(g).block_size;
@@ -324,7 +334,8 @@ void Driver::ShareBlocks(Sequence* s, StepInput* step) {
     const auto differs =
         std::mismatch(other.tokens.begin(),
                       other.tokens.begin() + static_cast<std::ptrdiff_t>(most), s->tokens.begin());
-    const auto common = static_cast<int32_t>(differs.first - other.tokens.begin());
+    auto common = static_cast<int32_t>(differs.first - other.tokens.begin());
+    if (common > PromptSize(other)) common = Shareable(common);
     bool whole = common > 0;
     for (const std::vector<BlockId>& table : other.block_tables) {
       whole = whole && std::count(table.begin(), table.end(), kNoBlock) == 0;
@@ -372,6 +383,15 @@ std::vector<TokenId> Driver::MakeDrafts(const Sequence& s, int32_t most) {
   return drafts;
 }
 
+std::vector<TokenId> Driver::TakeProposals(Sequence* s, int32_t most) {
+  std::vector<TokenId> drafts = std::exchange(s->proposals, {});
+  const int32_t left = Request(*s).num_generated - (s->known - PromptSize(*s)) - 1;
+  size_t count = std::min(drafts.size(), static_cast<size_t>(std::min(most, left)));
+  if (Chance(0.3)) count = random_() % (count + 1);
+  drafts.resize(count);
+  return drafts;
+}
+
 void Driver::Settle(Sequence* s, size_t num_tokens) {
   const auto drawn = static_cast<int32_t>(std::max<size_t>(num_tokens, 1));
   counts_.accepted += drawn - 1;
@@ -384,6 +404,7 @@ void Driver::Settle(Sequence* s, size_t num_tokens) {
 void Driver::AddRows(StepInput* step) {
   int32_t left = runner_.shape().max_step_tokens;
   int32_t drafts_left = runner_.shape().max_step_drafts;
+  int32_t proposals_left = drafts_left;
   std::shuffle(running_.begin(), running_.end(), random_);
   for (Sequence& s : running_) {
     if (Scheduled(s) || left == 0 || s.num_drafts > 0) continue;
@@ -399,13 +420,22 @@ void Driver::AddRows(StepInput* step) {
                    .num_tokens = most,
                    .sample = sample,
                    .masked = sample && !Request(s).allowed.empty()};
-    if (row.sample) row.drafts = MakeDrafts(s, std::min(left, drafts_left));
+    const int32_t room = std::min(left, drafts_left);
+    if (row.sample && options_.proposals == 0) row.drafts = MakeDrafts(s, room);
+    if (row.sample && options_.proposals > 0) {
+      // The draft model knows no masks.
+      if (!row.masked) row.drafts = TakeProposals(&s, room);
+      row.num_proposals =
+          std::min(proposals_left,
+                   static_cast<int32_t>(random_() % static_cast<uint64_t>(options_.proposals + 1)));
+      proposals_left -= row.num_proposals;
+    }
     s.num_drafts = static_cast<int32_t>(row.drafts.size());
     drafts_left -= s.num_drafts;
     left -= s.num_drafts;
     row.num_tokens += s.num_drafts;
     s.computed += s.num_drafts;
-    Extend(&s, s.computed, step);
+    Extend(&s, s.computed + row.num_proposals, step);
     step->rows.push_back(std::move(row));
     if (sample) ++s.known;
     ++s.in_flight;

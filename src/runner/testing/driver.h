@@ -40,6 +40,9 @@ struct DriverOptions {
   double share = 0;      // chance that a request starts with a running sequence's blocks
   // The expected results, from which drafts are made, some of them wrong; null: no drafts.
   const std::vector<DriverResult>* drafts = nullptr;
+  // The most proposals that a row wants; 0: none. They become the drafts of the next row, apart
+  // from a random number of the last ones. Requires a runner with a draft model.
+  int32_t proposals = 0;
 };
 
 struct DriverCounts {
