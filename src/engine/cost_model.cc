@@ -16,14 +16,29 @@ Features MakeFeatures(const StepCost& step) {
 
 }  // namespace
 
-void CostModel::Observe(const StepCost& step, double seconds) {
+void CostModel::Observe(const StepCost& step, double seconds, double proposing) {
   if (!std::isfinite(seconds) || seconds < 0) return;
+  proposing = proposing > 0 ? std::min(proposing, seconds) : 0;
+  ObserveProposals(step.proposals, proposing);
+  seconds -= proposing;
   const Features x = MakeFeatures(step);
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) products_[i][j] = kForget * products_[i][j] + x[i] * x[j];
     targets_[i] = kForget * targets_[i] + x[i] * seconds;
   }
   Fit();
+}
+
+void CostModel::ObserveProposals(int64_t count, double seconds) {
+  constexpr double kLearn = 1.0 / 4;
+  // Without proposals the time of one cannot be measured again, and it may have been a bad moment.
+  constexpr double kForgetWithout = 1.0 / 1024;
+  if (count == 0) {
+    proposal_seconds_ -= proposal_seconds_ * kForgetWithout;
+    return;
+  }
+  const double one = seconds / static_cast<double>(count);
+  proposal_seconds_ += proposal_seconds_ == 0 ? one : (one - proposal_seconds_) * kLearn;
 }
 
 void CostModel::Fit() {
@@ -43,7 +58,8 @@ void CostModel::Fit() {
 
 double CostModel::Predict(const StepCost& step) const {
   const Features x = MakeFeatures(step);
-  return x[0] * coefficients_[0] + x[1] * coefficients_[1] + x[2] * coefficients_[2];
+  return x[0] * coefficients_[0] + x[1] * coefficients_[1] + x[2] * coefficients_[2] +
+         static_cast<double>(step.proposals) * proposal_seconds_;
 }
 
 int32_t CostModel::MaxTokens(const StepCost& step, int32_t start, int32_t wanted,

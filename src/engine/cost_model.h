@@ -9,7 +9,8 @@ namespace tokamak {
 // The quantities that determine a step's time.
 struct StepCost {
   int64_t tokens = 0;
-  int64_t keys = 0;  // sum over tokens of the positions each attends to
+  int64_t keys = 0;       // sum over tokens of the positions each attends to
+  int64_t proposals = 0;  // of a draft model
 
   void Add(int32_t start, int32_t num_tokens) {
     tokens += num_tokens;
@@ -18,13 +19,17 @@ struct StepCost {
 };
 
 // seconds = a + b * tokens + c * keys, fitted by least squares with exponential forgetting, so that
-// it follows clock speeds and machine load. Deterministic. Engine thread only.
+// it follows clock speeds and machine load. Proposals are measured apart, because steps may have
+// equally many for long. Deterministic. Engine thread only.
 class CostModel {
  public:
-  void Observe(const StepCost& step, double seconds);
-  // Returns 0 before the first observation. Never falls as tokens or keys grow.
+  // `proposing`: the part of `seconds` in which the draft model made the step's proposals.
+  void Observe(const StepCost& step, double seconds, double proposing = 0);
+  // Returns 0 before the first observation. Never falls as the step's work grows.
   double Predict(const StepCost& step) const;
 
+  // Of one proposal; 0: not known.
+  double proposal_seconds() const { return proposal_seconds_; }
   // Of a further token, without its keys.
   double token_seconds() const { return coefficients_[1] / 64; }
 
@@ -34,11 +39,13 @@ class CostModel {
 
  private:
   void Fit();
+  void ObserveProposals(int64_t count, double seconds);
 
   // Normal equations of the features {1, tokens / 64, keys / 65536}.
   std::array<std::array<double, 3>, 3> products_{};
   std::array<double, 3> targets_{};
   std::array<double, 3> coefficients_{};
+  double proposal_seconds_ = 0;  // of one; 0: unknown
 };
 
 }  // namespace tokamak

@@ -26,6 +26,22 @@ TEST(CostModel, LearnsALinearMachine) {
   }
 }
 
+TEST(CostModel, LearnsWhatProposalsTake) {
+  CostModel model;
+  std::mt19937 rng(1);
+  for (int i = 0; i < 300; ++i) {
+    StepCost c = Cost(rng() % 8 + 1, rng() % 5000);
+    c.proposals = rng() % 5;
+    const double proposing = 4e-4 * static_cast<double>(c.proposals);
+    model.Observe(c, Truth(c) + proposing, proposing);
+  }
+  StepCost c = Cost(4, 2000);
+  const double without = model.Predict(c);
+  c.proposals = 3;
+  EXPECT_NEAR(model.Predict(c) - without, 3 * 4e-4, 1e-5);
+  EXPECT_NEAR(without, Truth(Cost(4, 2000)), 0.05 * without);
+}
+
 TEST(CostModel, FollowsAMachineThatSlowsDown) {
   CostModel model;
   std::mt19937 rng(1);

@@ -87,6 +87,20 @@ std::vector<TokenId> TextDrafter::Propose(std::span<const ContentId> text, int32
   return drafts;
 }
 
+void ProposalAcceptance::Note(int32_t accepted, int32_t proposed) {
+  // The first refused proposal is the last one that says anything.
+  for (int32_t i = 0; i < std::min(accepted + 1, proposed); ++i) {
+    chance_ += ((i < accepted ? 1.0 : 0.0) - chance_) * kLearn;
+  }
+}
+
+std::vector<double> ProposalAcceptance::Chances(int32_t count) const {
+  std::vector<double> chances;
+  double chance = 1;
+  for (int32_t i = 0; i < count; ++i) chances.push_back(chance *= chance_);
+  return chances;
+}
+
 std::vector<double> ForcedChances(int32_t count, const MatchAcceptance& acceptance) {
   constexpr double kPrior = 0.7;  // a model may cut the text into other tokens
   std::vector<double> chances;

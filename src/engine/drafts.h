@@ -15,6 +15,9 @@ namespace tokamak {
 
 struct DraftOptions {
   int32_t most = 0;  // drafts of a row; 0: none
+  // The executor has a draft model, which proposes them (RowOutput::proposals). Otherwise they come
+  // from the text.
+  bool from_model = false;
   // Of PromptLookup.
   int32_t min_match = 2;
   int32_t max_match = 5;
@@ -68,6 +71,24 @@ class TextDrafter {
   PromptLookup lookup_;
   bool caught_up_ = false;  // with the prompt; until then there is no match
   MatchAcceptance acceptance_;
+};
+
+// How often a draft model's proposals for a sequence were drawn. Only what was proposed shows it.
+class ProposalAcceptance {
+ public:
+  // `accepted` of `proposed` tokens were drawn.
+  void Note(int32_t accepted, int32_t proposed);
+  // Nothing was proposed for the sequence. In time it is worth another try.
+  void NoteNone() { chance_ += (kPrior - chance_) * kForget; }
+  // The probabilities that at least 1, 2, ... of `count` proposals are accepted.
+  std::vector<double> Chances(int32_t count) const;
+
+ private:
+  static constexpr double kPrior = 0.7;
+  static constexpr double kForget = 1.0 / 256;
+  static constexpr double kLearn = 1.0 / 16;
+
+  double chance_ = kPrior;  // of a proposal, if those before it are accepted
 };
 
 // The same for `count` drafts that a constraint forces. `acceptance`: by the place among them,

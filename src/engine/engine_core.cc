@@ -355,7 +355,9 @@ bool EngineCore::SubmitNext() {
   NoteScheduled(schedule);
   BlockManager::StepWork work;
   StepInput input = Pack(schedule, &work);
-  in_flight_.push_back({next_step_, std::move(schedule.rows), std::move(work.pins), schedule.cost});
+  // Some executors compute the step while it is submitted.
+  in_flight_.push_back({next_step_, std::move(schedule.rows), std::move(work.pins), schedule.cost,
+                        /*submitted=*/clock_->Now()});
   const bool masked = std::any_of(input.rows.begin(), input.rows.end(),
                                   [](const StepRow& row) { return row.masked; });
   Status status = executor_->Submit(std::move(input));
@@ -370,7 +372,6 @@ bool EngineCore::SubmitNext() {
     FailSteps(status);
     return true;
   }
-  in_flight_.back().submitted = clock_->Now();
   ++next_step_;
   return true;
 }
@@ -396,7 +397,8 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
                           .num_tokens = row.num_tokens,
                           .sample = row.sample,
                           .masked = row.sample && sequence.constraint != nullptr,
-                          .drafts = row.drafts});
+                          .drafts = row.drafts,
+                          .num_proposals = row.num_proposals});
   }
   return input;
 }

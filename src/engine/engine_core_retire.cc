@@ -1,5 +1,6 @@
 // The half of EngineCore that turns step outputs into tokens, chunks and ends.
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -68,7 +69,7 @@ void EngineCore::RetireOldest() {
 }
 
 void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, double seconds) {
-  costs_.Observe(step.cost, seconds);
+  costs_.Observe(step.cost, seconds, output.proposing_seconds);
   const auto num_decodes = static_cast<int32_t>(step.rows.size());
   int32_t num_drafts = 0;
   int32_t num_tokens = 0;
@@ -79,11 +80,11 @@ void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, do
     num_drafts += drafts;
     num_tokens += std::max(1, static_cast<int32_t>(output.rows[i].tokens.size()));
   }
-  if (num_drafts > 0) {
+  if (num_drafts > 0 || step.cost.proposals > 0) {
     const double without = step_times_.Predict(num_decodes, 0, costs_.token_seconds());
     counters_.saved_seconds += without * num_tokens / num_decodes - seconds;
   }
-  step_times_.Observe(num_decodes, num_drafts, seconds);
+  step_times_.Observe(num_decodes, num_drafts, seconds - output.proposing_seconds);
 }
 
 void EngineCore::CountExperts(const std::vector<int32_t>& loads, bool decode) {
@@ -127,12 +128,17 @@ Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& outpu
           "executor: step {} row {} has {} tokens, although sample is {} with {} drafts",
           step.number, i, num_tokens, step.rows[i].sample, drafts.size());
     }
+    if (row.proposals.size() > static_cast<size_t>(step.rows[i].num_proposals)) {
+      return Internal("executor: step {} row {} has {} proposals, expected at most {}", step.number,
+                      i, row.proposals.size(), step.rows[i].num_proposals);
+    }
     if (!std::equal(row.tokens.begin(), row.tokens.end() - (num_tokens > 0), drafts.begin())) {
       return Internal("executor: step {} row {} has tokens behind one that is not the draft",
                       step.number, i);
     }
-    for (const TokenId token : row.tokens) {
-      if (token < 0 || token >= limits_.vocab_size) {
+    for (const std::vector<TokenId>& tokens : {std::cref(row.tokens), std::cref(row.proposals)}) {
+      for (const TokenId token : tokens) {
+        if (token >= 0 && token < limits_.vocab_size) continue;
         return Internal("executor: step {} row {} has token {}, but the vocabulary has {}",
                         step.number, i, token, limits_.vocab_size);
       }
@@ -181,6 +187,10 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
         Deliver(sequence, output.tokens[i],
                 output.logprobs.empty() ? nullptr : &output.logprobs[i]);
         if (sequence->state == SequenceState::kFinished) break;
+      }
+      // A later row that has been scheduled already does not begin behind these tokens.
+      if (sequence->slot >= 0 && sequence->rows_in_flight == 0) {
+        sequence->proposals = output.proposals;
       }
       const bool ends = sequence->prompt_only() && sequence->num_done == sequence->num_prompt;
       if (output.tokens.empty() && ends) {

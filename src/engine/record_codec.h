@@ -19,7 +19,9 @@ void Field(auto& a, ExecutorLimits& v) {
          v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_step_drafts, v.max_context,
          v.vocab_size, v.depth);
 }
-void Field(auto& a, DraftOptions& v) { Fields(a, v.most, v.min_match, v.max_match, v.always); }
+void Field(auto& a, DraftOptions& v) {
+  Fields(a, v.most, v.from_model, v.min_match, v.max_match, v.always);
+}
 void Field(auto& a, EngineCoreOptions& v) {
   Fields(a, v.max_seqs, v.max_step_tokens, v.max_context, v.max_queue, v.target_itl_ms, v.quantum,
          v.prefix_cache, v.seed, v.max_failures, v.drafts);

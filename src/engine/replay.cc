@@ -166,6 +166,7 @@ Result<StepOutput> TapeExecutor::Wait(uint64_t number) {
   Result<StepOutput> live = inner_->Wait(number);
   if (!live.ok()) return Live(live.status());
   StepOutput output = *std::move(live);
+  output.proposing_seconds = event->output.proposing_seconds;
   if (output == event->output) return output;
   Status difference = Internal("step {}: has {} rows, recorded were {}", number, output.rows.size(),
                                event->output.rows.size());
@@ -175,12 +176,13 @@ Result<StepOutput> TapeExecutor::Wait(uint64_t number) {
     if (now == then) continue;
     const bool token =
         now.tokens.size() == 1 && then.tokens.size() == 1 && now.tokens[0] != then.tokens[0];
-    difference =
-        token
-            ? Internal("step {} row {} (slot {}): got token {}, recorded was {}", number, i,
-                       now.slot, now.tokens[0], then.tokens[0])
-            : Internal("step {} row {} (slot {}): logprobs or health differ from the recorded ones",
-                       number, i, now.slot);
+    difference = token ? Internal("step {} row {} (slot {}): got token {}, recorded was {}", number,
+                                  i, now.slot, now.tokens[0], then.tokens[0])
+                       : Internal(
+                             "step {} row {} (slot {}): logprobs, proposals or health differ from "
+                             "the recorded "
+                             "ones",
+                             number, i, now.slot);
     break;
   }
   tape_->Fail(difference);

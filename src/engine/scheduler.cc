@@ -75,6 +75,7 @@ Schedule Scheduler::Next(bool idle) {
   const std::vector<Sequence*> ranked = RankRunning(&walk);
   SetBudgets(ranked);
   if (options_.drafts.most > 0) PlanDrafts();
+  if (options_.drafts.from_model) PlanProposals();
   size_t rank = 0;  // index in running_ of the next running sequence
   for (size_t i = 0;; ++i) {
     // After the running ones the walk goes on with waiting ones, as long as they may be admitted.
@@ -126,7 +127,7 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   pass_.prefills = prefills;
   pass_.num_decodes = decodes;
   pass_.min_prefill = minimum;
-  pass_.drafts = options_.max_step_drafts;
+  pass_.drafts = pass_.proposals = options_.max_step_drafts;
   pass_.decode_tokens = options_.max_step_tokens - minimum;
   pass_.prefill_tokens = std::max(minimum, options_.max_step_tokens - decodes);
 }
@@ -185,13 +186,22 @@ std::vector<double> Scheduler::FindDrafts(Sequence* sequence) {
   const int32_t most = DraftLimit(*sequence);
   if (most == 0) return {};
   sequence->num_forced_drafts = 0;
-  if (!sequence->drafter) sequence->drafter = std::make_unique<TextDrafter>(options_.drafts);
-  sequence->drafter->Follow(sequence->content, &acceptance_);
-  std::vector<double> chances = sequence->drafter->Chances(most, acceptance_);
-  const auto propose = [&] {
-    return options_.drafts.always || !chances.empty()
-               ? sequence->drafter->Propose(sequence->content, most)
-               : std::vector<TokenId>();
+  std::vector<double> chances;
+  if (options_.drafts.from_model) {
+    const auto count = std::min(static_cast<int32_t>(sequence->proposals.size()), most);
+    chances = sequence->proposal_acceptance.Chances(count);
+  } else {
+    if (!sequence->drafter) sequence->drafter = std::make_unique<TextDrafter>(options_.drafts);
+    sequence->drafter->Follow(sequence->content, &acceptance_);
+    chances = sequence->drafter->Chances(most, acceptance_);
+  }
+  const auto propose = [&]() -> std::vector<TokenId> {
+    if (options_.drafts.from_model) {
+      const auto begin = sequence->proposals.begin();
+      return {begin, begin + static_cast<std::ptrdiff_t>(chances.size())};
+    }
+    if (!options_.drafts.always && chances.empty()) return {};
+    return sequence->drafter->Propose(sequence->content, most);
   };
   if (!sequence->constraint) {
     sequence->planned_drafts = propose();
@@ -220,18 +230,61 @@ void Scheduler::PlanDrafts() {
     chances.push_back(std::move(chance));
   }
   if (sequences.empty()) return;
-  const int32_t decodes = pass_.num_decodes;
-  const double token_seconds = costs_->token_seconds();
-  const auto seconds = [&](int32_t count) {
-    // Next to prompts a draft costs as much as one of their tokens.
-    if (!pass_.prefills) return step_times_->Predict(decodes, count, token_seconds);
-    return step_times_->Predict(decodes, 0, token_seconds) + count * token_seconds;
-  };
+  const auto seconds = [this](int32_t count) { return DraftSeconds(count); };
   const int32_t most = std::min(pass_.drafts, pass_.prefill_tokens - pass_.min_prefill);
-  const std::vector<int32_t> counts = ChooseDrafts(chances, most, decodes, seconds);
+  const std::vector<int32_t> counts = ChooseDrafts(chances, most, pass_.num_decodes, seconds);
   for (size_t i = 0; i < counts.size(); ++i) {
     sequences[i]->planned_drafts.resize(static_cast<size_t>(counts[i]));
   }
+}
+
+double Scheduler::DraftSeconds(int32_t num_drafts) const {
+  const double token_seconds = costs_->token_seconds();
+  // Next to prompts a draft costs as much as one of their tokens.
+  if (!pass_.prefills) return step_times_->Predict(pass_.num_decodes, num_drafts, token_seconds);
+  return step_times_->Predict(pass_.num_decodes, 0, token_seconds) + num_drafts * token_seconds;
+}
+
+void Scheduler::PlanProposals() {
+  std::vector<Sequence*> sequences;
+  std::vector<std::vector<double>> chances;
+  for (Sequence* sequence : running_) {
+    sequence->planned_proposals = 0;
+    if (!sequence->request->speculate || sequence->num_schedulable() != 1) continue;
+    if (options_.drafts.always) {
+      sequence->planned_proposals = options_.drafts.most;
+      continue;
+    }
+    sequences.push_back(sequence);
+    chances.push_back(sequence->proposal_acceptance.Chances(options_.drafts.most));
+  }
+  if (sequences.empty()) return;
+  // In the long run a step verifies as many drafts as it makes proposals.
+  const auto seconds = [this](int32_t count) {
+    return DraftSeconds(count) + count * costs_->proposal_seconds();
+  };
+  const std::vector<int32_t> counts =
+      ChooseDrafts(chances, pass_.proposals, pass_.num_decodes, seconds);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    sequences[i]->planned_proposals = counts[i];
+    if (counts[i] == 0) sequences[i]->proposal_acceptance.NoteNone();
+  }
+}
+
+int32_t Scheduler::TakeProposals(Sequence* sequence, int32_t end, int32_t num_drafts) {
+  const int32_t planned = std::exchange(sequence->planned_proposals, 0);
+  const bool samples = end - num_drafts == sequence->length() && sequence->may_sample();
+  if (!samples) return 0;
+  // The next row's drafts come behind the tokens that this one draws, at most one more than drafts.
+  int32_t most = std::min({planned, pass_.proposals, sequence->max_length - end - 2});
+  if (options_.original_context > 0 && !sequence->long_rope) {
+    most = std::min(most, options_.original_context - end - 1);
+  }
+  if (most <= 0) return 0;
+  most = blocks_->Grow(end + most, !pass_.blocked, &sequence->blocks) - end;
+  pass_.proposals -= most;
+  pass_.expected.proposals += most;
+  return most;
 }
 
 std::vector<TokenId> Scheduler::TakeDrafts(Sequence* sequence) const {
@@ -250,6 +303,9 @@ void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
   // The first refused draft is the last one that says anything.
   for (int32_t i = 0; i < std::min(num_tokens, num_forced); ++i) {
     sequence->forced_acceptance.Note(i + 1, i + 1 < num_tokens);
+  }
+  if (options_.drafts.from_model && num_forced == 0) {
+    sequence->proposal_acceptance.Note(num_tokens - 1, num_drafts);
   }
   sequence->num_uncharged = num_tokens - 1;
 }
@@ -362,10 +418,14 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   const auto num_drafts = static_cast<int32_t>(drafts.size());
   const int32_t end = start + num_tokens - num_drafts;
   const bool sample = end == sequence->length() && sequence->may_sample();
-  pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted, std::move(drafts)});
+  const int32_t num_proposals = TakeProposals(sequence, start + num_tokens, num_drafts);
+  pass_.schedule.rows.push_back(
+      {sequence, start, num_tokens, sample, admitted, std::move(drafts), num_proposals});
   pass_.schedule.cost.Add(start, num_tokens);
+  pass_.schedule.cost.proposals += num_proposals;
   sequence->num_scheduled += num_tokens;
   sequence->num_drafts = num_drafts;
+  sequence->proposals.clear();
   fair_share_.Charge(sequence, start - std::exchange(sequence->num_uncharged, 0), end);
   ++sequence->rows_in_flight;
   if (sample) ++sequence->pending_tokens;
@@ -404,6 +464,7 @@ void Scheduler::Detach(Sequence* sequence) {
   free_slots_.push_back(sequence->slot);
   sequence->slot = -1;
   sequence->num_scheduled = sequence->num_done = sequence->num_uncharged = 0;
+  sequence->proposals.clear();
   --sequence->request->num_holding;
 }
 

@@ -33,6 +33,7 @@ struct ScheduledRow {
   bool sample = false;
   bool admitted = false;             // the sequence's first row in its slot
   std::vector<TokenId> drafts = {};  // its last positions; see StepRow
+  int32_t num_proposals = 0;         // see StepRow
 };
 
 struct Schedule {
@@ -112,6 +113,7 @@ class Scheduler {
     int32_t min_prefill = 0;     // of prefill_tokens, not for drafts
     int32_t drafts = 0;          // left for drafts
     bool prefills = false;       // the step may have prefill rows
+    int32_t proposals = 0;       // left for a draft model's proposals
     int32_t num_decodes = 0;     // decode rows expected
     StepCost expected;           // cost of these and of the prefill rows so far
     bool first_prefill = true;
@@ -158,6 +160,14 @@ class Scheduler {
   void PlanDrafts();
   // The planned drafts of the sequence, as far as the step still has room for them.
   std::vector<TokenId> TakeDrafts(Sequence* sequence) const;
+  // Chooses how many tokens a draft model is to propose for each running sequence, behind its next
+  // row: Sequence::planned_proposals.
+  void PlanProposals();
+  // The planned proposals behind a row that ends at `end` with `num_drafts` drafts, as far as the
+  // step has room and there are blocks for them.
+  int32_t TakeProposals(Sequence* sequence, int32_t end, int32_t num_drafts);
+  // Predicts the time of a step of decode rows with so many drafts.
+  double DraftSeconds(int32_t num_drafts) const;
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
               std::vector<TokenId> drafts = {});
   // Does nothing if the sequence is paused.

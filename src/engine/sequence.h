@@ -60,6 +60,9 @@ struct Sequence {
   int32_t num_forced_drafts = 0;  // so many of the latest drafts, the first, are forced text
   int32_t rows_in_flight = 0;
   SequenceBlocks blocks;
+  std::vector<TokenId> proposals;  // a draft model's, for the next row in this slot
+  int32_t planned_proposals = 0;   // to be made behind its next row, if it gets one
+  ProposalAcceptance proposal_acceptance;
 
   // Logprobs are known for prompt tokens 1 to num_prompt_logprobs.
   bool wants_prompt_logprobs = false;

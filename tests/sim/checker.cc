@@ -153,6 +153,14 @@ void EngineChecker::CheckSequences() {
            s.request->id, s.rows_in_flight, s.pending_tokens, s.num_drafts, rows, tokens, drafts);
     }
     if (drafts > 0 && rows != 1) Fail("request {} has a row beside drafts", s.request->id);
+    const auto proposals = static_cast<int32_t>(s.proposals.size());
+    if (proposals > 0 && (s.slot < 0 || rows > 0)) {
+      Fail("request {} keeps proposals that its next row does not verify", s.request->id);
+    }
+    if (proposals > 0 && s.state != SequenceState::kFinished &&
+        s.known() + proposals >= s.max_length) {
+      Fail("request {} has proposals beyond its length of {}", s.request->id, s.max_length);
+    }
     if (s.slot >= 0) {
       ++slots_[s.slot];
       ++holding;

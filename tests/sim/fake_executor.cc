@@ -60,7 +60,7 @@ Status FakeExecutor::Submit(StepInput sent) {
   for (const AppendBlocks& append : step.append) Append(append);
   StepInFlight in_flight;
   in_flight.output.number = step.number;
-  int32_t tokens = 0, drafts = 0;
+  int32_t tokens = 0, drafts = 0, proposals = 0;
   for (const StepRow& row : step.rows) {
     if (!verdict_->ok()) break;
     if (row.masked && !row.sample) Fail("masks slot {}, which does not sample", row.slot);
@@ -71,16 +71,20 @@ Status FakeExecutor::Submit(StepInput sent) {
     in_flight.output.rows.push_back(RunRow(row));
     tokens += row.num_tokens;
     drafts += static_cast<int32_t>(row.drafts.size());
+    proposals += row.num_proposals;
   }
+  if (proposals > options_.limits.max_step_drafts) Fail("wants {} proposals", proposals);
   if (drafts > options_.limits.max_step_drafts) Fail("has {} drafts", drafts);
   num_drafts_ += drafts;
   if (step.rows.empty()) Fail("has no rows");
   if (tokens > options_.limits.max_step_tokens) Fail("has {} tokens", tokens);
   const double noise = 1 + options_.jitter * rng_.Unit();
-  const double seconds = (options_.step_seconds + tokens * options_.token_seconds) * noise;
+  const double seconds =
+      (options_.step_seconds + (tokens + proposals) * options_.token_seconds) * noise;
   busy_until_ = std::max(busy_until_, clock_->Now()) +
                 std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
   in_flight.done = busy_until_;
+  in_flight.output.proposing_seconds = proposals * options_.token_seconds * noise;
   steps_in_flight_.push_back(std::move(in_flight));
   ++next_number_;
   ++num_steps_;
@@ -127,8 +131,8 @@ void FakeExecutor::Draw(const std::vector<size_t>& rows, const std::vector<Token
     };
     bool drawn = DrawToken(mask(), &row);
     Slot& slot = slots_[row.slot];
-    if (slot.draft_row + 1 != static_cast<int64_t>(next_number_)) continue;
-    for (const TokenId draft : slot.drafts) {
+    const bool has_drafts = slot.draft_row + 1 == static_cast<int64_t>(next_number_);
+    for (const TokenId draft : has_drafts ? slot.drafts : std::vector<TokenId>()) {
       if (!drawn || row.tokens.back() != draft) break;
       const TokenMask* const of_this = mask();
       drawn = DrawToken(of_this, &row);
@@ -137,7 +141,27 @@ void FakeExecutor::Draw(const std::vector<size_t>& rows, const std::vector<Token
       ++num_accepted_;
       num_masked_accepted_ += of_this != nullptr ? 1 : 0;
     }
+    if (row.health == RowHealth::kOk) Propose(&row);
   }
+}
+
+void FakeExecutor::Propose(RowOutput* out) {
+  const Slot& slot = slots_[out->slot];
+  uint64_t prefix = slot.prefixes.back();
+  const uint64_t seed = slot.sampling.seed.value();
+  const int32_t count = rng_.In(0, slot.num_proposals);
+  const int64_t step = static_cast<int64_t>(next_number_) - 1;
+  for (int32_t i = 0; i < count; ++i) {
+    const auto right = options_.model.Draw(prefix, seed, slot.choice, [](TokenId) { return true; });
+    const TokenId token =
+        rng_.Chance(70) ? right.value_or(0) : rng_.In(0, options_.limits.vocab_size - 1);
+    out->proposals.push_back(token);
+    prefix = TokenModel::Extend(prefix, token);
+    for (int32_t g = 0; g < static_cast<int32_t>(slot.tables.size()); ++g) {
+      WriteEntry(slot, g, slot.computed + i, /*entry=*/prefix, step);
+    }
+  }
+  num_proposals_ += count;
 }
 
 void FakeExecutor::CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks) {
@@ -283,17 +307,39 @@ void FakeExecutor::CheckPast(const Slot& slot, int32_t group, int32_t start) {
 
 void FakeExecutor::WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens) {
   for (int32_t p = start; p < start + num_tokens; ++p) {
-    const BlockId block = slot.tables[group][p / block_size_];
-    if (block < 0 || block >= options_.limits.cache.num_device_blocks) {
-      Fail("writes position {} to block {}", p, block);
-      return;
-    }
-    if (InFlight(named_by_[block]) && named_life_[block] != slot.life) {
-      Fail("writes block {}, which another sequence uses in step {}", block, named_by_[block]);
-    }
-    named_by_[block] = static_cast<int64_t>(next_number_);
-    named_life_[block] = slot.life;
-    device_[static_cast<size_t>(block) * block_size_ + p % block_size_] = Entry(slot, group, p);
+    WriteEntry(slot, group, p, Entry(slot, group, p), static_cast<int64_t>(next_number_));
+  }
+}
+
+void FakeExecutor::WriteEntry(const Slot& slot, int32_t group, int32_t position, uint64_t entry,
+                              int64_t step) {
+  const BlockId block = slot.tables[group][position / block_size_];
+  if (block < 0 || block >= options_.limits.cache.num_device_blocks) {
+    Fail("writes position {} to block {}", position, block);
+    return;
+  }
+  if (InFlight(named_by_[block]) && named_life_[block] != slot.life) {
+    Fail("writes block {}, which another sequence uses in step {}", block, named_by_[block]);
+  }
+  named_by_[block] = step;
+  named_life_[block] = slot.life;
+  device_[static_cast<size_t>(block) * block_size_ + position % block_size_] = entry;
+}
+
+void FakeExecutor::CheckProposals(const Slot& slot, const StepRow& row, int32_t end) {
+  if (row.num_proposals == 0) return;
+  if (row.num_proposals < 0 || !row.sample) {
+    Fail("slot {} wants {} proposals", row.slot, row.num_proposals);
+  }
+  const int32_t last = end + row.num_proposals;
+  for (const auto& table : slot.tables) {
+    if (static_cast<int32_t>(table.size()) * block_size_ >= last) continue;
+    Fail("slot {} has too few blocks to propose up to position {}", row.slot, last - 1);
+  }
+  const int32_t original_context = options_.limits.cache.original_context;
+  if (last > options_.limits.max_context ||
+      (original_context > 0 && !slot.long_rope && last > original_context)) {
+    Fail("slot {} is to propose beyond its context, up to position {}", row.slot, last - 1);
   }
 }
 
@@ -331,6 +377,8 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     CheckPast(slot, g, start);
     WriteRow(slot, g, start, row.num_tokens);
   }
+  CheckProposals(slot, row, end);
+  slot.num_proposals = row.num_proposals;
   slot.last_row = static_cast<int64_t>(next_number_);
   slot.computed = end - num_drafts;
   slot.tokens.resize(known);

@@ -63,6 +63,7 @@ class FakeExecutor final : public Executor {
   int64_t num_drafts() const { return num_drafts_; }
   int64_t num_accepted() const { return num_accepted_; }
   int64_t num_masked_accepted() const { return num_masked_accepted_; }
+  int64_t num_proposals() const { return num_proposals_; }
 
  private:
   struct Slot {
@@ -76,6 +77,7 @@ class FakeExecutor final : public Executor {
     int64_t last_row = -1;        // the step of its last row
     int64_t draft_row = -1;       // the step of its last row with drafts
     std::vector<TokenId> drafts;  // of that row
+    int32_t num_proposals = 0;    // that its last row wants
     SamplingParams sampling;
     int32_t choice = 0;
     std::vector<std::vector<BlockId>> tables;  // by group
@@ -99,10 +101,17 @@ class FakeExecutor final : public Executor {
   RowOutput RunRow(const StepRow& row);
   void CheckPast(const Slot& slot, int32_t group, int32_t start);
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
+  // Writes the entry of one position, for a row of this step.
+  void WriteEntry(const Slot& slot, int32_t group, int32_t position, uint64_t entry, int64_t step);
+  // Of a row that ends at `end`.
+  void CheckProposals(const Slot& slot, const StepRow& row, int32_t end);
   void CheckMasks(const StepInFlight& step, const std::vector<TokenMask>& masks);
   void Draw(const std::vector<size_t>& rows, const std::vector<TokenMask>& masks);
   // Returns whether a token was drawn, the first of its row or one more.
   bool DrawToken(const TokenMask* mask, RowOutput* out);
+  // Proposes some of the tokens that will be drawn, and wrong ones, as a draft model does. Its
+  // entries make the positions behind the computed ones useless.
+  void Propose(RowOutput* out);
   uint64_t Entry(const Slot& slot, int32_t group, int32_t position) const {
     constexpr uint64_t kLongRopeEntry = 0x5317c4ed;
     return slot.prefixes[position] + static_cast<uint64_t>(group) +
@@ -138,6 +147,7 @@ class FakeExecutor final : public Executor {
   int64_t num_drafts_ = 0;
   int64_t num_accepted_ = 0;
   int64_t num_masked_accepted_ = 0;
+  int64_t num_proposals_ = 0;
 };
 
 }  // namespace tokamak::sim

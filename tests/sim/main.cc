@@ -95,13 +95,14 @@ int main(int argc, char** argv) {
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   fmt::print(
       "{} schedules, {} steps checked in {:.1f} s of CPU time: {:.0f} steps/s; {} rows, {} drafts "
-      "({} accepted, {} of these with masks), {} requests ({} structured), {} refused, {} tokens, "
+      "({} accepted, {} of these with masks; {} proposed by a model), {} requests ({} structured), "
+      "{} refused, {} tokens, "
       "{} from the cache, {} "
       "preemptions, {} "
       "pauses, {} copies, {} executor failures, {} engines ended by them\n",
       schedules, total.steps, seconds, static_cast<double>(total.steps) / seconds, total.rows,
-      total.drafts, total.accepted, total.masked, total.requests, total.structured, total.refused,
-      total.tokens, total.cached_tokens, total.preemptions, total.pauses, total.copies,
-      total.failures, total.failed_engines);
+      total.drafts, total.accepted, total.masked, total.proposals, total.requests, total.structured,
+      total.refused, total.tokens, total.cached_tokens, total.preemptions, total.pauses,
+      total.copies, total.failures, total.failed_engines);
   return 0;
 }

@@ -44,6 +44,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   drafts += other.drafts;
   accepted += other.accepted;
   masked += other.masked;
+  proposals += other.proposals;
   refused += other.refused;
   preemptions += other.preemptions;
   pauses += other.pauses;
@@ -133,6 +134,7 @@ void Simulation::DrawConfiguration() {
     core_options_.drafts.always = client_rng_.Chance(60);
     limits.max_step_drafts = client_rng_.In(1, 12);
     executor_options_.model.usual = client_rng_.In(0, 3);
+    core_options_.drafts.from_model = client_rng_.Chance(40);
   }
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
@@ -428,6 +430,7 @@ std::string Simulation::Run() {
   stats_.drafts = executor_->num_drafts();
   stats_.accepted = executor_->num_accepted();
   stats_.masked = executor_->num_masked_accepted();
+  stats_.proposals = executor_->num_proposals();
   stats_.failures = failures;
   stats_.preemptions = checker_->preemptions();
   stats_.cached_tokens = checker_->cached_tokens();

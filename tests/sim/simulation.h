@@ -36,6 +36,7 @@ struct ScheduleStats {
   int64_t drafts = 0;
   int64_t accepted = 0;  // of these
   int64_t masked = 0;    // of these, in rows with masks
+  int64_t proposals = 0;
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t pauses = 0;

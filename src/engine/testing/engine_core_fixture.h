@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,8 +18,8 @@
 
 namespace tokamak {
 
-// Draws token (sum of the slot's tokens) % vocab and keeps no cache: enough to see what the engine
-// does with tokens. Verifies drafts. tests/sim checks the rest.
+// Draws token (sum of the slot's tokens) % vocab, proposes what it will draw, and keeps no cache:
+// enough to see what the engine does with tokens. Verifies drafts. tests/sim checks the rest.
 class SumExecutor final : public Executor {
  public:
   SumExecutor() {
@@ -32,6 +33,7 @@ class SumExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override {
+    if (on_submit) on_submit(step);
     if (fail_submits > 0 && fail_submits-- > 0) return Unavailable("worker lost");
     EXPECT_EQ(step.number, next_number_++);
     StepOutput output;
@@ -46,9 +48,7 @@ class SumExecutor final : public Executor {
       std::vector<TokenId>& tokens = tokens_[row.slot];
       for (size_t draw = 0; row.sample && draw <= row.drafts.size(); ++draw) {
         if (draw > 0 && out.tokens.back() != row.drafts[draw - 1]) break;
-        int sum = 0;
-        for (const TokenId token : tokens) sum += token;
-        const TokenId token = sum % limits_.vocab_size;
+        const TokenId token = Next(tokens);
         if (token == bad_token && draw > 0) break;
         tokens.push_back(token);
         if (token == bad_token) {
@@ -57,6 +57,12 @@ class SumExecutor final : public Executor {
         }
         out.tokens.push_back(token);
       }
+      std::vector<TokenId> ahead = tokens;
+      for (int32_t i = 0; i < row.num_proposals; ++i) {
+        out.proposals.push_back(Next(ahead));
+        ahead.push_back(out.proposals.back());
+      }
+      output.proposing_seconds += row.num_proposals * proposal_seconds;
       if (change_row) change_row(&out);
       output.rows.push_back(out);
     }
@@ -88,15 +94,21 @@ class SumExecutor final : public Executor {
   int fail_submits = 0;
   int fail_resets = 0;
   int resets = 0;
-  TokenId bad_token = -1;  // drawing it reports bad_health instead
+  double proposal_seconds = 0;  // what it says that one takes
+  TokenId bad_token = -1;       // drawing it reports bad_health instead
   RowHealth bad_health = RowHealth::kNotFinite;
   std::function<void()> on_wait;
   std::function<void(RowOutput*)> change_row;
+  std::function<void(const StepInput&)> on_submit;
   std::vector<StepInput> steps;
   std::vector<std::vector<TokenMask>> masks;  // by step; tokens are drawn without them
   std::vector<AdmitSequence> admitted;
 
  private:
+  TokenId Next(const std::vector<TokenId>& tokens) const {
+    return std::accumulate(tokens.begin(), tokens.end(), 0) % limits_.vocab_size;
+  }
+
   uint64_t next_number_ = 0;
   std::map<SequenceSlotId, std::vector<TokenId>> tokens_;
   std::map<uint64_t, StepOutput> outputs_;
