@@ -45,6 +45,8 @@ struct EngineOptions {
   // tokens must be the same; the place with the most wins, where more than the second do not count.
   int32_t prompt_lookup_min = 2;
   int32_t prompt_lookup_max = 5;
+  std::string draft_model = {};     // for Speculation::kDraft: as `model`
+  float draft_min_probability = 0;  // less likely tokens of the draft model end a sequence's drafts
   // With any other value than kAuto, a model embeds even if its files name no pooling.
   Pooling pooling = Pooling::kAuto;
   // Only for benchmarks, because it makes answers meaningless: every MoE layer chooses its experts

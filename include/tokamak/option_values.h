@@ -50,9 +50,10 @@ enum class MlaForm {
 
 // Speculative decoding, which makes answers faster and changes none: where drafts come from.
 enum class Speculation {
-  kAuto,  // kNgram where it can run, else kOff
+  kAuto,  // kDraft if there is a draft model, else kNgram where it can run, else kOff
   kOff,
   kNgram,  // what followed the same tokens earlier in the prompt or answer
+  kDraft,  // a second, smaller model: EngineOptions::draft_model
 };
 
 // How an embedding model turns the hidden states of a text into a vector.

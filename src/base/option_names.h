@@ -30,8 +30,8 @@ template <>
 inline constexpr auto kOptionNames<MlaForm> = std::to_array<std::string_view>({"standard", "latent",
                                                                                "absorbed", "auto"});
 template <>
-inline constexpr auto kOptionNames<Speculation> = std::to_array<std::string_view>({"auto", "off",
-                                                                                   "ngram"});
+inline constexpr auto kOptionNames<Speculation> =
+    std::to_array<std::string_view>({"auto", "off", "ngram", "draft"});
 template <>
 inline constexpr auto kOptionNames<Pooling> = std::to_array<std::string_view>({"auto", "mean",
                                                                                "cls", "last"});

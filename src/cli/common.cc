@@ -18,7 +18,8 @@ namespace {
 
 // The fields of options that messages of the library name.
 constexpr std::string_view kFields =
-    " access_log api_key_file attention block_size context cuda_graphs device draft_tokens "
+    " access_log api_key_file attention block_size context cuda_graphs device "
+    "draft_min_probability draft_model draft_tokens "
     "drain_seconds "
     "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
     "max_body_bytes max_choices "
@@ -120,13 +121,19 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
             "Longest gap wanted between two tokens of a stream; 0: no target");
   flags.Add(
       "--speculate", o.speculate,
-      "Speculative decoding: ngram guesses that text repeats, on CPUs; off; or auto: ngram "
-      "where it can run. It changes no answer, and the engine guesses only as far as it pays");
+      "Speculative decoding, on CPUs: ngram guesses that text repeats; draft has a second, smaller "
+      "model guess; off; or auto: draft if there is a draft model, else ngram, where it can run. "
+      "It "
+      "changes no answer, and the engine guesses only as far as it pays");
   flags.Add("--draft-tokens", o.draft_tokens, "Most tokens to guess per sequence and step");
   flags.Add("--prompt-lookup-min", o.prompt_lookup_min,
             "Tokens that must be the same as earlier in the text for a guess by ngram");
   flags.Add("--prompt-lookup-max", o.prompt_lookup_max,
             "More tokens than this that are the same make a place no better for a guess");
+  flags.Add("--draft-model", o.draft_model,
+            "The model that guesses, for --speculate draft; it must have the same tokens");
+  flags.Add("--draft-min-probability", o.draft_min_probability,
+            "Guess no further than a token that the draft model finds less likely");
   flags.AddNegated("--no-prefix-cache", o.prefix_cache, "Compute every prompt from its beginning");
   flags.Add("--pooling", o.pooling,
             "How an embedding model makes a vector: mean, cls, last, or auto (as its files say)");

@@ -191,8 +191,10 @@ TEST(OptionNames, AreThoseOfTheDocumentation) {
                         {"latent", MlaForm::kLatent},
                         {"absorbed", MlaForm::kAbsorbed},
                         {"auto", MlaForm::kAuto}});
-  ExpectNamed<Speculation>(
-      {{"auto", Speculation::kAuto}, {"off", Speculation::kOff}, {"ngram", Speculation::kNgram}});
+  ExpectNamed<Speculation>({{"auto", Speculation::kAuto},
+                            {"off", Speculation::kOff},
+                            {"ngram", Speculation::kNgram},
+                            {"draft", Speculation::kDraft}});
   ExpectNamed<Pooling>({{"auto", Pooling::kAuto},
                         {"mean", Pooling::kMean},
                         {"cls", Pooling::kCls},

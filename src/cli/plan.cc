@@ -49,6 +49,10 @@ void PrintMemory(const ModelPlan& p) {
     std::printf(" %s %s", type.c_str(), ByteCount(bytes).c_str());
   }
   std::printf(")\n");
+  if (!p.draft_model.empty()) {
+    std::printf("  draft model       %s (%s)\n", ByteCount(p.draft_bytes).c_str(),
+                p.draft_model.c_str());
+  }
   for (const ModelPlan::CacheGroup& group : p.cache_groups) {
     std::printf("  KV cache          %s per token, %s, %d layers",
                 ByteCount(group.token_bytes).c_str(), p.kv_dtype.c_str(), group.layers);
@@ -123,6 +127,7 @@ void PrintJson(const ModelPlan& p) {
                                  {"block_size", p.block_size},
                                  {"block_bytes", p.block_bytes},
                                  {"cache_groups", nlohmann::ordered_json::array()},
+                                 {"draft_bytes", p.draft_bytes},
                                  {"table_bytes", p.table_bytes},
                                  {"activation_bytes", p.activation_bytes},
                                  {"staging_bytes", p.staging_bytes},

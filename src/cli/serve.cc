@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/byte_count.h"
 #include "base/version.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -63,6 +64,10 @@ int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& l
   const ModelInfo& model = (*loaded)->model();
   std::fprintf(stderr, "tokamak: %s (%s, %d threads, loaded in %.2f s)\n", model.name.c_str(),
                model.backend.c_str(), model.threads, model.load_seconds);
+  if (!model.draft_model.empty()) {
+    std::fprintf(stderr, "tokamak: drafts by %s (weights: %s)\n", model.draft_model.c_str(),
+                 ByteCount(model.draft_weight_bytes).c_str());
+  }
   if (const std::string defaults = model.sampling.ToString(); !defaults.empty()) {
     std::fprintf(stderr, "tokamak: sampling as the checkpoint recommends: %s\n", defaults.c_str());
   }

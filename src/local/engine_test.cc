@@ -71,6 +71,10 @@ TEST(Engine, LoadErrorsNameTheCause) {
         "prompt_lookup_max: must be in [6, 16]");
   fails([](auto& o) { o.speculate = Speculation::kNgram, o.steps_in_flight = 2; },
         StatusCode::kUnimplemented, "speculate=ngram runs only on a CPU");
+  fails([](auto& o) { o.speculate = Speculation::kDraft; }, kInvalid,
+        "draft_model: must be given with speculate=draft");
+  fails([](auto& o) { o.draft_min_probability = 1.5f; }, kInvalid,
+        "draft_min_probability: must be");
   fails([](auto& o) { o.device = "tpu"; }, kInvalid, "device: must be");
   fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");
   fails([](auto& o) { o.threads = -1; }, kInvalid, "threads: must be");

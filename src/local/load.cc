@@ -11,6 +11,7 @@
 #include "base/option_names.h"
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
+#include "local/draft_model.h"
 #include "local/embedding_engine.h"
 #include "local/fingerprint.h"
 #include "local/load_embedding.h"
@@ -80,6 +81,12 @@ Status CheckOptions(const EngineOptions& o) {
       CheckRange("prompt_lookup_max", o.prompt_lookup_max, o.prompt_lookup_min, kMaxLookup));
   RETURN_IF_ERROR(
       CheckRange("synthetic_acceptance", o.synthetic_acceptance.value_or(0), 0.0f, 1.0f));
+  RETURN_IF_ERROR(CheckRange("draft_min_probability", o.draft_min_probability, 0.0f, 1.0f));
+  if (o.speculate == Speculation::kDraft && o.draft_model.empty()) {
+    return InvalidArgument(
+        "draft_model: must be given with speculate=draft: a second, smaller model with the same "
+        "tokens");
+  }
   RETURN_IF_ERROR(CheckRange("block_size", o.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0, kMaxStepsInFlight));
   RETURN_IF_ERROR(CheckRange("num_blocks", o.num_blocks, 0, INT32_MAX));
@@ -255,9 +262,11 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
 
 namespace {
 
-// Sizes the cache and makes a runner for the model. Completes `info`.
+// Sizes the cache and makes a runner for the model, and for a draft model if there is one.
+// Completes `info`.
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
                                                std::unique_ptr<const Model> model,
+                                               std::unique_ptr<const Model> draft,
                                                const EngineOptions& options, ModelInfo& info) {
   const RunnerShape shape = MakeRunnerShape(options, *model);
   std::optional<int64_t> available = ops->FreeDeviceMemory();
@@ -266,12 +275,13 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
     ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
     available = static_cast<int64_t>(budget.available_bytes);
   }
-  ASSIGN_OR_RETURN(const MemoryProfile profile,
-                   EstimateRunnerMemory(*model, options, shape, *available, on_device));
+  ASSIGN_OR_RETURN(
+      const MemoryProfile profile,
+      EstimateRunnerMemory(*model, options, shape, *available, on_device, draft.get()));
   info.token_macs = profile.token_macs;
   info.logits_macs = profile.logits_macs;
-  Result<std::unique_ptr<Executor>> executor =
-      MakeInProcessExecutor(std::move(ops), std::move(model), shape, profile.memory());
+  Result<std::unique_ptr<Executor>> executor = MakeInProcessExecutor(
+      std::move(ops), std::move(model), shape, profile.memory(), std::move(draft));
   // Only now are the backend's own needs known.
   if (executor.status().code() == StatusCode::kResourceExhausted) {
     return ResourceExhausted("{}: lower kv_cache_bytes, max_batch_tokens, max_seqs or max_context",
@@ -319,10 +329,11 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
       std::min<int64_t>(int64_t{options.max_queue} + options.max_seqs, INT32_MAX));
   core.target_itl_ms = options.target_itl_ms;
   core.prefix_cache = options.prefix_cache;
-  core.drafts.most = options.speculate == Speculation::kNgram ? options.draft_tokens : 0;
+  core.drafts.most = options.speculate != Speculation::kOff ? options.draft_tokens : 0;
   core.drafts.min_match = options.prompt_lookup_min;
   core.drafts.max_match = options.prompt_lookup_max;
   core.drafts.always = options.synthetic_acceptance.has_value();
+  core.drafts.from_model = options.speculate == Speculation::kDraft;
   return core;
 }
 
@@ -359,6 +370,11 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOpsFor(checkpoint, options, Task::kGenerate,
                                                         *parts.pool, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
+  std::optional<Checkpoint> draft_checkpoint;
+  if (options.speculate == Speculation::kDraft) {
+    ASSIGN_OR_RETURN(draft_checkpoint, OpenDraftModel(checkpoint, options));
+    RETURN_IF_ERROR(CheckBothFit(checkpoint, *draft_checkpoint, options));
+  }
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
   // Reading the weights takes longer.
   std::future<Result<LoadedTokens>> loading_tokens =
@@ -366,13 +382,23 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    LoadWeights(checkpoint, *ops, options, Task::kGenerate));
 
+  std::unique_ptr<Model> draft;
+  if (draft_checkpoint) {
+    ASSIGN_OR_RETURN(draft,
+                     LoadDraftModel(*draft_checkpoint, *ops, options, model->spec().max_context));
+  }
+
   parts.model = Describe(checkpoint, *model, *ops);
+  if (draft) {
+    parts.model.draft_model = Describe(*draft_checkpoint, *draft, *ops).name;
+    parts.model.draft_weight_bytes = draft->spec().weight_bytes;
+  }
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : parts.pool->num_threads();
   parts.model.max_seqs = options.max_seqs;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
-  ASSIGN_OR_RETURN(parts.executor,
-                   MakeExecutor(std::move(ops), std::move(model), options, parts.model));
+  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), std::move(draft),
+                                                options, parts.model));
   if (free_before) {
     parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
   }

@@ -71,7 +71,9 @@ void ChooseForDevice(EngineOptions& options, bool gpu) {
   // sequences.
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : kCpuBatchTokens;
   if (options.speculate == Speculation::kAuto) {
-    options.speculate = CanSpeculate(options, gpu) ? Speculation::kNgram : Speculation::kOff;
+    options.speculate = !options.draft_model.empty() ? Speculation::kDraft
+                        : CanSpeculate(options, gpu) ? Speculation::kNgram
+                                                     : Speculation::kOff;
   }
 }
 
@@ -83,7 +85,8 @@ RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
   RunnerShape shape;
   shape.max_seqs = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
-  if (options.speculate == Speculation::kNgram) {
+  shape.draft_min_probability = options.draft_min_probability;
+  if (options.speculate != Speculation::kOff) {
     // Enough for 16 sequences with the default number of drafts. Each takes a row of logits.
     constexpr int32_t kMaxStepDrafts = 64;
     shape.max_step_drafts = std::min(options.max_seqs * options.draft_tokens, kMaxStepDrafts);
@@ -100,7 +103,7 @@ RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
 
 Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptions& options,
                                            const RunnerShape& shape, int64_t available_bytes,
-                                           bool on_device) {
+                                           bool on_device, const Model* draft) {
   CacheBudget budget;
   budget.available_bytes = available_bytes;
   budget.num_blocks = options.num_blocks;
@@ -116,7 +119,7 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
         1 - kRest / static_cast<double>(std::max<int64_t>(1, available_bytes)), 0.5, 0.9);
   }
   const std::unique_ptr<CountOps> count = MakeCountOps();
-  return ProfileMemory(model, *count, shape, budget);
+  return ProfileMemory(model, *count, shape, budget, draft);
 }
 
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task) {

@@ -41,10 +41,10 @@ LoadOptions MakeLoadOptions(const EngineOptions& options);
 RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model);
 
 // Divides `available_bytes`, the free memory once weights are loaded, between KV cache and runner.
-// `on_device`: the host tier uses other memory.
+// `on_device`: the host tier uses other memory. `draft`: the draft model, or null.
 Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptions& options,
                                            const RunnerShape& shape, int64_t available_bytes,
-                                           bool on_device);
+                                           bool on_device, const Model* draft = nullptr);
 
 // Bytes of a loaded model, on a backend that keeps weights as they are stored: weights and RoPE
 // tables. Reads no large weight.

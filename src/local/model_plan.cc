@@ -7,6 +7,7 @@
 #include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/option_names.h"
+#include "local/draft_model.h"
 #include "local/load_embedding.h"
 #include "local/memory_estimate.h"
 #include "models/registry.h"
@@ -15,6 +16,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "runner/counting_pass.h"
+#include "runner/joined_cache.h"
 #include "runner/kv_pool.h"
 
 namespace tokamak {
@@ -87,8 +89,7 @@ Result<Roofline> CountRoofline(const Model& model, CountOps& count, const Runner
       .compute_seconds = static_cast<double>(total.flops) / 2 / (plan.hardware.gmac_s * 1e9)};
 }
 
-void DescribeCache(const Model& model, const RunnerShape& shape, ModelPlan& plan) {
-  const nn::CacheLayout& cache = model.spec().cache;
+void DescribeCache(const nn::CacheLayout& cache, const RunnerShape& shape, ModelPlan& plan) {
   for (const nn::CacheLayout::Group& group : cache.groups) {
     plan.cache_groups.push_back({.kind = group.kind == CacheGroupKind::kWindow ? "window" : "full",
                                  .window = group.window});
@@ -111,6 +112,20 @@ void DescribeCache(const Model& model, const RunnerShape& shape, ModelPlan& plan
   }
 }
 
+Result<std::unique_ptr<Model>> PlanDraftModel(const Checkpoint& checkpoint,
+                                              const EngineOptions& options, CountOps& count,
+                                              int32_t context, ModelPlan& plan) {
+  ASSIGN_OR_RETURN(const Checkpoint draft, OpenDraftModel(checkpoint, options));
+  const auto counted = [&count] {
+    return count.packed_bytes() + count.allocated_bytes(MemoryKind::kDevice);
+  };
+  const int64_t before = counted();
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadDraftModel(draft, count, options, context));
+  plan.draft_model = options.draft_model;
+  plan.draft_bytes = counted() - before;
+  return model;
+}
+
 // The batch sizes to report: powers of two, and `concurrency`.
 std::vector<int32_t> Batches(int32_t concurrency) {
   std::vector<int32_t> batches;
@@ -119,9 +134,9 @@ std::vector<int32_t> Batches(int32_t concurrency) {
   return batches;
 }
 
-// Plans cache, activations and speed for generation.
-Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count,
-                      int32_t concurrency, ModelPlan& plan) {
+// Plans cache, activations and speed for generation. `draft`: the draft model, or null.
+Status PlanGeneration(EngineOptions options, const Model& model, const Model* draft,
+                      CountOps& count, int32_t concurrency, ModelPlan& plan) {
   const bool gpu = plan.hardware.gpu;
   if (options.kv_cache_dtype == KvCacheDtype::kAuto) {
     options.kv_cache_dtype = options.precise ? KvCacheDtype::kF32
@@ -130,8 +145,9 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
   }
   options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // the minimum
   const RunnerShape shape = MakeRunnerShape(options, model);
-  ASSIGN_OR_RETURN(const MemoryProfile memory,
-                   EstimateRunnerMemory(model, options, shape, INT64_MAX / 2, /*on_device=*/true));
+  ASSIGN_OR_RETURN(
+      const MemoryProfile memory,
+      EstimateRunnerMemory(model, options, shape, INT64_MAX / 2, /*on_device=*/true, draft));
   plan.kv_dtype = Name(options.kv_cache_dtype);
   plan.block_size = shape.block_size;
   plan.block_bytes = memory.block_bytes;
@@ -139,7 +155,8 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
   plan.staging_bytes = memory.staging_bytes;
   plan.cache_blocks =
       std::max<int64_t>(0, plan.hardware.memory_bytes - plan.needed_bytes()) / plan.block_bytes;
-  DescribeCache(model, shape, plan);
+  const nn::CacheLayout* const draft_cache = draft ? &draft->spec().cache : nullptr;
+  DescribeCache(JoinCaches(model.spec().cache, draft_cache).cache, shape, plan);
   plan.sequences = plan.cache_blocks / plan.sequence_blocks;
 
   plan.prefill_tokens = std::min(plan.context, shape.max_step_tokens);
@@ -179,7 +196,7 @@ Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& 
   plan.batch_cache_bytes = memory.cache_bytes;
   plan.cache_blocks = memory.num_blocks;
   const RunnerShape shape = ToRunnerShape(texts);
-  DescribeCache(model, shape, plan);
+  DescribeCache(model.spec().cache, shape, plan);
   plan.sequences = std::clamp(texts.max_tokens / plan.context, 1, texts.max_texts);
   const int32_t tokens = std::min(plan.context, texts.max_tokens);  // per text, in one step
   plan.prefill_tokens = static_cast<int32_t>(plan.sequences) * tokens;
@@ -247,7 +264,11 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   if (plan.task == Task::kEmbed) {
     RETURN_IF_ERROR(PlanTexts(options, embedding, *model, *count, context, plan));
   } else {
-    RETURN_IF_ERROR(PlanGeneration(options, *model, *count, concurrency, plan));
+    std::unique_ptr<Model> draft;
+    if (options.speculate == Speculation::kDraft) {
+      ASSIGN_OR_RETURN(draft, PlanDraftModel(checkpoint, options, *count, spec.max_context, plan));
+    }
+    RETURN_IF_ERROR(PlanGeneration(options, *model, draft.get(), *count, concurrency, plan));
   }
   return plan;
 }

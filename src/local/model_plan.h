@@ -41,10 +41,12 @@ struct ModelPlan {
     int32_t layers = 0;
     int64_t token_bytes = 0;  // per position
   };
-  std::vector<CacheGroup> cache_groups;
+  std::vector<CacheGroup> cache_groups;  // with the draft model's layers
   std::string kv_dtype;
   int32_t block_size = 0;
   int64_t block_bytes = 0;
+  std::string draft_model;        // the path; empty: none
+  int64_t draft_bytes = 0;        // its weights and RoPE tables
   int64_t table_bytes = 0;        // RoPE tables for all positions
   int64_t activation_bytes = 0;   // for the largest step, logits included
   int64_t staging_bytes = 0;      // packed batches and block tables
@@ -67,7 +69,8 @@ struct ModelPlan {
   std::vector<Decode> decode;
 
   int64_t needed_bytes() const {
-    return weight_bytes + table_bytes + activation_bytes + staging_bytes + batch_cache_bytes;
+    return weight_bytes + draft_bytes + table_bytes + activation_bytes + staging_bytes +
+           batch_cache_bytes;
   }
 };
 

@@ -1,6 +1,7 @@
 #include "local/replay_file.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -22,6 +23,8 @@ constexpr char kKernels[] = "kernels";
 constexpr char kKvCacheDtype[] = "kv_cache_dtype";
 constexpr char kAttention[] = "attention";
 constexpr char kMla[] = "mla";
+constexpr char kDraftModel[] = "draft_model";
+constexpr char kDraftMinProbability[] = "draft_min_probability";
 constexpr char kFingerprint[] = "system_fingerprint";
 
 std::string Property(const RecordHeader& header, std::string_view key) {
@@ -58,8 +61,14 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.threads = replay.threads;
   options.max_seqs = header.limits.max_seqs;
   options.max_batch_tokens = header.limits.max_step_tokens;
-  options.speculate = header.options.drafts.most > 0 ? Speculation::kNgram : Speculation::kOff;
+  const bool from_model = header.options.drafts.from_model;
+  options.speculate = header.options.drafts.most == 0 ? Speculation::kOff
+                      : from_model                    ? Speculation::kDraft
+                                                      : Speculation::kNgram;
   options.draft_tokens = std::max(1, header.options.drafts.most);
+  options.draft_model = Property(header, kDraftModel);
+  options.draft_min_probability =
+      std::strtof(Property(header, kDraftMinProbability).c_str(), nullptr);
   options.max_context = header.limits.max_context;
   options.block_size = cache.groups[0].block_size;
   options.num_blocks = cache.num_device_blocks;
@@ -96,6 +105,8 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                        {kAttention, std::string(Name(options.attention))},
                        {kKvCacheDtype, std::string(Name(options.kv_cache_dtype))},
                        {kMla, std::string(Name(options.mla))},
+                       {kDraftModel, options.draft_model},
+                       {kDraftMinProbability, fmt::format("{}", options.draft_min_probability)},
                        {kFingerprint, system_fingerprint}};
   header.options = core;
   header.options.on_request_done = nullptr;

@@ -20,8 +20,8 @@ def byte_letters():
     return [chr(b if b in printed else next(others)) for b in range(256)]
 
 
-def write_weights(path):
-    rng = random.Random(1)
+def write_weights(path, seed):
+    rng = random.Random(seed)
     shapes = {'model.embed_tokens.weight': (VOCAB, HIDDEN), 'model.norm.weight': (HIDDEN,)}
     for name, shape in {
             'input_layernorm': (HIDDEN,), 'post_attention_layernorm': (HIDDEN,),
@@ -44,9 +44,11 @@ def write_weights(path):
     path.write_bytes(struct.pack('<Q', len(text)) + text + data)
 
 
-def write(folder, chat_template):
+def write(folder, chat_template, seed=1):
+    """The weights depend on the seed."""
     folder = pathlib.Path(folder)
-    write_weights(folder / 'model.safetensors')
+    folder.mkdir(exist_ok=True)
+    write_weights(folder / 'model.safetensors', seed)
     (folder / 'config.json').write_text(json.dumps({
         'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu',
         'torch_dtype': 'float32', 'tie_word_embeddings': True, 'eos_token_id': EOS,

@@ -24,6 +24,8 @@ Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, uint64
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
   // Otherwise the machine decides whether there are any.
   parts.core.drafts.always = seed % 2 == 0;
+  // Whatever they cost: on these models the draft model takes as long as the other.
+  if (options.speculate == Speculation::kDraft) parts.core.drafts.always = true;
   parts.executor = MakeCountingExecutor(std::move(parts.executor),
                                         options.cuda_graphs == CudaGraphs::kOn, seed, counts);
   return LocalEngine::Create(std::move(parts));
@@ -57,9 +59,10 @@ EngineStats StatsAtRest(const Engine& engine) {
 std::string BatchMixOptions::ToString() const {
   return fmt::format(
       "CUDA graphs {}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} "
-      "blocks, {} host blocks, prefix cache {}, {} drafts, {} requests at once",
+      "blocks, {} host blocks, prefix cache {}, {} drafts by {}, {} requests at once",
       Name(cuda_graphs), steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks,
-      host_blocks, prefix_cache ? "on" : "off", draft_tokens, most_open);
+      host_blocks, prefix_cache ? "on" : "off", draft_tokens,
+      draft_model.empty() ? "text" : draft_model, most_open);
 }
 
 BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,
@@ -84,6 +87,7 @@ BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>&
   options.most_open = 4 + below(40);
   options.arrival_odds = 1 + below(8);
   options.draft_tokens = 1 + below(8);
+  options.draft_source = below(3);
   return options;
 }
 
@@ -98,7 +102,10 @@ BatchMix::BatchMix(EngineOptions base, int64_t kv_token_bytes, const BatchMixOpt
   base_.num_blocks = options.num_blocks;
   base_.host_cache_bytes = options.host_blocks * kv_token_bytes * base_.block_size;
   base_.prefix_cache = options.prefix_cache;
-  base_.speculate = options.draft_tokens > 0 ? Speculation::kNgram : Speculation::kOff;
+  base_.speculate = options.draft_tokens == 0     ? Speculation::kOff
+                    : options.draft_model.empty() ? Speculation::kNgram
+                                                  : Speculation::kDraft;
+  base_.draft_model = options.draft_model;
   if (options.draft_tokens > 0) base_.draft_tokens = options.draft_tokens;
   (options.threads == 1 ? counts_.one_thread : counts_.two_threads) = 1;
 }
@@ -133,6 +140,11 @@ Result<std::vector<std::vector<OutputChunk>>> BatchMix::Run(const std::vector<Ca
   counts_.preemptions += stats.preemptions;
   counts_.drafts += stats.drafts;
   counts_.accepted_drafts += stats.accepted_drafts;
+  if (base_.speculate == Speculation::kDraft && base_.draft_model == base_.model) {
+    counts_.own_drafts += stats.drafts;
+  } else if (base_.speculate == Speculation::kDraft) {
+    counts_.other_drafts += stats.drafts;
+  }
   counts->Add(counts_);
   return std::move(answers_);
 }

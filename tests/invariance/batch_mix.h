@@ -23,9 +23,11 @@ struct BatchMixOptions {
   int32_t num_blocks = 0;
   int32_t host_blocks = 0;
   bool prefix_cache = true;
-  int32_t draft_tokens = 0;  // 0: no speculation
-  int32_t most_open = 0;     // concurrent requests
-  int32_t arrival_odds = 0;  // after each chunk a request arrives with chance 1 in this many
+  int32_t draft_tokens = 0;      // 0: no speculation
+  int32_t draft_source = 0;      // 0: the text, 1: the model itself, 2: another model
+  std::string draft_model = {};  // the path, if it is a model
+  int32_t most_open = 0;         // concurrent requests
+  int32_t arrival_odds = 0;      // after each chunk a request arrives with chance 1 in this many
 
   std::string ToString() const;
 };

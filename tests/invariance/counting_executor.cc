@@ -33,6 +33,8 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"accepted drafts", &Counts::accepted_drafts},
                              {"drafts with masks", &Counts::masked_drafts},
                              {"accepted drafts with masks", &Counts::masked_accepted},
+                             {"drafts by the model itself", &Counts::own_drafts},
+                             {"drafts by another model", &Counts::other_drafts},
                              {"mixes with 1 thread", &Counts::one_thread},
                              {"with 2", &Counts::two_threads}};
 
@@ -134,12 +136,15 @@ std::string Counts::ToString() const {
   return out;
 }
 
-std::string Counts::FirstZero(bool graphs) const {
+std::string Counts::FirstZero(bool graphs, bool draft_models) const {
   for (const Field& field : kFields) {
-    const bool draft = field.value == &Counts::drafts || field.value == &Counts::accepted_drafts ||
-                       field.value == &Counts::masked_drafts ||
-                       field.value == &Counts::masked_accepted;
+    const bool by_model =
+        field.value == &Counts::own_drafts || field.value == &Counts::other_drafts;
+    const bool draft =
+        by_model || field.value == &Counts::drafts || field.value == &Counts::accepted_drafts ||
+        field.value == &Counts::masked_drafts || field.value == &Counts::masked_accepted;
     if (graphs ? draft : field.value == &Counts::graph_steps) continue;
+    if (by_model && !draft_models) continue;
     if (this->*field.value == 0) return field.name;
   }
   return "";

@@ -137,7 +137,8 @@ std::string NameOf(const RoundOptions& round) { return round.gpu() ? round.devic
 
 // Prints a message and returns false if `counts` lacks what `enough` comparisons must have met.
 bool Proves(const Flags& flags, const Counts& counts, int64_t enough) {
-  const std::string zero = counts.FirstZero(/*graphs=*/flags.device == kCuda);
+  const std::string zero = counts.FirstZero(/*graphs=*/flags.device == kCuda,
+                                            /*draft_models=*/flags.model.empty());
   if (counts.requests < enough || zero.empty()) return true;
   fmt::print("FAILED: there were no {}, so this run proves nothing about them\n", zero);
   return false;
@@ -222,7 +223,9 @@ int RunTinyModels(const Flags& flags) {
   for (const std::string& type : flags.types) {
     RoundOptions round;
     round.model = folder.path() + "/tiny." + type + ".gguf";
-    const Status written = WriteTinyModel(type, round.model);
+    round.other_model = folder.path() + "/other." + type + ".gguf";
+    Status written = WriteTinyModel(type, round.model);
+    if (written.ok()) written = WriteTinyModel(type, round.other_model, kTinySeed + 1);
     if (!written.ok()) {
       fmt::print("{}\n", written.ToString());
       return 1;

@@ -104,6 +104,8 @@ BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t fi
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
   if (options.gpu() || random.steps_in_flight > 1) random.draft_tokens = 0;
+  const std::string draft_models[] = {"", options.model, options.other_model};
+  random.draft_model = draft_models[random.draft_source];
   // Makes one of two mixes swap, even in runs of a few requests.
   if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
     random.prefix_cache = true;

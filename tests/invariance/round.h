@@ -11,6 +11,7 @@ namespace tokamak::invariance {
 
 struct RoundOptions {
   std::string model;
+  std::string other_model;                         // with the same vocabulary, to draft; or empty
   std::string device = "cpu";                      // or "cuda"
   std::string isa = "auto";                        // for the CPU
   KernelChoice kernels = KernelChoice::kVerified;  // for the GPU

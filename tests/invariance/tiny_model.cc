@@ -33,8 +33,8 @@ std::vector<DType> WeightDTypes() {
 
 class ModelWriter {
  public:
-  ModelWriter(std::vector<DType> dtypes, const Sizes& sizes)
-      : dtypes_(std::move(dtypes)), sizes_(sizes) {}
+  ModelWriter(std::vector<DType> dtypes, const Sizes& sizes, uint64_t seed)
+      : dtypes_(std::move(dtypes)), sizes_(sizes), random_(seed) {}
 
   Status Write(const std::string& path, bool tied) {
     const auto vocab = testing::TinyBytePairs();
@@ -116,7 +116,7 @@ class ModelWriter {
   const std::vector<DType> dtypes_;
   const Sizes sizes_;
   size_t num_matrices_ = 0;
-  std::mt19937_64 random_{20240229};
+  std::mt19937_64 random_;
   GgufWriter writer_;
 };
 
@@ -129,7 +129,7 @@ std::vector<std::string> WeightTypes() {
   return names;
 }
 
-Status WriteTinyModel(const std::string& weight_type, const std::string& path) {
+Status WriteTinyModel(const std::string& weight_type, const std::string& path, uint64_t seed) {
   const std::vector<std::string> names = WeightTypes();
   const auto found = std::find(names.begin(), names.end(), weight_type);
   if (found == names.end()) return InvalidArgument("no weight type \"{}\"", weight_type);
@@ -140,7 +140,7 @@ Status WriteTinyModel(const std::string& weight_type, const std::string& path) {
   });
   // Half of the models have tied embeddings.
   const bool tied = (found - names.begin()) % 2 == 1;
-  return ModelWriter(std::move(dtypes), large ? kLarge : kSmall).Write(path, tied);
+  return ModelWriter(std::move(dtypes), large ? kLarge : kSmall, seed).Write(path, tied);
 }
 
 }  // namespace tokamak::invariance

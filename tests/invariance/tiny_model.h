@@ -1,6 +1,7 @@
 // Tiny Llama models with random weights, one for every weight type.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,10 @@ std::vector<std::string> WeightTypes();
 inline constexpr int kTinyContext = 768;
 
 // Writes a model of two layers with grouped-query attention and a byte pair vocabulary. The weights
-// are the same for all types, apart from rounding. kInvalidArgument for an unknown type.
-Status WriteTinyModel(const std::string& weight_type, const std::string& path);
+// are the same for all types, apart from rounding, and depend on the seed. kInvalidArgument for an
+// unknown type.
+inline constexpr uint64_t kTinySeed = 20240229;
+Status WriteTinyModel(const std::string& weight_type, const std::string& path,
+                      uint64_t seed = kTinySeed);
 
 }  // namespace tokamak::invariance

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""A second model drafts: the answers stay the same, and a model with other tokens is refused."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+import support
+import tiny_model
+from support import tokamak
+
+PROMPTS = ['Once upon a time', 'abcabcabc', '{"a": [1, 2, 3]}', 'x']
+
+
+def answers(server):
+    """Greedy and drawn ones, with penalties, several choices and logprobs."""
+    texts = []
+    for seed, prompt in enumerate(PROMPTS):
+        for sampling in ({'temperature': 0}, {'temperature': 1, 'n': 3},
+                         {'temperature': 0.7, 'frequency_penalty': 1, 'logprobs': 2}):
+            status, answer = server.request('/v1/completions', {
+                'prompt': prompt, 'max_tokens': 60, 'seed': seed, **sampling})
+            assert status == 200, answer
+            texts.append([(c['text'], c['finish_reason'], c['logprobs']) for c in answer['choices']])
+    return texts
+
+
+class DraftModel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.model, cls.other = (str(pathlib.Path(folder.name) / name) for name in ('model', 'other'))
+        tiny_model.write(cls.model, '{{ messages[-1].content }}')
+        tiny_model.write(cls.other, '{{ messages[-1].content }}', seed=2)
+        with support.Server('--device', 'cpu', model=cls.model) as server:
+            cls.expected = answers(server)
+
+    def serve(self, draft):
+        """Returns the numbers of accepted drafts and of all, and the server's log."""
+        with support.Server('--device', 'cpu', '--speculate', 'draft', '--draft-model', draft,
+                            model=self.model) as server:
+            self.assertEqual(answers(server), self.expected)
+            metrics = server.metrics()
+            return (metrics['tokamak_spec_decode_num_accepted_tokens_total'],
+                    metrics['tokamak_spec_decode_num_draft_tokens_total'], ''.join(server.log))
+
+    def test_a_model_that_drafts_for_itself_is_always_right(self):
+        accepted, drafts, log = self.serve(self.model)
+        self.assertGreater(drafts, 0)  # few, because guessing costs as much as computing
+        # An answer that ends at an end token ignores what was drafted behind it.
+        self.assertGreater(accepted, 0.8 * drafts)
+        self.assertIn('drafts by model (weights: ', log)
+
+    def test_another_model_changes_no_answer(self):
+        accepted, drafts, _ = self.serve(self.other)
+        self.assertGreater(drafts, 0)
+        self.assertLess(accepted, drafts)
+
+    def test_the_plan_counts_both(self):
+        def plan(*args):
+            done = tokamak('plan', self.model, '--device', 'cpu', '--json', *args)
+            return json.loads(done.stdout)
+        alone, both = plan(), plan('--speculate', 'draft', '--draft-model', self.other)
+        self.assertEqual(both['draft_bytes'], alone['weight_bytes'] + alone['table_bytes'])
+        self.assertEqual(both['block_bytes'], 2 * alone['block_bytes'])
+
+    def refusal(self, *args):
+        done = tokamak('run', self.model, 'a', '--speculate', 'draft', *args, check=False)
+        self.assertEqual(done.returncode, 1)
+        return done.stderr
+
+    def test_refusals(self):
+        self.assertIn('--draft-model: must be given with --speculate=draft', self.refusal())
+        self.assertIn('/no/model', self.refusal('--draft-model', '/no/model'))
+        self.assertIn('one step in flight', self.refusal('--draft-model', self.other,
+                                                         '--steps-in-flight', '2'))
+        tokenizer = pathlib.Path(self.other) / 'tokenizer.json'
+        whole = tokenizer.read_text()
+        self.addCleanup(tokenizer.write_text, whole)
+        tokenizer.write_text(whole.replace('"a": 97', '"b": 97').replace('"b": 98', '"a": 98'))
+        self.assertIn('token 97 is "b" in ', self.refusal('--draft-model', self.other))
+        tokenizer.unlink()
+        self.assertIn('has no tokenizer', self.refusal('--draft-model', self.other))
+
+
+if __name__ == '__main__':
+    unittest.main()
