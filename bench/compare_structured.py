@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Speed of constrained streams beside free ones, over HTTP, each driven by `tokamak bench serve`.
 
-Usage: compare_structured.py TOKAMAK MODEL.gguf [--llama-server PATH] [--runs N] [--streams N]
+Usage: compare_structured.py TOKAMAK MODEL.gguf [--llama-server PATH] [--drafts] [--runs N]
+                             [--streams N]
 
 Each run starts a new server and measures the kinds of load in turns: free and constrained streams, at
 temperature 0.7 and greedily. All streams of a run have the same lengths: the schema's answers are
 longer than the tokens that are asked for, and free ones ignore the model's end tokens. Prints medians
 with the least and the most: tokens per second, the server's CPU seconds, and constrained / free of
-both. Where other programs run too, only the CPU seconds mean something.
+both. Where other programs run too, only the CPU seconds mean something. --drafts: also with
+speculative decoding.
 """
 import argparse
 import json
@@ -86,6 +88,7 @@ def main():
     parser.add_argument('tokamak')
     parser.add_argument('model')
     parser.add_argument('--llama-server')
+    parser.add_argument('--drafts', action='store_true', help='also with --speculate ngram')
     parser.add_argument('--runs', type=int, default=3)
     parser.add_argument('--streams', type=int, default=32)
     parser.add_argument('--output', type=int, default=64, help='tokens of each answer')
@@ -93,6 +96,8 @@ def main():
     args = parser.parse_args()
     servers = {'tokamak': [args.tokamak, 'serve', args.model, '--device', 'cpu', '--threads',
                            args.threads, '--no-prefix-cache', '--no-page']}
+    if args.drafts:
+        servers['tokamak with drafts'] = [*servers['tokamak'], '--speculate', 'ngram']
     if args.llama_server:
         servers['llama-server'] = [
             args.llama_server, '-m', args.model, '-t', args.threads, '-np', args.streams, '-c',

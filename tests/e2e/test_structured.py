@@ -226,6 +226,37 @@ class Structured(unittest.TestCase):
                     self.assertEqual(''.join(pieces), arguments)
                     self.assertTrue(all(e.name == name for e in events if e.index == index))
 
+    def test_drafts_change_no_answer(self):
+        tools = [{'type': 'function', 'function': {'name': 'paint_the_wall', 'parameters': {
+            'type': 'object', 'additionalProperties': False, 'required': ['colour', 'number_of_coats'],
+            'properties': {'colour': {'enum': ['red', 'dark green']},
+                           'number_of_coats': {'type': 'integer', 'minimum': 1, 'maximum': 9}}}}}]
+        forms = [{'response_format': self.named(schema)} for schema in SCHEMAS] + [
+            {'response_format': {'type': 'json_object'}},
+            {'extra_body': {'regex': '(the [a-z]{1,7} harbour, ){3}end'}},
+            {'tools': tools, 'tool_choice': 'required', 'parallel_tool_calls': True}]
+        answers, metrics = [], []
+        for flags in ((), ('--speculate', 'ngram')):
+            with support.Server('--tool-call-parser', 'hermes', '--max-seqs', '4', *flags) as server:
+                client = server.client()
+
+                def ask(number):
+                    fields = {'temperature': (0, 0.7, 1, 1.5)[number % 4], 'seed': number,
+                              'frequency_penalty': number % 3 / 2, 'logprobs': True,
+                              **forms[number // 4]}
+                    answer = self.chat(client, max_tokens=70, **fields)
+                    choice = answer.choices[0].model_dump()
+                    for call in choice['message'].get('tool_calls') or []:
+                        del call['id']
+                    return choice
+                with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                    answers.append(list(pool.map(ask, range(4 * len(forms)))))
+                metrics.append(server.metrics())
+        for off, on in zip(*answers):
+            self.assertEqual(on, off)
+        self.assertEqual(metrics[0]['tokamak_spec_decode_num_accepted_tokens_total'], 0)
+        self.assertGreater(metrics[1]['tokamak_spec_decode_num_accepted_tokens_total'], 50)
+
     def test_answers_in_its_form_or_calls_a_tool(self):
         class Size(pydantic.BaseModel):
             width: int = pydantic.Field(ge=1, le=99)
