@@ -4,11 +4,13 @@
 
 namespace tokamak {
 
-ConstrainedDrafts::ConstrainedDrafts(const Sequence& sequence)
-    : sequence_(sequence), ahead_(sequence.constraint->Clone()) {}
+TokenConstraint& ConstrainedDrafts::Ahead() {
+  if (ahead_ == nullptr) ahead_ = sequence_.constraint->Clone();
+  return *ahead_;
+}
 
 void ConstrainedDrafts::AddForced(int32_t most) {
-  if (!ended_) Add(ahead_->ForcedTokens(most));
+  if (!ended_ && most > 0) Add(Ahead().ForcedTokens(most));
 }
 
 void ConstrainedDrafts::Add(std::span<const TokenId> tokens) {
@@ -19,14 +21,14 @@ void ConstrainedDrafts::Add(std::span<const TokenId> tokens) {
   }
 }
 
-// Leaves ahead_ behind the token if it can be one.
+// Leaves Ahead() behind the token if it can be one.
 bool ConstrainedDrafts::CanBeDraft(TokenId token) {
   const RequestState& request = *sequence_.request;
   const std::vector<TokenId>& ends = request.sampling.stop_token_ids;
   const std::vector<TokenId>& eos = request.eos_ids;
   return !std::binary_search(ends.begin(), ends.end(), token) &&
-         std::find(eos.begin(), eos.end(), token) == eos.end() && ahead_->Accept(token) &&
-         !ahead_->finished();
+         std::find(eos.begin(), eos.end(), token) == eos.end() && Ahead().Accept(token) &&
+         !Ahead().finished();
 }
 
 std::vector<ContentId> ConstrainedDrafts::Text() const {

@@ -17,7 +17,7 @@ namespace tokamak {
 class ConstrainedDrafts {
  public:
   // `sequence` has a constraint, and no step in flight draws for it.
-  explicit ConstrainedDrafts(const Sequence& sequence);
+  explicit ConstrainedDrafts(const Sequence& sequence) : sequence_(sequence) {}
 
   // Adds up to `most` of the text that must come next.
   void AddForced(int32_t most);
@@ -30,10 +30,11 @@ class ConstrainedDrafts {
   std::vector<TokenId> Take() { return std::move(drafts_); }
 
  private:
+  TokenConstraint& Ahead();
   bool CanBeDraft(TokenId token);
 
   const Sequence& sequence_;
-  std::unique_ptr<TokenConstraint> ahead_;  // after the drafts
+  std::unique_ptr<TokenConstraint> ahead_;  // after the drafts; null until it is needed
   bool ended_ = false;                      // no draft may follow
   std::vector<TokenId> drafts_;
 };

@@ -12,8 +12,6 @@ namespace grammar {
 
 namespace {
 
-constexpr uint64_t kWorkPerMask = 400'000;  // about 0.1 s
-constexpr uint64_t kEasyWork = kWorkPerMask / 4;
 constexpr size_t kMaxBytes = 32 << 20;     // beyond the grammar's own
 constexpr size_t kMaxIdleBytes = 4 << 20;  // likewise, of all that wait for a matcher
 constexpr size_t kMaxMasks = 64;
@@ -31,34 +29,34 @@ Automaton::Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabul
   for (const uint8_t byte_class : pool_.classes()) ++class_sizes_[byte_class];
 }
 
-Expr Automaton::Advance(Expr state, std::string_view bytes) {
-  pool_.Allow(kWorkPerMask);
+Expr Automaton::Advance(Expr state, std::string_view bytes, uint64_t work) {
+  pool_.Allow(work);
   state = pool_.Derive(state, bytes);
-  EndCall();
+  EndCall(work);
   return state;
 }
 
-void Automaton::EndCall() {
-  hard_ |= pool_.work_left() < kWorkPerMask - kEasyWork;
+void Automaton::EndCall(uint64_t work) {
+  hard_ |= pool_.work_left() + kWorkAhead <= work;
   pool_.ClearTrouble();
 }
 
 bool Automaton::CanGoOn(Expr state) {
   if (state == kEmpty) return false;
   if (!pool_.nullable(state)) return true;
-  pool_.Allow(kWorkPerMask);
+  pool_.Allow(kWork);
   bool result = false;
   for (size_t c = 0; c < pool_.class_bytes().size() && !result; ++c) {
     result = pool_.Derive(state, static_cast<uint8_t>(c)) != kNothing;
   }
   result |= in_trouble();  // not known: the next mask tells
-  EndCall();
+  EndCall(kWork);
   return result;
 }
 
 std::string Automaton::ForcedText(Expr state, size_t most) {
   std::string text;
-  pool_.Allow(kWorkPerMask);
+  pool_.Allow(kWorkAhead);
   while (text.size() < most && !pool_.nullable(state)) {
     Expr next = kNothing;
     uint8_t byte = 0;
@@ -74,7 +72,7 @@ std::string Automaton::ForcedText(Expr state, size_t most) {
     text += static_cast<char>(byte);
     state = next;
   }
-  EndCall();
+  EndCall(kWorkAhead);
   return text;
 }
 
@@ -157,21 +155,21 @@ size_t Automaton::Walk(Expr state, const std::vector<Vocabulary::Impl::Node>& tr
   return looked_at;
 }
 
-Status Automaton::FillMask(Expr state, std::span<uint32_t> allowed) {
+Status Automaton::FillMask(Expr state, std::span<uint32_t> allowed, uint64_t work) {
   const auto known = masks_.find(state);
   if (known != masks_.end()) {
     std::fill(std::copy(known->second.begin(), known->second.end(), allowed.begin()), allowed.end(),
               0);
     return {};
   }
-  pool_.Allow(kWorkPerMask);
+  pool_.Allow(work);
   const Vocabulary::Impl& vocabulary = vocabulary_->impl();
   const PlainText covered = Covered(state);
   const std::vector<uint32_t>& plain = vocabulary.Mask(covered);
   std::fill(std::copy(plain.begin(), plain.end(), allowed.begin()), allowed.end(), 0);
   const size_t looked_at = Walk(state, vocabulary.TrieWithout(covered), allowed);
   const bool failed = in_trouble();
-  EndCall();
+  EndCall(work);
   if (failed) {
     std::fill(allowed.begin(), allowed.end(), 0);
     return ResourceExhausted(
@@ -236,6 +234,7 @@ struct Matcher::State {
       : grammar(other->grammar), vocabulary(other->vocabulary), now(other->now) {
     (void)other->automaton();
     borrowed_ = other->borrowed_;
+    work = grammar::Automaton::kWorkAhead;
   }
 
   // Made at the first use, because a request may wait long before that.
@@ -249,6 +248,7 @@ struct Matcher::State {
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<const Vocabulary> vocabulary;
   grammar::Expr now;
+  uint64_t work = grammar::Automaton::kWork;  // of one call
 
  private:
   struct Borrowed {
@@ -278,7 +278,7 @@ Matcher Matcher::Clone() const { return Matcher(std::make_unique<State>(state_.g
 Status Matcher::FillMask(std::span<uint32_t> allowed) {
   grammar::Automaton& automaton = state_->automaton();
   if (state_->may_trim()) state_->now = automaton.Trim(state_->now);
-  return automaton.FillMask(state_->now, allowed);
+  return automaton.FillMask(state_->now, allowed, state_->work);
 }
 
 bool Matcher::Accept(int32_t token) {
@@ -289,7 +289,7 @@ bool Matcher::Accept(int32_t token) {
 }
 
 bool Matcher::AcceptBytes(std::string_view bytes) {
-  const grammar::Expr next = state_->automaton().Advance(state_->now, bytes);
+  const grammar::Expr next = state_->automaton().Advance(state_->now, bytes, state_->work);
   if (next == grammar::kNothing) return false;
   state_->now = next;
   return true;

@@ -21,14 +21,18 @@ class Automaton {
 
   const Vocabulary* vocabulary() const { return vocabulary_.get(); }
 
+  // The work that a call may do: of a look ahead less, because the answer does not depend on it.
+  static constexpr uint64_t kWork = 400'000;  // about 0.1 s
+  static constexpr uint64_t kWorkAhead = kWork / 4;
+
   // See Matcher::FillMask.
-  Status FillMask(Expr state, std::span<uint32_t> allowed);
+  Status FillMask(Expr state, std::span<uint32_t> allowed, uint64_t work = kWork);
   // The state after `bytes`; kNothing if they do not fit, or need too much work.
-  Expr Advance(Expr state, std::string_view bytes);
+  Expr Advance(Expr state, std::string_view bytes, uint64_t work = kWork);
   bool nullable(Expr state) const { return pool_.nullable(state); }
   // Whether any byte may follow.
   bool CanGoOn(Expr state);
-  // See Matcher::ForcedText.
+  // See Matcher::ForcedText; a look ahead.
   std::string ForcedText(Expr state, size_t most);
   // Forgets what was found if it takes too much memory. Returns the state's new number.
   Expr Trim(Expr state);
@@ -45,7 +49,7 @@ class Automaton {
   bool Covers(Expr state, Expr text);
   bool in_trouble() const { return pool_.trouble() != ExprPool::Trouble::kNone; }
   // Ends a call that may do so much work.
-  void EndCall();
+  void EndCall(uint64_t work);
   // Returns the number of nodes looked at.
   size_t Walk(Expr state, const std::vector<Vocabulary::Impl::Node>& trie,
               std::span<uint32_t> allowed);

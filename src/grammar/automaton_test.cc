@@ -37,7 +37,8 @@ TEST(Automaton, AFailedMaskLeavesNothingWrongBehind) {
   ASSERT_TRUE(matcher.AcceptBytes("\""));
   for (int i = 0; i < 100; ++i) {
     std::vector<uint32_t> mask((tokens.size() + 31) / 32);
-    if (!matcher.FillMask(mask).ok()) {
+    Matcher clone = matcher.Clone();
+    if (!(i % 2 == 0 ? clone : matcher).FillMask(mask).ok()) {
       ++failures;
       EXPECT_EQ(mask, std::vector<uint32_t>(mask.size(), 0));
       continue;
@@ -80,6 +81,10 @@ TEST(Automaton, MatchersLeaveLittleBehind) {
   EXPECT_FALSE(automaton.FillMask(state, mask).ok());
   EXPECT_FALSE(automaton.reusable());
   EXPECT_LT(automaton.bytes(), hard->bytes() + (size_t{24} << 20));
+  Automaton ahead(hard->impl(), vocabulary);
+  EXPECT_FALSE(
+      ahead.FillMask(ahead.Advance(hard->impl().start, "\""), mask, Automaton::kWorkAhead).ok());
+  EXPECT_FALSE(ahead.reusable());
 }
 
 TEST(Automaton, LongAnswersOutliveWhatWasFoundForThem) {

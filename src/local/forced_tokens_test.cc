@@ -1,0 +1,66 @@
+#include "local/forced_tokens.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grammar/grammar.h"
+#include "local/testing/harmony_tokenizer.h"
+#include "tokenizer/testing/tiny_vocabs.h"
+
+namespace tokamak {
+namespace {
+
+// The tokens of a forced text, as text: "the", " cat" and the like.
+std::vector<std::string> Forced(const std::shared_ptr<const Tokenizer>& tokenizer,
+                                const std::string& text, int32_t most = 16) {
+  const auto tokens = MakeConstraintTokens(tokenizer);
+  std::vector<std::string> pieces;
+  for (const TokenId id :
+       TokensOfForced([&](size_t bytes) { return text.substr(0, bytes); }, most, *tokens)) {
+    pieces.emplace_back(tokenizer->TokenPiece(id));
+  }
+  return pieces;
+}
+
+using Pieces = std::vector<std::string>;
+
+TEST(ForcedTokens, AreThoseOfTheTokenizerButForTheLast) {
+  const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();
+  EXPECT_EQ(Forced(tokenizer, "the cat walking"), (Pieces{"the", " cat"}));
+  EXPECT_EQ(Forced(tokenizer, "the cat walking", 1), Pieces{"the"});
+  EXPECT_EQ(Forced(tokenizer, "the"), Pieces{});
+  EXPECT_EQ(Forced(tokenizer, ""), Pieces{});
+  EXPECT_EQ(Forced(tokenizer, "the cat", 0), Pieces{});
+  // A text that is cut within a character loses it; one that begins within a character is given up.
+  EXPECT_EQ(Forced(tokenizer, "the cat then\xC3"), (Pieces{"the", " cat", " the"}));
+  EXPECT_EQ(Forced(tokenizer, "\xA9the cat"), Pieces{});
+}
+
+TEST(ForcedTokens, OfAContinuationHaveNoSpaceInFront) {
+  for (GgufVocab& vocab : testing::AllTinyVocabs()) {
+    const auto tokenizer = testing::MakeTokenizer(std::move(vocab)).value();
+    std::string text;
+    for (const std::string& piece : Forced(tokenizer, "the the the the")) text += piece;
+    EXPECT_TRUE(std::string("the the the the").starts_with(text)) << text;
+  }
+  const auto sentence_piece = testing::MakeTokenizer(testing::TinySentencePiece()).value();
+  EXPECT_FALSE(Forced(sentence_piece, "the the the the").empty());
+}
+
+TEST(ForcedTokens, HaveSpecialTokensForMarks) {
+  const auto tokenizer = testing::TinyHarmonyTokenizer();
+  const std::string mark = GrammarMark("<|channel|>");
+  // Nothing can join the text before a special token.
+  EXPECT_EQ(Forced(tokenizer, "the cat" + mark + "the cat"),
+            (Pieces{"the", " cat", "<|channel|>", "the"}));
+  EXPECT_EQ(Forced(tokenizer, mark + mark), (Pieces{"<|channel|>", "<|channel|>"}));
+  EXPECT_EQ(Forced(tokenizer, mark.substr(0, 5)), Pieces{});
+  EXPECT_EQ(Forced(tokenizer, GrammarMark("<|unknown|>") + mark), Pieces{});
+}
+
+}  // namespace
+}  // namespace tokamak
