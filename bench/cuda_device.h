@@ -45,7 +45,11 @@ class Device {
     guard_.SelectDevice();
     CUDA_RUN(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, 0));
     stream_ = std::make_unique<CudaStream>(guard_, pinned_);
-    const Status started = gemm_.Start(/*skinny_ctas=*/0);
+    int major = 0, minor = 0;
+    CUDA_RUN(guard_, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    CUDA_RUN(guard_, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    form_ = FormFor(10 * major + minor);
+    const Status started = gemm_.Start(/*skinny_ctas=*/0, form_);
     if (!started.ok()) Die(started.ToString());
   }
 
@@ -56,6 +60,7 @@ class Device {
   CudaStream& stream() { return *stream_; }
   cudaStream_t handle() const { return stream_->handle(); }
   int num_sms() const { return num_sms_; }
+  KernelForm form() const { return form_; }
 
   void Check() const {
     if (!guard_.ok()) Die(guard_.status().ToString());
@@ -135,6 +140,7 @@ class Device {
   Gemm gemm_;
   std::unique_ptr<CudaStream> stream_;
   int num_sms_ = 0;
+  KernelForm form_ = KernelForm::kHopper;
 };
 
 inline void PrintTiming(const Timing& timing, double bytes) {

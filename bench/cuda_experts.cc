@@ -99,10 +99,11 @@ class ExpertsBench {
     };
     for (const GroupedTileShape tile : kGroupedTiles) {
       if (num_rows() > 16 * model_.experts * tile.tokens) continue;  // reads weights too often
+      if (tile == kWideGroupedTile && device_.form() != KernelForm::kHopper) continue;
       print("grouped_gemm", tile, device_.Time(kRoutings, [&](int i) {
         CUDA_RUN(device_.guard(),
                  LaunchGroupedGemm(args(i), tile, GroupedCtasPerSm(tile) * device_.num_sms(),
-                                   device_.handle()));
+                                   device_.form(), device_.handle()));
       }));
     }
     if (tokens_ > 64 || gated) return;

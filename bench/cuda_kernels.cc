@@ -133,18 +133,19 @@ class ProductBench {
                        weight, device_.handle());
   }
   void Skinny(int64_t tokens, int i, SkinnyTile tile, const Buffer& out, bool gated) {
-    CUDA_RUN(device_.guard(), LaunchSkinnyGemm({.x = x_.data(),
-                                                .weight = weights_[static_cast<size_t>(i)]->data(),
-                                                .bias = nullptr,
-                                                .out = out.data(),
-                                                .out_bf16 = true,
-                                                .num_tokens = tokens,
-                                                .rows = shape_.rows,
-                                                .cols = shape_.cols,
-                                                .x_stride = shape_.cols,
-                                                .out_stride = gated ? shape_.rows / 2 : shape_.rows,
-                                                .gated = gated},
-                                               tile, 2 * device_.num_sms(), device_.handle()));
+    CUDA_RUN(device_.guard(),
+             LaunchSkinnyGemm({.x = x_.data(),
+                               .weight = weights_[static_cast<size_t>(i)]->data(),
+                               .bias = nullptr,
+                               .out = out.data(),
+                               .out_bf16 = true,
+                               .num_tokens = tokens,
+                               .rows = shape_.rows,
+                               .cols = shape_.cols,
+                               .x_stride = shape_.cols,
+                               .out_stride = gated ? shape_.rows / 2 : shape_.rows,
+                               .gated = gated},
+                              tile, 2 * device_.num_sms(), device_.form(), device_.handle()));
   }
   // Counts the elements of the last weight's outputs whose bits are not the expected ones.
   void PrintTile(int64_t tokens, std::string_view kernel, SkinnyTile tile, const Buffer& expected,

@@ -203,8 +203,13 @@ void RunProducts(MemoryBench& bench) {
                                    .x_stride = kCols,
                                    .out_stride = out_cols,
                                    .gated = gated};
-      bench.Run({{"SkinnyGemmKernel", (tile.tokens * (kCols + out_cols) + kRows * kCols) * 2}},
-                [&](auto stream) { return LaunchSkinnyGemm(args, tile, 4, stream); });
+      const int64_t bytes = (tile.tokens * (kCols + out_cols) + kRows * kCols) * 2;
+      bench.Run({{"SkinnyGemmKernel", bytes}}, [&](auto stream) {
+        return LaunchSkinnyGemm(args, tile, 4, KernelForm::kHopper, stream);
+      });
+      bench.Run({{"AmpereSkinnyGemmKernel", bytes}}, [&](auto stream) {
+        return LaunchSkinnyGemm(args, tile, 4, KernelForm::kAmpere, stream);
+      });
     }
   }
   RunHeadProducts(bench);
@@ -243,10 +248,16 @@ void RunExperts(MemoryBench& bench) {
   }
   for (const GroupedTileShape tile : kGroupedTiles) {
     for (const bool gated : {false, true}) {
-      const char* const kernel =
-          tile == kWideGroupedTile ? "WideGroupedGemmKernel" : "GroupedGemmKernel";
-      bench.Run({{kernel, bytes(gated) * 2}},
-                [&](auto stream) { return LaunchGroupedGemm(args(true, gated), tile, 8, stream); });
+      const bool is_wide = tile == kWideGroupedTile;
+      const char* const kernel = is_wide ? "WideGroupedGemmKernel" : "GroupedGemmKernel";
+      const auto run = [&](KernelForm form) {
+        return [&, form](auto stream) {
+          return LaunchGroupedGemm(args(true, gated), tile, 8, form, stream);
+        };
+      };
+      bench.Run({{kernel, bytes(gated) * 2}}, run(KernelForm::kHopper));
+      if (is_wide) continue;
+      bench.Run({{"AmpereGroupedGemmKernel", bytes(gated) * 2}}, run(KernelForm::kAmpere));
     }
   }
 }

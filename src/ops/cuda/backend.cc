@@ -150,7 +150,10 @@ Status CudaOps::Start() {
   }
   if (kernels_ == KernelChoice::kTriton) RETURN_IF_ERROR(LoadTritonNorm());
   if (uses_flashinfer_) RETURN_IF_ERROR(StartFlashInfer());
-  if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_skinny_gemm ? kSkinnyCtasPerSm * num_sms_ : 0));
+  if (!precise_) {
+    RETURN_IF_ERROR(
+        gemm_.Start(uses_skinny_gemm ? kSkinnyCtasPerSm * num_sms_ : 0, FormFor(capability_)));
+  }
   WarnOfUnverified(kDenseFamilies);
   // Enough for the small uploads and the results of a few steps in flight.
   return pinned_.Reserve(16, 64 << 10);
@@ -438,8 +441,8 @@ void CudaOps::Run(const RouteTokens& op, Stream& stream) {
 void CudaOps::RunGroupedGemm(const GroupedLinearArgs& args, Stream& stream) {
   const bool can_be_wide = uses_wide_grouped_gemm_ && FitsWideGroupedGemm(args);
   const GroupedTileShape tile = ChooseGroupedTile(args.num_rows, args.groups, can_be_wide);
-  CUDA_RUN(guard_,
-           LaunchGroupedGemm(args, tile, num_sms_ * GroupedCtasPerSm(tile), Handle(stream)));
+  CUDA_RUN(guard_, LaunchGroupedGemm(args, tile, num_sms_ * GroupedCtasPerSm(tile),
+                                     FormFor(capability_), Handle(stream)));
 }
 
 void CudaOps::Run(const GroupedLinear& op, Stream& stream) {

@@ -184,8 +184,9 @@ Gemm::~Gemm() {
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
-Status Gemm::Start(int skinny_ctas) {
+Status Gemm::Start(int skinny_ctas, KernelForm form) {
   skinny_ctas_ = skinny_ctas;
+  form_ = form;
   RETURN_IF_ERROR(CUDA_TRY(guard_, cublasLtCreate(&handle_)));
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
   for (cudaEvent_t* event : {&begin_, &end_}) {
@@ -203,8 +204,8 @@ Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe, const Method
                        .weight = &weight,
                        .bias = {},
                        .out = Tensor(out, weight.output(), {num_tokens, weight.rows()})};
-    RETURN_IF_ERROR(CUDA_TRY(
-        guard_, LaunchSkinnyGemm(SkinnyArgs(op, weight), method.tile, skinny_ctas_, stream_)));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, LaunchSkinnyGemm(SkinnyArgs(op, weight), method.tile,
+                                                      skinny_ctas_, form_, stream_)));
     return true;
   }
   Problem problem;
@@ -440,7 +441,8 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   }
   const Choice choice = ChoiceFor(op, weight.recipe.get());
   if (choice.tile) {
-    CUDA_RUN(guard_, LaunchSkinnyGemm(SkinnyArgs(op, weight), *choice.tile, skinny_ctas_, stream));
+    CUDA_RUN(guard_,
+             LaunchSkinnyGemm(SkinnyArgs(op, weight), *choice.tile, skinny_ctas_, form_, stream));
     return;
   }
   if (choice.fast) {
@@ -483,7 +485,7 @@ bool Gemm::RunGateUp(const GateUp& op, const CudaWeight& weight, cudaStream_t st
   if (!choice.tile || op.gate.out.dtype != DType::kBF16 || !FitsGatedSkinnyGemm(args)) return false;
   args.out = op.gate.out.data;
   args.out_stride = ElementStride(op.gate.out);
-  CUDA_RUN(guard_, LaunchSkinnyGemm(args, *choice.tile, skinny_ctas_, stream));
+  CUDA_RUN(guard_, LaunchSkinnyGemm(args, *choice.tile, skinny_ctas_, form_, stream));
   return true;
 }
 

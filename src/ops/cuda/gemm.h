@@ -1,7 +1,7 @@
 // Linear on the device: out[M, N] = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, which are rounded
-// once if out is bf16. By cuBLASLt, or by the plain kernel for alignments that cuBLASLt lacks. On
-// Hopper, up to 64 tokens by skinny_gemm.h. If x and w are f32, all products take the plain kernel,
-// except for routers', which have their own.
+// once if out is bf16. By cuBLASLt, or by the plain kernel for alignments that cuBLASLt lacks. Up
+// to 64 tokens by skinny_gemm.h, if the kernel table says so. If x and w are f32, all products take
+// the plain kernel, except for routers', which have their own.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) and type
 // of out a recipe is made at load: one algorithm for each step of a ladder of M, none of which
@@ -52,8 +52,8 @@ class Gemm {
   ~Gemm();
 
   // Makes cuBLASLt's handle and workspace, which products in f32 do not need. skinny_gemm.h
-  // launches up to `skinny_ctas` CTAs; 0: it is not used.
-  Status Start(int skinny_ctas);
+  // launches up to `skinny_ctas` CTAs; 0: it is not used. `form`: of its kernels.
+  Status Start(int skinny_ctas, KernelForm form);
   // For a weight in bf16, while loading. Waits for the device. Weights of one shape and type of
   // output share a recipe.
   Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
@@ -96,6 +96,7 @@ class Gemm {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Buffer workspace_;
   int skinny_ctas_ = 0;
+  KernelForm form_ = KernelForm::kHopper;
   std::map<std::tuple<int64_t, int64_t, DType>, std::shared_ptr<const LinearRecipe>> recipes_;
 };
 

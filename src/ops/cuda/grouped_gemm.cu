@@ -14,6 +14,9 @@
 //
 // Shared memory is at most 110 KB, so that two CTAs fit into an SM: one writes its outputs while
 // the other multiplies.
+//
+// GPUs without TMA and wgmma run the other form of the kernel, in which the 32 lanes of a warp copy
+// the boxes by cp.async, and a warp multiplies 16 rows of the weight by mma.sync.
 #include "ops/cuda/grouped_gemm.h"
 
 #include <algorithm>
@@ -23,6 +26,7 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/grouped_tiles.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/mma_tiles.cuh"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/ring.cuh"
 #include "ops/cuda/wgmma_tiles.cuh"
@@ -33,25 +37,30 @@ namespace {
 using wgmma_tiles::kBoxCols;
 using wgmma_tiles::kProductRows;
 using wgmma_tiles::kRowBytes;
-using wgmma_tiles::kSharedBytes;
 
-template <int kRows, int kTokens>
+template <int kRows, int kTokens, KernelForm kForm>
 struct Shape {
+  static constexpr bool kIsHopper = kForm == KernelForm::kHopper;
+  static constexpr int kTileRows = kRows, kTileTokens = kTokens;
   static constexpr int kConsumers = 2 * kRows;  // threads: a warpgroup for each 64 rows
   static constexpr int kThreads = kConsumers + kWarp;
-  static constexpr int kSums = kTokens / 2;             // of a thread
-  static constexpr int kBoxes = kTokens <= 32 ? 2 : 1;  // of each operand in a stage
+  static constexpr int kSums = kTokens / 2;                          // of a thread
+  static constexpr int kBoxes = kIsHopper && kTokens <= 32 ? 2 : 1;  // of each operand in a stage
   static constexpr int kStageCols = kBoxes * kBoxCols;
 
   struct Stage {
     uint8_t weights[kBoxes][kRows * kRowBytes];
     uint8_t tokens[kBoxes][kTokens * kRowBytes];
   };
+  // Without wgmma, two CTAs of the largest tile fit into an SM of an A100, one into others.
+  static constexpr int kSharedBytes = kIsHopper      ? wgmma_tiles::kSharedBytes
+                                      : kTokens > 64 ? 78 << 10
+                                                     : mma_tiles::kSharedBytes;
   static constexpr int kStages =
       (kSharedBytes - static_cast<int>(sizeof(GroupedTiles) + 2 * sizeof(SwizzleAligned))) /
       static_cast<int>(sizeof(Stage));
   // A warpgroup releases a slot only when the products of the next one are under way.
-  static_assert(kStages >= 3);
+  static_assert(kStages >= (kIsHopper ? 3 : 2));
 
   struct alignas(SwizzleAligned) Memory {
     Stage stages[kStages];
@@ -61,12 +70,12 @@ struct Shape {
   static_assert(sizeof(Memory) <= kSharedBytes);
 };
 
-// Requests the stages of all of the CTA's tiles, by one thread.
+// Requests the stages of all of the CTA's tiles by TMA, by one thread.
 template <int kRows, int kTokens>
 __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
                           const GroupedLinearArgs& a, const GroupedWork& work,
-                          typename Shape<kRows, kTokens>::Memory& memory) {
-  using S = Shape<kRows, kTokens>;
+                          typename Shape<kRows, kTokens, KernelForm::kHopper>::Memory& memory) {
+  using S = Shape<kRows, kTokens, KernelForm::kHopper>;
   const unsigned tiles = memory.tiles.Count(a.groups, work.row_tiles);
   unsigned fill = 0;
   for (unsigned i = blockIdx.x; i < tiles; i += gridDim.x) {
@@ -86,6 +95,43 @@ __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
       }
     }
   }
+}
+
+// The same by cp.async, by a warp.
+template <int kRows, int kTokens>
+__device__ void CopyTiles(const GroupedLinearArgs& a, const GroupedWork& work,
+                          typename Shape<kRows, kTokens, KernelForm::kAmpere>::Memory& memory) {
+  const auto rows = static_cast<int>(a.rows), cols = static_cast<int>(a.cols);
+  const unsigned tiles = memory.tiles.Count(a.groups, work.row_tiles);
+  unsigned fill = 0;
+  for (unsigned i = blockIdx.x; i < tiles; i += gridDim.x) {
+    const GroupedTile tile = memory.tiles.Find(i, a.groups, work.row_tiles, kTokens);
+    const auto weight_row = [&](int row) {
+      if (a.gated) {
+        const int column = tile.row_tile * (kRows / 2) + row / (2 * kEight) * kEight + row % kEight;
+        const int part = row / kEight % 2;  // gate, or up
+        return column < rows / 2 ? tile.group * rows + part * (rows / 2) + column : -1;
+      }
+      row += tile.row_tile * kRows;
+      return row < rows ? tile.group * rows + row : -1;
+    };
+    const auto token = [&](int row) {
+      if (row >= tile.end - tile.first) return -1;
+      return a.one_row ? row : tile.first + row;
+    };
+    for (unsigned step = 0; step < work.steps; ++step, ++fill) {
+      const unsigned slot = memory.ring.Slot(fill);
+      const int column = static_cast<int>(step) * kBoxCols;
+      memory.ring.WaitUntilEmpty(fill);
+      mma_tiles::CopyBox<kRows>(memory.stages[slot].weights[0],
+                                static_cast<const uint16_t*>(a.weights), cols, cols, column,
+                                weight_row);
+      mma_tiles::CopyBox<kTokens>(memory.stages[slot].tokens[0], static_cast<const uint16_t*>(a.x),
+                                  cols, static_cast<int>(a.x_stride), column, token);
+      memory.ring.ArriveWhenCopied(fill);
+    }
+  }
+  memory.ring.WaitForLast(fill);
 }
 
 // A lane has two of every 16 rows of the weight, and two of every 8 tokens.
@@ -151,13 +197,44 @@ __device__ void WriteGatedTile(const GroupedLinearArgs& a, const GroupedTile& ti
   }
 }
 
+// Multiplies and writes all of the CTA's tiles, by warps of which each four have 64 rows.
+template <typename S>
+__device__ void MultiplyTiles(const GroupedLinearArgs& a, const GroupedWork& work, unsigned warp,
+                              typename S::Memory& memory) {
+  const int first_row = static_cast<int>(warp / 4) * kProductRows;
+  const unsigned tiles = memory.tiles.Count(a.groups, work.row_tiles);
+  float sums[S::kSums];
+  unsigned count = 0;
+  for (unsigned i = blockIdx.x; i < tiles; i += gridDim.x) {
+    if constexpr (S::kIsHopper) {
+      wgmma_tiles::MultiplyTile(
+          count++, work.steps, memory, sums, [&](const typename S::Stage& stage, bool accumulate) {
+            wgmma_tiles::MultiplyBoxes(stage.weights, stage.tokens, first_row, accumulate, sums);
+          });
+    } else {
+      mma_tiles::MultiplyTile(count++, work.steps, memory, sums,
+                              [&](const typename S::Stage& stage) {
+                                const int row = static_cast<int>(warp) * mma_tiles::kProductRows;
+                                mma_tiles::MultiplyBoxes(stage.weights, stage.tokens, row, sums);
+                              });
+    }
+    const GroupedTile tile = memory.tiles.Find(i, a.groups, work.row_tiles, S::kTileTokens);
+    const int64_t row = int64_t{tile.row_tile} * S::kTileRows + first_row;
+    if (a.gated) {
+      WriteGatedTile(a, tile, row, sums);
+    } else {
+      WriteTile(a, tile, row, sums);
+    }
+  }
+}
+
 template <int kRows, int kTokens>
-__global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
+__global__ void __launch_bounds__(Shape<kRows, kTokens, KernelForm::kHopper>::kThreads, 2)
     GroupedGemmKernel(const __grid_constant__ CUtensorMap weights,
                       const __grid_constant__ CUtensorMap tokens,
                       const __grid_constant__ GroupedLinearArgs a, const GroupedWork work) {
   if constexpr (ptx::kIsHopper) {
-    using S = Shape<kRows, kTokens>;
+    using S = Shape<kRows, kTokens, KernelForm::kHopper>;
     DYNAMIC_SHARED(aligned, SwizzleAligned);
     auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
     ptx::LaunchDependents();
@@ -172,35 +249,41 @@ __global__ void __launch_bounds__(Shape<kRows, kTokens>::kThreads, 2)
       }
       return;
     }
-    const int first_row = static_cast<int>(warp / 4) * kProductRows;
-    const unsigned tiles = memory.tiles.Count(a.groups, work.row_tiles);
-    float sums[S::kSums];
-    unsigned count = 0;
-    for (unsigned i = blockIdx.x; i < tiles; i += gridDim.x) {
-      wgmma_tiles::MultiplyTile(
-          count++, work.steps, memory, sums, [&](const typename S::Stage& stage, bool accumulate) {
-            wgmma_tiles::MultiplyBoxes(stage.weights, stage.tokens, first_row, accumulate, sums);
-          });
-      const GroupedTile tile = memory.tiles.Find(i, a.groups, work.row_tiles, kTokens);
-      const int64_t row = int64_t{tile.row_tile} * kRows + first_row;
-      if (a.gated) {
-        WriteGatedTile(a, tile, row, sums);
-      } else {
-        WriteTile(a, tile, row, sums);
-      }
-    }
+    MultiplyTiles<S>(a, work, warp, memory);
   }
 }
 
 template <int kRows, int kTokens>
+__global__ void __launch_bounds__(Shape<kRows, kTokens, KernelForm::kAmpere>::kThreads, 2)
+    AmpereGroupedGemmKernel(const __grid_constant__ GroupedLinearArgs a, const GroupedWork work) {
+  using S = Shape<kRows, kTokens, KernelForm::kAmpere>;
+  DYNAMIC_SHARED(aligned, SwizzleAligned);
+  auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
+  ptx::LaunchDependents();
+  if (threadIdx.x == 0) memory.ring.Init(S::kConsumers / kWarp, kWarp);
+  ptx::WaitForKernelAhead();
+  memory.tiles.Make(a.offsets, a.groups, kTokens);
+  if (threadIdx.x >= S::kConsumers) {
+    CopyTiles<kRows, kTokens>(a, work, memory);
+    return;
+  }
+  MultiplyTiles<S>(a, work, threadIdx.x / kWarp, memory);
+}
+
+template <int kRows, int kTokens, KernelForm kForm>
 cudaError_t Launch(const GroupedLinearArgs& args, int ctas, cudaStream_t stream) {
-  using S = Shape<kRows, kTokens>;
-  return LaunchOnTiles(&GroupedGemmKernel<kRows, kTokens>, args, {kRows, kTokens},
-                       {.box_tokens = kTokens,
-                        .stage_cols = S::kStageCols,
-                        .threads = S::kThreads,
-                        .shared_bytes = sizeof(typename S::Memory)},
-                       ctas, stream);
+  using S = Shape<kRows, kTokens, kForm>;
+  const GroupedTileShape tile = {kRows, kTokens};
+  const GroupedLaunch launch = {.box_tokens = kTokens,
+                                .stage_cols = S::kStageCols,
+                                .threads = S::kThreads,
+                                .shared_bytes = sizeof(typename S::Memory)};
+  if constexpr (S::kIsHopper) {
+    return LaunchOnTiles(&GroupedGemmKernel<kRows, kTokens>, args, tile, launch, ctas, stream);
+  } else {
+    return LaunchWithMaps(&AmpereGroupedGemmKernel<kRows, kTokens>, args, tile, launch, ctas,
+                          HasDependents(), stream);
+  }
 }
 
 }  // namespace
@@ -213,14 +296,22 @@ bool FitsGroupedGemm(const GroupedLinearArgs& args) {
 }
 
 cudaError_t LaunchGroupedGemm(const GroupedLinearArgs& args, GroupedTileShape tile, int ctas,
-                              cudaStream_t stream) {
+                              KernelForm form, cudaStream_t stream) {
   if (args.num_rows * args.rows == 0) return cudaSuccess;
   if (args.groups > kMaxGroups || !FitsGroupedGemm(args)) return cudaErrorInvalidValue;
   return wgmma_tiles::LaunchTile<kGroupedTiles>(tile, [&]<int kRows, int kTokens>() {
-    if constexpr (kTokens == kWideGroupedTile.tokens) {
-      return LaunchWideGroupedGemm(args, ctas, stream);
+    constexpr bool kIsWide = kTokens == kWideGroupedTile.tokens;
+    if (form == KernelForm::kHopper) {
+      if constexpr (kIsWide) {
+        return LaunchWideGroupedGemm(args, ctas, stream);
+      } else {
+        return Launch<kRows, kTokens, KernelForm::kHopper>(args, ctas, stream);
+      }
+    }
+    if constexpr (kHasAmpereForm && !kIsWide) {
+      return Launch<kRows, kTokens, KernelForm::kAmpere>(args, ctas, stream);
     } else {
-      return Launch<kRows, kTokens>(args, ctas, stream);
+      return cudaErrorInvalidValue;
     }
   });
 }

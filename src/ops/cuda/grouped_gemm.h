@@ -1,5 +1,5 @@
-// Products of groups of rows with a stack of weights in bf16 (GroupedLinear in ops/moe.h), by
-// wgmma: for Hopper. Each output has the recipe of skinny_gemm.h, so a row's bits do not depend on
+// Products of groups of rows with a stack of weights in bf16 (GroupedLinear in ops/moe.h), on
+// tensor cores. Each output has the recipe of skinny_gemm.h, so a row's bits do not depend on
 // its group's other rows or on the tile.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cuda/kernel_form.h"
 #include "ops/cuda/kernels.h"
 
 namespace tokamak::cuda {
@@ -20,7 +21,7 @@ struct GroupedTileShape {
   bool operator==(const GroupedTileShape&) const = default;
 };
 
-// All tiles that exist. The last one has a kernel of its own (wide_grouped_gemm.cu).
+// All tiles that exist. The last one has a kernel of its own, for Hopper (wide_grouped_gemm.cu).
 inline constexpr std::array<GroupedTileShape, 6> kGroupedTiles = {
     {{64, 8}, {64, 16}, {64, 32}, {64, 64}, {128, 128}, {256, 192}}};
 inline constexpr GroupedTileShape kWideGroupedTile = kGroupedTiles.back();
@@ -48,9 +49,10 @@ bool FitsGroupedGemm(const GroupedLinearArgs& args);
 bool FitsWideGroupedGemm(const GroupedLinearArgs& args);
 
 // Launches up to `ctas` CTAs, as a dependent of the kernel ahead. cudaErrorInvalidValue unless
-// `tile` is one of kGroupedTiles, the arguments fit, and there are at most 1024 groups.
+// `tile` is one of kGroupedTiles, the arguments fit, there are at most 1024 groups, and the build
+// has the tile in this form.
 cudaError_t LaunchGroupedGemm(const GroupedLinearArgs& args, GroupedTileShape tile, int ctas,
-                              cudaStream_t stream);
+                              KernelForm form, cudaStream_t stream);
 // The same with kWideGroupedTile.
 cudaError_t LaunchWideGroupedGemm(const GroupedLinearArgs& args, int ctas, cudaStream_t stream);
 

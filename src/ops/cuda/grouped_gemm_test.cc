@@ -73,7 +73,7 @@ GroupedLinearArgs ArgsOf(const Problem& p) {
 }
 
 template <typename Out>
-std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, int ctas = 3,
+std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, KernelForm form, int ctas = 3,
                           bool gated = false) {
   const DeviceArray<uint16_t> x(p.x), weights(p.weights);
   const DeviceArray<int32_t> offsets(p.offsets);
@@ -89,7 +89,7 @@ std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, int ctas = 3,
   args.out = out.data();
   args.out_bf16 = sizeof(Out) == 2;
   const CudaTestStream stream;
-  EXPECT_EQ(LaunchGroupedGemm(args, tile, ctas, stream.get()), cudaSuccess);
+  EXPECT_EQ(LaunchGroupedGemm(args, tile, ctas, form, stream.get()), cudaSuccess);
   return out.Download(stream);
 }
 
@@ -109,6 +109,13 @@ std::vector<uint16_t> ExpectGated(const Problem& p) {
   return out;
 }
 
+// The forms in which the tile can run here.
+std::vector<KernelForm> FormsOf(GroupedTileShape tile) {
+  std::vector<KernelForm> forms = FormsHere();
+  if (tile == kWideGroupedTile) std::erase(forms, KernelForm::kAmpere);
+  return forms;
+}
+
 class GroupedGemmTiles : public testing::TestWithParam<GroupedTileShape> {};
 
 // Rows of a weight and columns that are neither whole tiles nor whole stages; groups without rows
@@ -116,30 +123,45 @@ class GroupedGemmTiles : public testing::TestWithParam<GroupedTileShape> {};
 TEST_P(GroupedGemmTiles, EveryGroupGivesTheBitsOfThePlainChain) {
   const int32_t tokens = GetParam().tokens;
   const Problem p = MakeProblem({0, 1, tokens, 0, 0, tokens + 3, 2, 0}, 72, 200);
-  EXPECT_EQ(Bits(Multiply<float>(p, GetParam())), Bits(Expect(p)));
+  const auto expected = Bits(Expect(p));
+  for (const KernelForm form : FormsOf(GetParam())) {
+    EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), form)), expected);
+  }
 }
 
 // The stages of a tile are requested while the one before it is multiplied and written.
 TEST_P(GroupedGemmTiles, ManyTilesOfFewStagesGiveTheBitsOfThePlainChain) {
   const int64_t rest = GetParam() == kWideGroupedTile ? 8 : 5;  // wide needs a multiple of 8
   const Problem p = MakeProblem({3, GetParam().tokens + 1, 1}, GetParam().rows * 2 + rest, 64);
-  EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 1)), Bits(Expect(p)));
+  const auto expected = Bits(Expect(p));
+  for (const KernelForm form : FormsOf(GetParam())) {
+    EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), form, 1)), expected);
+  }
 }
 
 // Stages are requested again and again while products read others.
 TEST_P(GroupedGemmTiles, TilesOfManyStagesGiveTheBitsOfThePlainChain) {
   const Problem p = MakeProblem({3, GetParam().tokens + 1}, 24, 1032);
-  EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 2)), Bits(Expect(p)));
+  const auto expected = Bits(Expect(p));
+  for (const KernelForm form : FormsOf(GetParam())) {
+    EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), form, 2)), expected);
+  }
 }
 
 // Gate has 8 rows, which is a part of a tile; whole tiles and a part of one; a part of two.
 TEST_P(GroupedGemmTiles, TheActivationInTheEpilogueGivesTheBitsOfKernelsOfTheirOwn) {
   const int32_t tokens = GetParam().tokens;
   for (const int64_t inner : {int64_t{8}, int64_t{GetParam().rows + 24}, int64_t{40}}) {
-    Problem p = MakeProblem({0, 1, tokens + 3, 0, 2, 0}, 2 * inner, 200);
-    EXPECT_EQ(Multiply<uint16_t>(p, GetParam(), 3, /*gated=*/true), ExpectGated(p)) << inner;
-    p.bias.clear();
-    EXPECT_EQ(Multiply<uint16_t>(p, GetParam(), 1, /*gated=*/true), ExpectGated(p)) << inner;
+    const Problem p = MakeProblem({0, 1, tokens + 3, 0, 2, 0}, 2 * inner, 200);
+    const std::vector<uint16_t> with_bias = ExpectGated(p);
+    Problem without = p;
+    without.bias.clear();
+    const std::vector<uint16_t> expected = ExpectGated(without);
+    for (const KernelForm form : FormsOf(GetParam())) {
+      EXPECT_EQ(Multiply<uint16_t>(p, GetParam(), form, 3, /*gated=*/true), with_bias) << inner;
+      EXPECT_EQ(Multiply<uint16_t>(without, GetParam(), form, 1, /*gated=*/true), expected)
+          << inner;
+    }
   }
 }
 
@@ -160,15 +182,21 @@ TEST_P(GroupedGemmTiles, OneRowOfXServesAllGroupsThatHaveARow) {
   args.out_stride = p.rows / 2;
   args.out_bf16 = args.gated = args.one_row = true;
   const CudaTestStream stream;
-  ASSERT_EQ(LaunchGroupedGemm(args, GetParam(), 2, stream.get()), cudaSuccess);
-  EXPECT_EQ(out.Download(stream), ExpectGated(p));
+  const std::vector<uint16_t> expected = ExpectGated(p);
+  for (const KernelForm form : FormsOf(GetParam())) {
+    ASSERT_EQ(cudaMemsetAsync(out.data(), 0, out.size() * 2, stream.get()), cudaSuccess);
+    ASSERT_EQ(LaunchGroupedGemm(args, GetParam(), 2, form, stream.get()), cudaSuccess);
+    EXPECT_EQ(out.Download(stream), expected);
+  }
 }
 
 TEST_P(GroupedGemmTiles, NanStaysInItsRow) {
   Problem p = MakeProblem({2, 5, 2}, 64, 136);
   const std::vector<float> expected = Expect(p);
   p.x[static_cast<size_t>(4 * p.cols + 77)] = 0x7fc0;
-  ExpectNanInRow(4, Multiply<float>(p, GetParam()), expected, p.rows);
+  for (const KernelForm form : FormsOf(GetParam())) {
+    ExpectNanInRow(4, Multiply<float>(p, GetParam(), form), expected, p.rows);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, GroupedGemmTiles, testing::ValuesIn(kGroupedTiles),
@@ -181,7 +209,9 @@ TEST(GroupedGemm, OutputsAreRoundedToNearestAfterTheBias) {
   const auto expect_rounded = [](const Problem& p, GroupedTileShape tile) {
     std::vector<uint16_t> expected;
     for (const float value : Expect(p)) expected.push_back(FloatToBFloat16(value));
-    EXPECT_EQ(Multiply<uint16_t>(p, tile), expected);
+    for (const KernelForm form : FormsOf(tile)) {
+      EXPECT_EQ(Multiply<uint16_t>(p, tile, form), expected);
+    }
   };
   expect_rounded(MakeProblem({4, 0, 9}, 100, 64), {64, 8});
   expect_rounded(MakeProblem({4, 0, 9}, 104, 64), kWideGroupedTile);
@@ -191,7 +221,9 @@ TEST(GroupedGemm, OutputsAreRoundedToNearestAfterTheBias) {
 // a part. With one CTA, a tile of few blocks is behind one of many, and the other way round.
 TEST(WideGroupedGemm, BlocksOfTokensAreSpreadOverTiles) {
   const Problem p = MakeProblem({64 * 7 + 5, 0, 64 * 5, 1}, 256 + 16, 72);
-  EXPECT_EQ(Bits(Multiply<float>(p, kWideGroupedTile, 2)), Bits(Expect(p)));
+  for (const KernelForm form : FormsOf(kWideGroupedTile)) {
+    EXPECT_EQ(Bits(Multiply<float>(p, kWideGroupedTile, form, 2)), Bits(Expect(p)));
+  }
 }
 
 // More groups than a warp has lanes, most of them empty.
@@ -201,71 +233,83 @@ TEST(GroupedGemm, ManyGroups) {
   lengths[100] = 17;
   Problem p = MakeProblem(lengths, 16, 16);
   p.bias.clear();
-  EXPECT_EQ(Bits(Multiply<float>(p, {64, 16}, 2)), Bits(Expect(p)));
+  for (const KernelForm form : FormsHere()) {
+    EXPECT_EQ(Bits(Multiply<float>(p, {64, 16}, form, 2)), Bits(Expect(p)));
+  }
 }
 
 // `offsets` and the rows of x come from a kernel that lets this one begin before it writes.
 TEST(GroupedGemm, AChainOfDependentLaunchesGivesWhatItsProductsGiveOneByOne) {
   constexpr int64_t kSize = 64;
-  Problem p = MakeProblem({3, 9}, kSize, kSize);
-  p.bias.clear();
-  for (uint16_t& w : p.weights) w = FloatToBFloat16(BFloat16ToFloat(w) / 8);  // keeps the norm
-  const DeviceArray<uint16_t> weights(p.weights);
-  const DeviceArray<uint32_t> words(std::vector<uint32_t>(p.offsets.begin(), p.offsets.end()));
-  std::vector<int32_t> at(p.offsets.size());
+  Problem first = MakeProblem({3, 9}, kSize, kSize);
+  first.bias.clear();
+  for (uint16_t& w : first.weights) w = FloatToBFloat16(BFloat16ToFloat(w) / 8);  // keeps the norm
+  const DeviceArray<uint16_t> weights(first.weights);
+  const DeviceArray<uint32_t> words(
+      std::vector<uint32_t>(first.offsets.begin(), first.offsets.end()));
+  std::vector<int32_t> at(first.offsets.size());
   std::iota(at.begin(), at.end(), 0);
   const DeviceArray<int32_t> places(at);
-  const DeviceArray<int32_t> offsets(std::vector<int32_t>(p.offsets.size()));
-  DeviceArray<uint16_t> y[2] = {DeviceArray<uint16_t>(p.x), DeviceArray<uint16_t>(p.x)};
   const CudaTestStream stream;
-  StoreLate(places, words, reinterpret_cast<uint32_t*>(offsets.data()), stream);
-  int done = 0;
-  for (const GroupedTileShape tile : kGroupedTiles) {
-    GroupedLinearArgs args = ArgsOf(p);
-    args.x = y[done % 2].data();
-    args.weights = weights.data();
-    args.offsets = offsets.data();
-    args.out = y[(done + 1) % 2].data();
-    args.out_bf16 = true;
-    ASSERT_EQ(LaunchGroupedGemm(args, tile, 2, stream.get()), cudaSuccess);
-    ++done;
+  for (const KernelForm form : FormsHere()) {
+    Problem p = first;
+    const DeviceArray<int32_t> offsets(std::vector<int32_t>(p.offsets.size()));
+    DeviceArray<uint16_t> y[2] = {DeviceArray<uint16_t>(p.x), DeviceArray<uint16_t>(p.x)};
+    StoreLate(places, words, reinterpret_cast<uint32_t*>(offsets.data()), stream);
+    int done = 0;
+    for (const GroupedTileShape tile : kGroupedTiles) {
+      if (tile == kWideGroupedTile && form == KernelForm::kAmpere) continue;
+      GroupedLinearArgs args = ArgsOf(p);
+      args.x = y[done % 2].data();
+      args.weights = weights.data();
+      args.offsets = offsets.data();
+      args.out = y[(done + 1) % 2].data();
+      args.out_bf16 = true;
+      ASSERT_EQ(LaunchGroupedGemm(args, tile, 2, form, stream.get()), cudaSuccess);
+      ++done;
+    }
+    for (int i = 0; i < done; ++i) {
+      const std::vector<float> sums = Expect(p);
+      for (size_t j = 0; j < sums.size(); ++j) p.x[j] = FloatToBFloat16(sums[j]);
+    }
+    EXPECT_EQ(y[done % 2].Download(stream), p.x);
   }
-  for (int i = 0; i < done; ++i) {
-    const std::vector<float> sums = Expect(p);
-    for (size_t j = 0; j < sums.size(); ++j) p.x[j] = FloatToBFloat16(sums[j]);
-  }
-  EXPECT_EQ(y[done % 2].Download(stream), p.x);
 }
 
-TEST(GroupedGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
+TEST(GroupedGemm, UnknownTilesAndRowsThatAreNotAlignedAreRefused) {
   const Problem p = MakeProblem({2}, 64, 68);
   const DeviceArray<uint16_t> x(p.x), weights(p.weights);
   const DeviceArray<int32_t> offsets(p.offsets);
   DeviceArray<float> out(128);
-  GroupedLinearArgs args = ArgsOf(p);
-  args.x = x.data();
-  args.weights = weights.data();
-  args.offsets = offsets.data();
-  args.out = out.data();
   const CudaTestStream stream;
-  EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
-  args.cols = args.x_stride = 64;
-  EXPECT_EQ(LaunchGroupedGemm(args, {64, 24}, 1, stream.get()), cudaErrorInvalidValue);
-  args.gated = args.out_bf16 = true;
-  args.rows = 56;  // 28 of gate
-  EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
-  args.gated = args.out_bf16 = false;
-  args.groups = 1025;
-  EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
-  args.groups = 1;
-  args.rows = args.out_stride = 60;
-  EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, stream.get()), cudaErrorInvalidValue);
-  args.rows = 64;
-  args.out_stride = 66;
-  EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, stream.get()), cudaErrorInvalidValue);
-  args.out_stride = 68;
-  args.out = out.data() + 2;
-  EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, stream.get()), cudaErrorInvalidValue);
+  for (const KernelForm form : FormsHere()) {
+    GroupedLinearArgs args = ArgsOf(p);
+    args.x = x.data();
+    args.weights = weights.data();
+    args.offsets = offsets.data();
+    args.out = out.data();
+    EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, form, stream.get()), cudaErrorInvalidValue);
+    args.cols = args.x_stride = 64;
+    EXPECT_EQ(LaunchGroupedGemm(args, {64, 24}, 1, form, stream.get()), cudaErrorInvalidValue);
+    args.gated = args.out_bf16 = true;
+    args.rows = 56;  // 28 of gate
+    EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, form, stream.get()), cudaErrorInvalidValue);
+    args.gated = args.out_bf16 = false;
+    args.groups = 1025;
+    EXPECT_EQ(LaunchGroupedGemm(args, {64, 8}, 1, form, stream.get()), cudaErrorInvalidValue);
+    args.groups = 1;
+    args.rows = args.out_stride = 60;
+    EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, form, stream.get()),
+              cudaErrorInvalidValue);
+    args.rows = 64;
+    args.out_stride = 66;
+    EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, form, stream.get()),
+              cudaErrorInvalidValue);
+    args.out_stride = 68;
+    args.out = out.data() + 2;
+    EXPECT_EQ(LaunchGroupedGemm(args, kWideGroupedTile, 1, form, stream.get()),
+              cudaErrorInvalidValue);
+  }
 }
 
 TEST(GroupedGemm, TilesHaveRoomForTwiceTheAverage) {

@@ -109,14 +109,30 @@ struct GroupedWork {
   unsigned steps;      // stages of a tile
 };
 struct GroupedLaunch {
-  int box_tokens;  // tokens that one request loads
+  int box_tokens;  // tokens that one request of TMA loads
   int stage_cols;
   int threads;
   size_t shared_bytes;
 };
 
-// Launches `kernel`, which takes tiles in turn, with up to `ctas` CTAs: as a dependent of the
-// kernel ahead, and with the maps of the weights and of x.
+// Launches kernel(maps..., args, work), which takes tiles in turn, with up to `ctas` CTAs.
+template <typename Kernel, typename... Maps>
+cudaError_t LaunchWithMaps(Kernel kernel, const GroupedLinearArgs& args, GroupedTileShape tile,
+                           const GroupedLaunch& launch, int ctas, bool dependent,
+                           cudaStream_t stream, const Maps&... maps) {
+  const GroupedWork work = {
+      .row_tiles = static_cast<unsigned>(CeilDiv(args.rows, int64_t{tile.rows})),
+      .steps = static_cast<unsigned>(CeilDiv(args.cols, int64_t{launch.stage_cols}))};
+  const cudaError_t error = AllowSharedMemory(kernel, launch.shared_bytes);
+  if (error != cudaSuccess) return error;
+  const int64_t most =
+      std::min(args.num_rows, args.num_rows / tile.tokens + args.groups) * work.row_tiles;
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(most, ctas));
+  return LaunchGroups({.dependent = dependent}, kernel, grid, launch.threads, launch.shared_bytes,
+                      stream, maps..., args, work);
+}
+
+// The same as a dependent of the kernel ahead, with the maps of the weights and of x.
 template <typename Kernel>
 cudaError_t LaunchOnTiles(Kernel kernel, const GroupedLinearArgs& args, GroupedTileShape tile,
                           const GroupedLaunch& launch, int ctas, cudaStream_t stream) {
@@ -127,16 +143,8 @@ cudaError_t LaunchOnTiles(Kernel kernel, const GroupedLinearArgs& args, GroupedT
                              launch.box_tokens, &tokens) != CUDA_SUCCESS) {
     return cudaErrorInvalidValue;
   }
-  const GroupedWork work = {
-      .row_tiles = static_cast<unsigned>(CeilDiv(args.rows, int64_t{tile.rows})),
-      .steps = static_cast<unsigned>(CeilDiv(args.cols, int64_t{launch.stage_cols}))};
-  const cudaError_t error = AllowSharedMemory(kernel, launch.shared_bytes);
-  if (error != cudaSuccess) return error;
-  const int64_t most =
-      std::min(args.num_rows, args.num_rows / tile.tokens + args.groups) * work.row_tiles;
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(most, ctas));
-  return LaunchGroups({.dependent = true}, kernel, grid, launch.threads, launch.shared_bytes,
-                      stream, weights, tokens, args, work);
+  return LaunchWithMaps(kernel, args, tile, launch, ctas, /*dependent=*/true, stream, weights,
+                        tokens);
 }
 
 }  // namespace tokamak::cuda

@@ -38,12 +38,10 @@ inline constexpr KernelFamily kPlainKernels = {.name = "the plain kernels",
                                                .proofs = {{{90, "H200", "353722d"}}}};
 // Only for a KV cache in FP8.
 inline constexpr KernelFamily kFp8Cache = {.name = "the plain kernels for an fp8 cache"};
-inline constexpr KernelFamily kSkinnyGemm = {.name = "skinny_gemm.h",
-                                             .only_on = 90,
-                                             .has_older = true,
-                                             .proofs = {{{90, "H200", "d05c3ea"}}}};
+// Two forms (kernel_form.h), so GPUs of any kind can run it.
+inline constexpr KernelFamily kSkinnyGemm = {
+    .name = "skinny_gemm.h", .has_older = true, .proofs = {{{90, "H200", "d05c3ea"}}}};
 inline constexpr KernelFamily kGatedSkinnyGemm = {.name = "skinny_gemm.h with an activation",
-                                                  .only_on = 90,
                                                   .has_older = true,
                                                   .proofs = {{{90, "H200", "d05c3ea"}}}};
 inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
@@ -62,12 +60,9 @@ inline constexpr KernelFamily kWideLatentAttention = {.name = "wide_latent_atten
 inline constexpr KernelFamily kMoeKernels = {
     .name = "MoE layers (moe.cu, router_linear.cu, grouped_linear.cu)",
     .proofs = {{{90, "H200", "353722d"}}}};
-inline constexpr KernelFamily kGroupedGemm = {.name = "grouped_gemm.h",
-                                              .only_on = 90,
-                                              .has_older = true,
-                                              .proofs = {{{90, "H200", "d05c3ea"}}}};
+inline constexpr KernelFamily kGroupedGemm = {
+    .name = "grouped_gemm.h", .has_older = true, .proofs = {{{90, "H200", "d05c3ea"}}}};
 inline constexpr KernelFamily kGatedGroupedGemm = {.name = "grouped_gemm.h with an activation",
-                                                   .only_on = 90,
                                                    .has_older = true,
                                                    .proofs = {{{90, "H200", "d05c3ea"}}}};
 inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu",

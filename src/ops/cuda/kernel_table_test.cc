@@ -58,6 +58,21 @@ TEST(KernelTable, TheBackendsNameSaysWhichKernelsRun) {
   EXPECT_EQ(NameSuffix(kProvedOnly, KernelChoice::kNew, 90), "");
 }
 
+TEST(KernelTable, KernelsWithAFormForOtherGpusRunThereIfNewOnesAreWanted) {
+  for (const int capability : {80, 86, 89, 120}) {
+    for (const KernelFamily& family :
+         {kSkinnyGemm, kGatedSkinnyGemm, kGroupedGemm, kGatedGroupedGemm}) {
+      EXPECT_TRUE(Uses(family, KernelChoice::kNew, capability)) << family.name;
+      EXPECT_FALSE(Uses(family, KernelChoice::kVerified, capability)) << family.name;
+    }
+    for (const KernelFamily& family : {kMmaAttention, kWideGroupedGemm, kLatentAttention}) {
+      EXPECT_FALSE(Uses(family, KernelChoice::kNew, capability)) << family.name;
+    }
+    EXPECT_EQ(NameSuffix(kKernelFamilies, KernelChoice::kNew, capability), "/new");
+    EXPECT_EQ(NameSuffix(kKernelFamilies, KernelChoice::kVerified, capability), "/plain");
+  }
+}
+
 TEST(KernelTable, TheChoiceShowsInTheNameOfACudaBackend) {
   const auto name = [](const CudaOptions& options) -> Result<std::string> {
     ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, MakeCudaOps(options));

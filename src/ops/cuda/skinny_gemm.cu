@@ -11,10 +11,16 @@
 // If gate and up are to be combined, a tile has eight rows of gate, then the same eight of up, and
 // so on. The tensor map collects them, and a thread has both sums of an output.
 //
-// Shared memory is at most 110 KB, and 32K registers serve a CTA, so that the next kernel's CTAs
-// find room beside this one's, and request their weights while this one runs. They are released when
-// the kernel ahead has ended. Released earlier, kernels run ahead one behind the other, and their
-// requests delay those of short kernels between them: a step of Qwen3-0.6B took 6% longer.
+// GPUs without TMA and wgmma run the other form of the kernel. There the 32 lanes of a warp copy
+// the same boxes by cp.async, and mma.sync multiplies them: the rows of wgmma's first operand are
+// divided among warps as wgmma divides them, so that a thread has the same sums. Shared memory is
+// at most 49 KB then.
+//
+// On Hopper, shared memory is at most 110 KB, and 32K registers serve a CTA, so that the next
+// kernel's CTAs find room beside this one's, and request their weights while this one runs. They
+// are released when the kernel ahead has ended. Released earlier, kernels run ahead one behind the
+// other, and their requests delay those of short kernels between them: a step of Qwen3-0.6B took 6%
+// longer.
 #include "ops/cuda/skinny_gemm.h"
 
 #include <algorithm>
@@ -23,6 +29,7 @@
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/mma_tiles.cuh"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/ring.cuh"
 #include "ops/cuda/wgmma_tiles.cuh"
@@ -34,18 +41,24 @@ using wgmma_tiles::kBoxCols;
 using wgmma_tiles::kEight;
 using wgmma_tiles::kProductRows;
 using wgmma_tiles::kRowBytes;
-using wgmma_tiles::kSharedBytes;
 
-constexpr int kConsumers = 4 * kWarp;
-constexpr int kThreads = kConsumers + kWarp;
-
-template <int kRows, int kTokens>
+template <int kRows, int kTokens, KernelForm kForm>
 struct Shape {
+  static constexpr bool kIsHopper = kForm == KernelForm::kHopper;
+  static constexpr int kTileRows = kRows, kTileTokens = kTokens;
   static constexpr bool kIsNarrow = kRows < kProductRows;
+  // Threads that multiply. Those of wgmma are a warpgroup; others need not multiply what is beyond
+  // the tokens.
+  static constexpr int kConsumers =
+      kIsHopper || !kIsNarrow ? 4 * kWarp : (kTokens + 15) / mma_tiles::kProductRows * kWarp;
+  static constexpr int kThreads = kConsumers + kWarp;
   static constexpr int kSums = (kIsNarrow ? kRows : kTokens) / 2;  // of a thread
   // Boxes of each operand in a stage. With at least 8 KB of the weight per stage, one thread can
   // request stages as fast as memory delivers them.
-  static constexpr int kBoxes = kIsNarrow ? kProductRows / kRows : kTokens <= 32 ? 2 : 1;
+  static constexpr int kBoxes = !kIsHopper      ? (kRows == 16 ? 2 : 1)
+                                : kIsNarrow     ? kProductRows / kRows
+                                : kTokens <= 32 ? 2
+                                                : 1;
   static constexpr int kWeightBytes = kRows * kRowBytes;  // of a box
   static constexpr int kTokenBytes = kTokens * kRowBytes;
   static constexpr int kStageCols = kBoxes * kBoxCols;
@@ -54,11 +67,15 @@ struct Shape {
     uint8_t tokens[kBoxes][kTokenBytes];
     uint8_t weights[kBoxes][kWeightBytes];
   };
-  // A narrow tile's wgmma reads 64 rows from the first token of a box on. The rows after its tokens
-  // belong to other boxes of the stage. Their sums are never written, and rows do not mix.
-  static_assert(!kIsNarrow || (kBoxes - 1) * kTokenBytes + kProductRows * kRowBytes <=
+  // A narrow tile's wgmma reads 64 rows from the first token of a box on, mma.sync 16 for each
+  // warp. The rows after its tokens belong to other boxes of the stage. Their sums are never
+  // written, and rows do not mix.
+  static constexpr int kRowsRead = kConsumers / kWarp * mma_tiles::kProductRows;
+  static_assert(!kIsNarrow || (kBoxes - 1) * kTokenBytes + kRowsRead * kRowBytes <=
                                   static_cast<int>(sizeof(Stage)));
 
+  static constexpr int kSharedBytes =
+      kIsHopper ? wgmma_tiles::kSharedBytes : mma_tiles::kSharedBytes;
   static constexpr int kStages =
       (kSharedBytes - static_cast<int>(sizeof(SwizzleAligned))) / static_cast<int>(sizeof(Stage));
   // The warpgroup releases a slot only when the products of the next one are under way.
@@ -78,90 +95,160 @@ struct Work {
   unsigned steps;        // stages of a tile
 };
 
-// Requests the stages of all of the CTA's tiles, by one thread.
+// The place of a stage.
+struct Place {
+  unsigned tile, step;
+  int row, token, column;
+};
+
+// Copies stages by TMA, by one thread.
 template <int kRows, int kTokens, bool kGated>
+struct BoxCopies {
+  using S = Shape<kRows, kTokens, KernelForm::kHopper>;
+
+  __device__ void Begin() const { ptx::PrefetchMap(tokens); }
+  __device__ void LoadWeights(unsigned fill, const Place& place) const {
+    const unsigned slot = memory.ring.Slot(fill);
+    memory.ring.Expect(fill, static_cast<int>(sizeof(typename S::Stage)));
+#pragma unroll
+    for (int box = 0; box < S::kBoxes; ++box) {
+      uint8_t* const to = memory.stages[slot].weights[box];
+      const int column = place.column + box * kBoxCols;
+      if constexpr (kGated) {
+        ptx::LoadBox(to, weights, {column, 0, 0, place.row / (2 * kEight)},
+                     &memory.ring.filled[slot]);
+      } else {
+        ptx::LoadBox(to, weights, {column, place.row}, &memory.ring.filled[slot]);
+      }
+    }
+  }
+  __device__ void LoadTokens(unsigned fill, const Place& place) const {
+    const unsigned slot = memory.ring.Slot(fill);
+#pragma unroll
+    for (int box = 0; box < S::kBoxes; ++box) {
+      ptx::LoadBox(memory.stages[slot].tokens[box], tokens,
+                   {place.column + box * kBoxCols, place.token}, &memory.ring.filled[slot]);
+    }
+  }
+  __device__ void End(unsigned) const {}
+
+  const CUtensorMap* weights;
+  const CUtensorMap* tokens;
+  typename S::Memory& memory;
+};
+
+// Copies stages by cp.async, by a warp.
+template <int kRows, int kTokens, bool kGated>
+struct LaneCopies {
+  using S = Shape<kRows, kTokens, KernelForm::kAmpere>;
+
+  __device__ void Begin() const {}
+  __device__ void LoadWeights(unsigned fill, const Place& place) const {
+    const auto rows = static_cast<int>(a.rows);
+    const auto row_of = [&](int i) {
+      if constexpr (kGated) {
+        const int inner = rows / 2;
+        const int column = place.row / 2 + i / (2 * kEight) * kEight + i % kEight;  // of the output
+        return column < inner ? i / kEight % 2 * inner + column : -1;
+      } else {
+        return place.row + i < rows ? place.row + i : -1;
+      }
+    };
+    const auto cols = static_cast<int>(a.cols);
+#pragma unroll
+    for (int box = 0; box < S::kBoxes; ++box) {
+      mma_tiles::CopyBox<kRows>(memory.stages[memory.ring.Slot(fill)].weights[box],
+                                static_cast<const uint16_t*>(a.weight), cols, cols,
+                                place.column + box * kBoxCols, row_of);
+    }
+  }
+  __device__ void LoadTokens(unsigned fill, const Place& place) const {
+    const auto row_of = [&](int i) {
+      return place.token + i < static_cast<int>(a.num_tokens) ? place.token + i : -1;
+    };
+#pragma unroll
+    for (int box = 0; box < S::kBoxes; ++box) {
+      mma_tiles::CopyBox<kTokens>(memory.stages[memory.ring.Slot(fill)].tokens[box],
+                                  static_cast<const uint16_t*>(a.x), static_cast<int>(a.cols),
+                                  static_cast<int>(a.x_stride), place.column + box * kBoxCols,
+                                  row_of);
+    }
+    memory.ring.ArriveWhenCopied(fill);
+  }
+  __device__ void End(unsigned fills) const { memory.ring.WaitForLast(fills); }
+
+  const SkinnyGemmArgs& a;
+  typename S::Memory& memory;
+};
+
+// Requests the stages of all of the CTA's tiles.
+template <typename Copies>
 class Loader {
  public:
-  using S = Shape<kRows, kTokens>;
+  using S = typename Copies::S;
 
-  __device__ Loader(const CUtensorMap* weights, const CUtensorMap* tokens, const Work& work,
-                    typename S::Memory& memory)
-      : weights_(weights), tokens_(tokens), work_(work), memory_(memory) {}
+  __device__ Loader(const Work& work, const Copies& copies) : work_(work), copies_(copies) {}
 
   // Requests the first weights at once, because they do not depend on the kernel ahead.
   __device__ void Run() {
     const unsigned tiles = (work_.tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     const unsigned fills = tiles * work_.steps;
     const unsigned early = min(fills, static_cast<unsigned>(S::kStages));
-    ptx::PrefetchMap(tokens_);
+    copies_.Begin();
     Place place = BeginningOf(blockIdx.x);
-    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadWeights(i, place);
+    for (unsigned i = 0; i < early; ++i, Advance(place)) copies_.LoadWeights(i, place);
     ptx::WaitForKernelAhead();
     ptx::LaunchDependents();
     place = BeginningOf(blockIdx.x);
-    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);
+    for (unsigned i = 0; i < early; ++i, Advance(place)) copies_.LoadTokens(i, place);
     for (unsigned i = early; i < fills; ++i, Advance(place)) {
-      memory_.ring.WaitUntilEmpty(i);
-      LoadWeights(i, place);
-      LoadTokens(i, place);
+      copies_.memory.ring.WaitUntilEmpty(i);
+      copies_.LoadWeights(i, place);
+      copies_.LoadTokens(i, place);
     }
+    copies_.End(fills);
   }
 
  private:
-  // The place of a stage. Advance counts it up: computing it anew with divisions takes longer than
-  // the stage's copy.
-  struct Place {
-    unsigned tile, step;
-    int row, token, column;
-  };
   __device__ Place BeginningOf(unsigned tile) const {
     return {.tile = tile,
             .step = 0,
-            .row = static_cast<int>(tile / work_.token_tiles * kRows),
-            .token = static_cast<int>(tile % work_.token_tiles * kTokens),
+            .row = static_cast<int>(tile / work_.token_tiles * S::kTileRows),
+            .token = static_cast<int>(tile % work_.token_tiles * S::kTileTokens),
             .column = 0};
   }
+  // Counts the place up: computing it anew with divisions takes longer than the stage's copy.
   __device__ void Advance(Place& place) const {
     place.column += S::kStageCols;
     if (++place.step == work_.steps) place = BeginningOf(place.tile + gridDim.x);
   }
-  __device__ void LoadWeights(unsigned fill, const Place& place) {
-    const unsigned slot = memory_.ring.Slot(fill);
-    memory_.ring.Expect(fill, static_cast<int>(sizeof(typename S::Stage)));
-#pragma unroll
-    for (int box = 0; box < S::kBoxes; ++box) {
-      uint8_t* const to = memory_.stages[slot].weights[box];
-      const int column = place.column + box * kBoxCols;
-      if constexpr (kGated) {
-        ptx::LoadBox(to, weights_, {column, 0, 0, place.row / (2 * kEight)},
-                     &memory_.ring.filled[slot]);
-      } else {
-        ptx::LoadBox(to, weights_, {column, place.row}, &memory_.ring.filled[slot]);
-      }
-    }
-  }
-  __device__ void LoadTokens(unsigned fill, const Place& place) {
-    const unsigned slot = memory_.ring.Slot(fill);
-#pragma unroll
-    for (int box = 0; box < S::kBoxes; ++box) {
-      ptx::LoadBox(memory_.stages[slot].tokens[box], tokens_,
-                   {place.column + box * kBoxCols, place.token}, &memory_.ring.filled[slot]);
-    }
-  }
 
-  const CUtensorMap* weights_;
-  const CUtensorMap* tokens_;
   const Work& work_;
-  typename S::Memory& memory_;
+  const Copies copies_;
 };
 
-template <int kRows, int kTokens>
-__device__ void MultiplyStage(const typename Shape<kRows, kTokens>::Stage& stage, bool accumulate,
-                              float (&sums)[Shape<kRows, kTokens>::kSums]) {
-  if constexpr (Shape<kRows, kTokens>::kIsNarrow) {
-    wgmma_tiles::MultiplyBoxes(stage.tokens, stage.weights, 0, accumulate, sums);
+// Multiplies all columns of the CTA's tile number `tile`.
+template <typename S>
+__device__ void MultiplyTile(unsigned tile, unsigned steps, typename S::Memory& memory,
+                             float (&sums)[S::kSums]) {
+  if constexpr (S::kIsHopper) {
+    wgmma_tiles::MultiplyTile(
+        tile, steps, memory, sums, [&](const typename S::Stage& stage, bool accumulate) {
+          if constexpr (S::kIsNarrow) {
+            wgmma_tiles::MultiplyBoxes(stage.tokens, stage.weights, 0, accumulate, sums);
+          } else {
+            wgmma_tiles::MultiplyBoxes(stage.weights, stage.tokens, 0, accumulate, sums);
+          }
+        });
   } else {
-    wgmma_tiles::MultiplyBoxes(stage.weights, stage.tokens, 0, accumulate, sums);
+    const int first_row = static_cast<int>(threadIdx.x / kWarp) * mma_tiles::kProductRows;
+    mma_tiles::MultiplyTile(tile, steps, memory, sums, [&](const typename S::Stage& stage) {
+      if constexpr (S::kIsNarrow) {
+        mma_tiles::MultiplyBoxes(stage.tokens, stage.weights, first_row, sums);
+      } else {
+        mma_tiles::MultiplyBoxes(stage.weights, stage.tokens, first_row, sums);
+      }
+    });
   }
 }
 
@@ -175,10 +262,11 @@ __device__ inline void Store(const SkinnyGemmArgs& a, int64_t at, float value) {
 
 // m and n are the two dimensions of wgmma's sums. m is the row of the weight and n the token; in
 // narrow tiles it is the other way round. A lane has two of every 16 m, and two of every 8 n.
-template <int kRows, int kTokens>
+template <typename S>
 __device__ void WriteTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned token_tile,
-                          const float (&sums)[Shape<kRows, kTokens>::kSums]) {
-  constexpr bool kIsNarrow = Shape<kRows, kTokens>::kIsNarrow;
+                          const float (&sums)[S::kSums]) {
+  constexpr bool kIsNarrow = S::kIsNarrow;
+  constexpr int kRows = S::kTileRows, kTokens = S::kTileTokens;
   const unsigned lane = threadIdx.x % kWarp;
   const int64_t row = row_tile * int64_t{kRows}, token = token_tile * int64_t{kTokens};
   const int64_t first_n = (kIsNarrow ? row : token) + lane % 4 * 2;
@@ -192,7 +280,7 @@ __device__ void WriteTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned t
     int64_t at = m * (kIsNarrow ? a.out_stride : 1) + first_n * n_stride;
     const int64_t first_bias = kIsNarrow ? first_n : m;
 #pragma unroll
-    for (int j = 0; j < Shape<kRows, kTokens>::kSums / 4; ++j) {
+    for (int j = 0; j < S::kSums / 4; ++j) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const int n = 8 * j + c;
@@ -207,9 +295,10 @@ __device__ void WriteTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned t
 }
 
 // The same for rows of gate and up that alternate by eights. A lane has both sums of an output.
-template <int kRows, int kTokens>
+template <typename S>
 __device__ void WriteGatedTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned token_tile,
-                               const float (&sums)[Shape<kRows, kTokens>::kSums]) {
+                               const float (&sums)[S::kSums]) {
+  constexpr int kRows = S::kTileRows, kTokens = S::kTileTokens;
   const auto lane = static_cast<int>(threadIdx.x % kWarp);
   const auto warp = static_cast<int>(threadIdx.x / kWarp);
   const int64_t column = row_tile * int64_t{kRows / 2}, token = token_tile * int64_t{kTokens};
@@ -222,10 +311,10 @@ __device__ void WriteGatedTile(const SkinnyGemmArgs& a, unsigned row_tile, unsig
   };
   const int of_four = lane % 4 * 2, of_eight = lane / 4;
 #pragma unroll
-  for (int j = 0; j < Shape<kRows, kTokens>::kSums / 4; ++j) {
+  for (int j = 0; j < S::kSums / 4; ++j) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      if constexpr (Shape<kRows, kTokens>::kIsNarrow) {
+      if constexpr (S::kIsNarrow) {
         // Two tokens; an even j has gate, and the next one up, of eight columns.
         const int gate = j / 2 * 8 + j % 2 * 2 + c;
         write(warp * 16 + of_eight + j % 2 * 8, j / 2 * kEight + of_four + c, sums[gate],
@@ -237,45 +326,82 @@ __device__ void WriteGatedTile(const SkinnyGemmArgs& a, unsigned row_tile, unsig
   }
 }
 
-template <int kRows, int kTokens, bool kGated>
-__global__ void __launch_bounds__(kThreads, 2)
-    SkinnyGemmKernel(const __grid_constant__ CUtensorMap weights,
-                     const __grid_constant__ CUtensorMap tokens,
-                     const __grid_constant__ SkinnyGemmArgs a, const Work work) {
-  if constexpr (ptx::kIsHopper) {
-    using S = Shape<kRows, kTokens>;
-    DYNAMIC_SHARED(aligned, SwizzleAligned);
-    auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
-    if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp);
-    __syncthreads();
-    // Broadcast, so that the compiler knows that no warp diverges. It keeps wgmma's descriptors in
-    // uniform registers then, instead of copying them there before each product.
-    if (__shfl_sync(kAllLanes, threadIdx.x / kWarp, 0) >= kConsumers / kWarp) {
-      if (threadIdx.x == kConsumers) {
-        Loader<kRows, kTokens, kGated>(&weights, &tokens, work, memory).Run();
-      }
-      return;
-    }
-    float sums[S::kSums];
-    unsigned count = 0;
-    for (unsigned tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
-      wgmma_tiles::MultiplyTile(count++, work.steps, memory, sums,
-                                [&](const typename S::Stage& stage, bool accumulate) {
-                                  MultiplyStage<kRows, kTokens>(stage, accumulate, sums);
-                                });
-      const unsigned row_tile = tile / work.token_tiles, token_tile = tile % work.token_tiles;
-      if constexpr (kGated) {
-        WriteGatedTile<kRows, kTokens>(a, row_tile, token_tile, sums);
-      } else {
-        WriteTile<kRows, kTokens>(a, row_tile, token_tile, sums);
-      }
+// Multiplies and writes all of the CTA's tiles.
+template <typename S, bool kGated>
+__device__ void MultiplyTiles(const SkinnyGemmArgs& a, const Work& work,
+                              typename S::Memory& memory) {
+  float sums[S::kSums];
+  unsigned count = 0;
+  for (unsigned tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
+    MultiplyTile<S>(count++, work.steps, memory, sums);
+    const unsigned row_tile = tile / work.token_tiles, token_tile = tile % work.token_tiles;
+    if constexpr (kGated) {
+      WriteGatedTile<S>(a, row_tile, token_tile, sums);
+    } else {
+      WriteTile<S>(a, row_tile, token_tile, sums);
     }
   }
 }
 
 template <int kRows, int kTokens, bool kGated>
-cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
-  using S = Shape<kRows, kTokens>;
+__global__ void __launch_bounds__(Shape<kRows, kTokens, KernelForm::kHopper>::kThreads, 2)
+    SkinnyGemmKernel(const __grid_constant__ CUtensorMap weights,
+                     const __grid_constant__ CUtensorMap tokens,
+                     const __grid_constant__ SkinnyGemmArgs a, const Work work) {
+  if constexpr (ptx::kIsHopper) {
+    using Copies = BoxCopies<kRows, kTokens, kGated>;
+    using S = typename Copies::S;
+    DYNAMIC_SHARED(aligned, SwizzleAligned);
+    auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
+    if (threadIdx.x == 0) memory.ring.Init(S::kConsumers / kWarp);
+    __syncthreads();
+    // Broadcast, so that the compiler knows that no warp diverges. It keeps wgmma's descriptors in
+    // uniform registers then, instead of copying them there before each product.
+    if (__shfl_sync(kAllLanes, threadIdx.x / kWarp, 0) >= S::kConsumers / kWarp) {
+      if (threadIdx.x == S::kConsumers) {
+        Loader<Copies>(work, {&weights, &tokens, memory}).Run();
+      }
+      return;
+    }
+    MultiplyTiles<S, kGated>(a, work, memory);
+  }
+}
+
+template <int kRows, int kTokens, bool kGated>
+__global__ void __launch_bounds__(Shape<kRows, kTokens, KernelForm::kAmpere>::kThreads, 2)
+    AmpereSkinnyGemmKernel(const __grid_constant__ SkinnyGemmArgs a, const Work work) {
+  using Copies = LaneCopies<kRows, kTokens, kGated>;
+  using S = typename Copies::S;
+  DYNAMIC_SHARED(aligned, SwizzleAligned);
+  auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
+  if (threadIdx.x == 0) memory.ring.Init(S::kConsumers / kWarp, kWarp);
+  __syncthreads();
+  if (threadIdx.x >= S::kConsumers) {
+    Loader<Copies>(work, {a, memory}).Run();
+    return;
+  }
+  MultiplyTiles<S, kGated>(a, work, memory);
+}
+
+// Launches kernel(args..., work).
+template <typename S, typename... Params, typename... Args>
+cudaError_t LaunchTiles(void (*kernel)(Params...), const SkinnyGemmArgs& a, int ctas,
+                        bool dependent, cudaStream_t stream, const Args&... args) {
+  const int64_t token_tiles = CeilDiv(a.num_tokens, S::kTileTokens);
+  const int64_t tiles = CeilDiv(a.rows, S::kTileRows) * token_tiles;
+  const Work work = {.tiles = static_cast<unsigned>(tiles),
+                     .token_tiles = static_cast<unsigned>(token_tiles),
+                     .steps = static_cast<unsigned>(CeilDiv(a.cols, S::kStageCols))};
+  constexpr size_t kBytes = sizeof(typename S::Memory);
+  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
+  if (error != cudaSuccess) return error;
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(tiles, ctas));
+  return LaunchGroups({.dependent = dependent}, kernel, grid, S::kThreads, kBytes, stream, args...,
+                      work);
+}
+
+template <int kRows, int kTokens, bool kGated>
+cudaError_t LaunchHopper(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
   CUtensorMap weights;
   CUtensorMap tokens;
   using wgmma_tiles::MapMatrix;
@@ -286,18 +412,20 @@ cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
                                           kTokens, &tokens) != CUDA_SUCCESS) {
     return cudaErrorInvalidValue;
   }
-  const int64_t token_tiles = CeilDiv(args.num_tokens, kTokens);
-  const int64_t tiles = CeilDiv(args.rows, kRows) * token_tiles;
-  const Work work = {.tiles = static_cast<unsigned>(tiles),
-                     .token_tiles = static_cast<unsigned>(token_tiles),
-                     .steps = static_cast<unsigned>(CeilDiv(args.cols, S::kStageCols))};
-  const auto kernel = &SkinnyGemmKernel<kRows, kTokens, kGated>;
-  constexpr size_t kBytes = sizeof(typename S::Memory);
-  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
-  if (error != cudaSuccess) return error;
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(tiles, ctas));
-  return LaunchGroups({.dependent = true}, kernel, grid, kThreads, kBytes, stream, weights, tokens,
-                      args, work);
+  return LaunchTiles<Shape<kRows, kTokens, KernelForm::kHopper>>(
+      &SkinnyGemmKernel<kRows, kTokens, kGated>, args, ctas, true, stream, weights, tokens, args);
+}
+
+template <int kRows, int kTokens, bool kGated>
+cudaError_t LaunchAmpere(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
+  if constexpr (kHasAmpereForm) {
+    if (mma_tiles::FitsChunks(args.weight, args.cols) &&
+        mma_tiles::FitsChunks(args.x, args.x_stride)) {
+      return LaunchTiles<Shape<kRows, kTokens, KernelForm::kAmpere>>(
+          &AmpereSkinnyGemmKernel<kRows, kTokens, kGated>, args, ctas, HasDependents(), stream, args);
+    }
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -307,13 +435,17 @@ bool FitsGatedSkinnyGemm(const SkinnyGemmArgs& args) {
          args.bias == nullptr && args.out_bf16 && args.rows % (2 * kEight) == 0;
 }
 
-cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas,
+cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas, KernelForm form,
                              cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
   if (args.gated && !FitsGatedSkinnyGemm(args)) return cudaErrorInvalidValue;
   return wgmma_tiles::LaunchTile<kSkinnyTiles>(tile, [&]<int kRows, int kTokens>() {
-    return args.gated ? Launch<kRows, kTokens, true>(args, ctas, stream)
-                      : Launch<kRows, kTokens, false>(args, ctas, stream);
+    if (form == KernelForm::kAmpere) {
+      return args.gated ? LaunchAmpere<kRows, kTokens, true>(args, ctas, stream)
+                        : LaunchAmpere<kRows, kTokens, false>(args, ctas, stream);
+    }
+    return args.gated ? LaunchHopper<kRows, kTokens, true>(args, ctas, stream)
+                      : LaunchHopper<kRows, kTokens, false>(args, ctas, stream);
   });
 }
 

@@ -1,4 +1,4 @@
-// Products of few tokens with a weight in bf16, by wgmma: for Hopper.
+// Products of few tokens with a weight in bf16, on tensor cores.
 //
 // out[m, n] = Σ_k x[m, k] · w[n, k] + bias[n]. Each output has one recipe, whatever M and the tile
 // are: one chain of tensor-core products of 16 columns, ascending, from zero; then the bias; then
@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/activation.h"
+#include "ops/cuda/kernel_form.h"
 
 namespace tokamak::cuda {
 
@@ -48,8 +49,9 @@ bool FitsGatedSkinnyGemm(const SkinnyGemmArgs& args);
 
 // Launches up to `ctas` CTAs, as a dependent of the kernel ahead, which may write `x` and read
 // `out`, but not write `weight` or `bias`. cudaErrorInvalidValue unless `tile` is one of
-// kSkinnyTiles, rows of x and of the weight begin at multiples of 16 bytes, and what is gated fits.
-cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas,
+// kSkinnyTiles, rows of x and of the weight begin at multiples of 16 bytes, what is gated fits, and
+// the build has the form.
+cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas, KernelForm form,
                              cudaStream_t stream);
 
 }  // namespace tokamak::cuda

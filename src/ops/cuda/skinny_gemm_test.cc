@@ -57,7 +57,7 @@ SkinnyGemmArgs ArgsOf(const Problem& p) {
 }
 
 template <typename Out>
-std::vector<Out> Multiply(const Problem& p, SkinnyTile tile, int ctas = 3) {
+std::vector<Out> Multiply(const Problem& p, SkinnyTile tile, KernelForm form, int ctas = 3) {
   const DeviceArray<uint16_t> x(p.x), weight(p.weight);
   const DeviceArray<float> bias(p.bias);
   DeviceArray<Out> out(static_cast<size_t>(p.num_tokens * p.rows));
@@ -68,7 +68,7 @@ std::vector<Out> Multiply(const Problem& p, SkinnyTile tile, int ctas = 3) {
   args.out = out.data();
   args.out_bf16 = sizeof(Out) == 2;
   const CudaTestStream stream;
-  EXPECT_EQ(LaunchSkinnyGemm(args, tile, ctas, stream.get()), cudaSuccess);
+  EXPECT_EQ(LaunchSkinnyGemm(args, tile, ctas, form, stream.get()), cudaSuccess);
   return out.Download(stream);
 }
 
@@ -98,14 +98,19 @@ TEST_P(SkinnyGemmTiles, EveryNumberOfTokensGivesTheBitsOfThePlainChain) {
   const int64_t tokens = GetParam().tokens;
   for (const int64_t num_tokens : {int64_t{1}, tokens - 1, tokens, tokens + 6}) {
     const Problem p = MakeProblem(num_tokens, 72, 456);  // neither a whole tile nor a whole stage
-    EXPECT_EQ(Bits(Multiply<float>(p, GetParam())), Bits(Expect(p))) << num_tokens << " tokens";
+    const auto expected = Bits(Expect(p));
+    for (const KernelForm form : FormsHere()) {
+      EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), form)), expected) << num_tokens << " tokens";
+    }
   }
 }
 
 // The stages of a tile are requested while the one before it is multiplied and written.
 TEST_P(SkinnyGemmTiles, ManyTilesOfFewStagesGiveTheBitsOfThePlainChain) {
   const Problem p = MakeProblem(GetParam().tokens + 1, GetParam().rows * 7 + 5, 64);
-  EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 1)), Bits(Expect(p)));
+  for (const KernelForm form : FormsHere()) {
+    EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), form, 1)), Bits(Expect(p)));
+  }
 }
 
 // Gate has 8 rows, which is a part of a tile; whole tiles and a part of one; a part of many. What
@@ -121,18 +126,21 @@ TEST_P(SkinnyGemmTiles, TheActivationInTheEpilogueGivesTheBitsOfAKernelOfItsOwn)
       const DeviceArray<uint16_t> x(p.x), weight(p.weight);
       const CudaTestStream stream;
       for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
-        DeviceArray<uint16_t> out(
-            std::vector<uint16_t>(static_cast<size_t>(num_tokens * stride), kRest));
-        SkinnyGemmArgs args = ArgsOf(p);
-        args.out_bf16 = args.gated = true;
-        args.activation = activation;
-        args.x = x.data();
-        args.weight = weight.data();
-        args.out = out.data();
-        args.out_stride = stride;
-        ASSERT_EQ(LaunchSkinnyGemm(args, GetParam(), 2, stream.get()), cudaSuccess);
-        EXPECT_EQ(out.Download(stream), ExpectGated(p, activation, stride, kRest))
-            << num_tokens << " tokens, " << inner << " rows of gate";
+        const std::vector<uint16_t> expected = ExpectGated(p, activation, stride, kRest);
+        for (const KernelForm form : FormsHere()) {
+          DeviceArray<uint16_t> out(
+              std::vector<uint16_t>(static_cast<size_t>(num_tokens * stride), kRest));
+          SkinnyGemmArgs args = ArgsOf(p);
+          args.out_bf16 = args.gated = true;
+          args.activation = activation;
+          args.x = x.data();
+          args.weight = weight.data();
+          args.out = out.data();
+          args.out_stride = stride;
+          ASSERT_EQ(LaunchSkinnyGemm(args, GetParam(), 2, form, stream.get()), cudaSuccess);
+          EXPECT_EQ(out.Download(stream), expected)
+              << num_tokens << " tokens, " << inner << " rows of gate";
+        }
       }
     }
   }
@@ -142,7 +150,9 @@ TEST_P(SkinnyGemmTiles, NanStaysInItsRow) {
   Problem p = MakeProblem(9, 64, 136);
   std::vector<float> expected = Expect(p);
   p.x[static_cast<size_t>(4 * p.cols + 77)] = 0x7fc0;
-  ExpectNanInRow(4, Multiply<float>(p, GetParam()), expected, p.rows);
+  for (const KernelForm form : FormsHere()) {
+    ExpectNanInRow(4, Multiply<float>(p, GetParam(), form), expected, p.rows);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, SkinnyGemmTiles, testing::ValuesIn(kSkinnyTiles), [](const auto& info) {
@@ -153,7 +163,9 @@ TEST(SkinnyGemm, OutputsAreRoundedToNearestAfterTheBias) {
   const Problem p = MakeProblem(5, 200, 64);
   std::vector<uint16_t> expected;
   for (const float value : Expect(p)) expected.push_back(FloatToBFloat16(value));
-  EXPECT_EQ(Multiply<uint16_t>(p, {64, 8}), expected);
+  for (const KernelForm form : FormsHere()) {
+    EXPECT_EQ(Multiply<uint16_t>(p, {64, 8}, form), expected);
+  }
 }
 
 // A kernel requests its weights while the kernel ahead still writes the tokens that it multiplies.
@@ -164,26 +176,30 @@ TEST(SkinnyGemm, AChainOfDependentLaunchesGivesWhatItsProductsGiveOneByOne) {
   p.bias.clear();
   for (uint16_t& w : p.weight) w = FloatToBFloat16(BFloat16ToFloat(w) / 11);  // keeps the norm
   const DeviceArray<uint16_t> weight(p.weight);
-  DeviceArray<uint16_t> y[2] = {DeviceArray<uint16_t>(p.x), DeviceArray<uint16_t>(p.x)};
   const CudaTestStream stream;
-  int done = 0;
-  for (const SkinnyTile tile : kTiles) {
-    SkinnyGemmArgs args = ArgsOf(p);
-    args.x = y[done % 2].data();
-    args.weight = weight.data();
-    args.out = y[(done + 1) % 2].data();
-    args.out_bf16 = true;
-    ASSERT_EQ(LaunchSkinnyGemm(args, tile, 2, stream.get()), cudaSuccess);
-    ++done;
+  std::vector<std::vector<uint16_t>> results;
+  for (const KernelForm form : FormsHere()) {
+    DeviceArray<uint16_t> y[2] = {DeviceArray<uint16_t>(p.x), DeviceArray<uint16_t>(p.x)};
+    int done = 0;
+    for (const SkinnyTile tile : kTiles) {
+      SkinnyGemmArgs args = ArgsOf(p);
+      args.x = y[done % 2].data();
+      args.weight = weight.data();
+      args.out = y[(done + 1) % 2].data();
+      args.out_bf16 = true;
+      ASSERT_EQ(LaunchSkinnyGemm(args, tile, 2, form, stream.get()), cudaSuccess);
+      ++done;
+    }
+    results.push_back(y[done % 2].Download(stream));
   }
-  for (int i = 0; i < done; ++i) {
+  for (size_t i = 0; i < std::size(kTiles); ++i) {
     const std::vector<float> sums = Expect(p);
     for (size_t at = 0; at < sums.size(); ++at) p.x[at] = FloatToBFloat16(sums[at]);
   }
-  EXPECT_EQ(y[done % 2].Download(stream), p.x);
+  for (const auto& result : results) EXPECT_EQ(result, p.x);
 }
 
-TEST(SkinnyGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
+TEST(SkinnyGemm, UnknownTilesAndRowsThatAreNotAlignedAreRefused) {
   const Problem p = MakeProblem(2, 64, 68);
   const DeviceArray<uint16_t> x(p.x), weight(p.weight);
   DeviceArray<float> out(128);
@@ -192,9 +208,12 @@ TEST(SkinnyGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
   args.weight = weight.data();
   args.out = out.data();
   const CudaTestStream stream;
-  EXPECT_EQ(LaunchSkinnyGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
-  args.cols = args.x_stride = 64;
-  EXPECT_EQ(LaunchSkinnyGemm(args, {64, 24}, 1, stream.get()), cudaErrorInvalidValue);
+  for (const KernelForm form : FormsHere()) {
+    SkinnyGemmArgs aligned = args;
+    aligned.cols = aligned.x_stride = 64;
+    EXPECT_EQ(LaunchSkinnyGemm(args, {64, 8}, 1, form, stream.get()), cudaErrorInvalidValue);
+    EXPECT_EQ(LaunchSkinnyGemm(aligned, {64, 24}, 1, form, stream.get()), cudaErrorInvalidValue);
+  }
 }
 
 TEST(SkinnyGemm, WhatCannotBeGatedIsRefused) {
@@ -215,7 +234,8 @@ TEST(SkinnyGemm, WhatCannotBeGatedIsRefused) {
   gelu.activation = Activation::kGelu;
   for (const SkinnyGemmArgs& changed : {part_of_eight, f32, biased, gelu}) {
     EXPECT_FALSE(FitsGatedSkinnyGemm(changed));
-    EXPECT_EQ(LaunchSkinnyGemm(changed, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
+    EXPECT_EQ(LaunchSkinnyGemm(changed, {64, 8}, 1, KernelForm::kAmpere, stream.get()),
+              cudaErrorInvalidValue);
   }
 }
 

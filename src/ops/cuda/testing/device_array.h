@@ -7,7 +7,23 @@
 #include <cstddef>
 #include <vector>
 
+#include "ops/cuda/kernel_form.h"
+
 namespace tokamak::cuda {
+
+inline int DeviceCapability() {
+  int device = 0, major = 0, minor = 0;
+  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+  EXPECT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), cudaSuccess);
+  EXPECT_EQ(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), cudaSuccess);
+  return 10 * major + minor;
+}
+
+// The forms of kernels that the device runs.
+inline std::vector<KernelForm> FormsHere() {
+  if (FormFor(DeviceCapability()) == KernelForm::kAmpere) return {KernelForm::kAmpere};
+  return {KernelForm::kHopper, KernelForm::kAmpere};
+}
 
 class CudaTestStream {
  public:

@@ -66,8 +66,8 @@ std::vector<float> DeviceExp2(const std::vector<float>& values) {
 void StoreLate(const DeviceArray<int32_t>& at, const DeviceArray<uint32_t>& words, uint32_t* out,
                const CudaTestStream& stream) {
   const auto ctas = static_cast<unsigned>((words.size() + kThreads - 1) / kThreads);
-  EXPECT_EQ(LaunchGroups({.dependent = true}, &StoreLateKernel, ctas, kThreads, 0, stream.get(),
-                         at.data(), words.data(), out, words.size()),
+  EXPECT_EQ(LaunchDependent(&StoreLateKernel, ctas, kThreads, stream.get(), at.data(), words.data(),
+                            out, words.size()),
             cudaSuccess);
 }
 
