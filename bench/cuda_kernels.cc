@@ -251,7 +251,7 @@ class AttentionBench {
       Launch(0, Kernel::kMma, expected_, /*bf16=*/false);
       Print("mma_attention", "", Time(Kernel::kMma));
     }
-    if (case_.num_queries > 16) RunWide();
+    if (case_.num_queries > 16 && device_.form() == KernelForm::kHopper) RunWide();
   }
 
  private:
@@ -315,9 +315,10 @@ class AttentionBench {
     args.q_stride = args.out_stride = int64_t{case_.num_heads} * kHeadDim;
     args.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
     args.group = case_.num_heads / kKvHeads;
-    const auto launch = kernel == Kernel::kPlain ? &LaunchAttention
-                        : kernel == Kernel::kMma ? &LaunchMmaAttention
-                                                 : &LaunchWideAttention;
+    const auto launch = kernel == Kernel::kPlain                ? &LaunchAttention
+                        : kernel == Kernel::kWide               ? &LaunchWideAttention
+                        : device_.form() == KernelForm::kHopper ? &LaunchMmaAttention
+                                                                : &LaunchAmpereAttention;
     const int ctas = kernel == Kernel::kWide ? plan_->wide_ctas() : plan_->ctas();
     CUDA_RUN(device_.guard(), launch(args, ctas, device_.handle()));
   }

@@ -94,6 +94,7 @@ class CudaOps final : public Ops {
   int capability_ = 0;  // 90 stands for 9.0
   bool uses_gated_skinny_gemm_ = false;
   bool uses_mma_attention_ = false;
+  bool uses_wide_attention_ = false;  // only beside the other one
   bool uses_latent_attention_ = false;
   bool uses_wide_latent_attention_ = false;  // only beside the other one
   bool uses_grouped_gemm_ = false;

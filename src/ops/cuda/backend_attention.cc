@@ -105,7 +105,7 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
   const bool is_latent = uses_latent_attention_ && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
   AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
-                        .wide = by_mma ? num_sms_ * kWideCtasPerSm : 0};
+                        .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
   if (is_latent && uses_wide_latent_attention_) {
     ctas.wide = num_sms_ * kWideCtasPerSm;
     ctas.wide_rows = kWideLatentRows;
@@ -145,7 +145,9 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
     return;
   }
   if (plan.ctas() > 0) {
-    CUDA_RUN(guard_, LaunchMmaAttention(args, plan.ctas(), Handle(stream)));
+    const auto launch =
+        FormFor(capability_) == KernelForm::kHopper ? &LaunchMmaAttention : &LaunchAmpereAttention;
+    CUDA_RUN(guard_, launch(args, plan.ctas(), Handle(stream)));
   }
   if (plan.wide_ctas() > 0) {
     CUDA_RUN(guard_, LaunchWideAttention(args, plan.wide_ctas(), Handle(stream)));

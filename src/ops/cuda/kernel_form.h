@@ -1,4 +1,5 @@
-// The two forms in which some kernels on tensor cores exist. On one GPU both give the same bits.
+// The two forms in which some kernels on tensor cores exist. On Hopper, which can run both, they
+// give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 namespace tokamak::cuda {
 
 enum class KernelForm : uint8_t {
-  kHopper,  // TMA and wgmma, which only Hopper has
+  kHopper,  // TMA and, in products, wgmma
   kAmpere,  // cp.async and mma.sync, which all GPUs since compute capability 8.0 have
 };
 

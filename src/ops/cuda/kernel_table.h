@@ -44,10 +44,13 @@ inline constexpr KernelFamily kSkinnyGemm = {
 inline constexpr KernelFamily kGatedSkinnyGemm = {.name = "skinny_gemm.h with an activation",
                                                   .has_older = true,
                                                   .proofs = {{{90, "H200", "d05c3ea"}}}};
-inline constexpr KernelFamily kMmaAttention = {.name = "mma_attention.h",
-                                               .only_on = 90,
-                                               .has_older = true,
-                                               .proofs = {{{90, "H200", "353722d"}}}};
+// Two forms, too. Without the other family it also serves prefills.
+inline constexpr KernelFamily kMmaAttention = {
+    .name = "mma_attention.h", .has_older = true, .proofs = {{{90, "H200", "353722d"}}}};
+inline constexpr KernelFamily kWideAttention = {.name = "wide_attention.cu",
+                                                .only_on = 90,
+                                                .has_older = true,
+                                                .proofs = {{{90, "H200", "353722d"}}}};
 // Only for models with stacks of weights: experts, or the heads of latent attention.
 inline constexpr KernelFamily kLatentAttention = {.name = "latent_attention.h",
                                                   .only_on = 90,
@@ -72,14 +75,14 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
 // Not in the lists below: runs only if it is asked for by name.
 inline constexpr KernelFamily kTritonNorm = {.name = "triton/add_rms_norm.py"};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kGatedSkinnyGemm,
-                                              kMmaAttention};
+                                              kMmaAttention, kWideAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
                                               kMoeKernels,       kGroupedGemm,
                                               kGatedGroupedGemm, kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels, kFp8Cache,         kSkinnyGemm,          kGatedSkinnyGemm,
-    kMmaAttention, kLatentAttention,  kWideLatentAttention, kMoeKernels,
-    kGroupedGemm,  kGatedGroupedGemm, kWideGroupedGemm};
+    kPlainKernels, kFp8Cache,      kSkinnyGemm,       kGatedSkinnyGemm,
+    kMmaAttention, kWideAttention, kLatentAttention,  kWideLatentAttention,
+    kMoeKernels,   kGroupedGemm,   kGatedGroupedGemm, kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

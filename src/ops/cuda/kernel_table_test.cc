@@ -61,11 +61,11 @@ TEST(KernelTable, TheBackendsNameSaysWhichKernelsRun) {
 TEST(KernelTable, KernelsWithAFormForOtherGpusRunThereIfNewOnesAreWanted) {
   for (const int capability : {80, 86, 89, 120}) {
     for (const KernelFamily& family :
-         {kSkinnyGemm, kGatedSkinnyGemm, kGroupedGemm, kGatedGroupedGemm}) {
+         {kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention, kGroupedGemm, kGatedGroupedGemm}) {
       EXPECT_TRUE(Uses(family, KernelChoice::kNew, capability)) << family.name;
       EXPECT_FALSE(Uses(family, KernelChoice::kVerified, capability)) << family.name;
     }
-    for (const KernelFamily& family : {kMmaAttention, kWideGroupedGemm, kLatentAttention}) {
+    for (const KernelFamily& family : {kWideAttention, kWideGroupedGemm, kLatentAttention}) {
       EXPECT_FALSE(Uses(family, KernelChoice::kNew, capability)) << family.name;
     }
     EXPECT_EQ(NameSuffix(kKernelFamilies, KernelChoice::kNew, capability), "/new");

@@ -8,12 +8,19 @@
 // weights. State stays in registers: lane l has rows l / 4 and l / 4 + 8 and, of every 8 columns, l
 // % 4 · 2 and the next.
 //
+// On GPUs without TMA the loading warp copies by cp.async (lane_attention_tiles.cuh). There are no
+// wide tiles there, so prefills take these too.
+//
 // Shared memory is 51 KB, so that an SM holds two CTAs and leaves room for the next kernel's.
+// Without TMA it is 36 KB, so that two CTAs fit into the 100 KB of compute capability 8.6.
 #include "ops/cuda/mma_attention.h"
 
 #include <bit>
+#include <type_traits>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/kernel_form.h"
+#include "ops/cuda/lane_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_weights.cuh"
@@ -25,14 +32,15 @@ namespace {
 constexpr int kWarps = 4;  // that compute
 constexpr int kConsumers = kWarps * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
-constexpr int kRingBytes = 48 << 10;
 
-template <int kHeadDim>
+template <int kHeadDim, KernelForm kForm>
 struct Shape {
+  static constexpr bool kIsHopper = kForm == KernelForm::kHopper;
+  static constexpr int kRingBytes = (kIsHopper ? 48 : 32) << 10;
   static constexpr unsigned kStages = kRingBytes / kStageBytes<kHeadDim>;
   static constexpr int kWarpDims = kHeadDim / kWarps;
   static constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
-  static_assert(kWarpDims % kStep == 0 && kStages >= 3);
+  static_assert(kWarpDims % kStep == 0 && kStages >= (kIsHopper ? 3 : 2));
 
   struct alignas(SwizzleAligned) Memory {
     uint8_t stages[kStages][kStageBytes<kHeadDim>];
@@ -46,10 +54,10 @@ struct Shape {
 };
 
 // The work of the computing warps.
-template <int kHeadDim>
-class Computer : TileComputer<typename Shape<kHeadDim>::Memory, kWarps, kWarps> {
+template <int kHeadDim, KernelForm kForm>
+class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, kWarps> {
  public:
-  using S = Shape<kHeadDim>;
+  using S = Shape<kHeadDim, kForm>;
   using Base = TileComputer<typename S::Memory, kWarps, kWarps>;
   using State = Sums<2 * S::kPairs>;
   using Part = Place<kHeadDim, kTileRows, 2 * S::kPairs>;
@@ -144,7 +152,7 @@ class Computer : TileComputer<typename Shape<kHeadDim>::Memory, kWarps, kWarps> 
       ptx::MultiplyBf16(scores[0], queries_[k], {b[0], b[1]});
       ptx::MultiplyBf16(scores[1], queries_[k], {b[2], b[3]});
     }
-    memory_.ring.ReleaseAfterLoads(fill_++);
+    Release();
   }
 
   // Adds the values of the tile that begins at key `first`.
@@ -174,7 +182,7 @@ class Computer : TileComputer<typename Shape<kHeadDim>::Memory, kWarps, kWarps> 
         });
       }
     }
-    memory_.ring.ReleaseAfterLoads(fill_++);
+    Release();
   }
   // Calls add(weights, values, sums) for 16 keys of the tile and each 8 columns.
   template <typename Add>
@@ -197,58 +205,102 @@ class Computer : TileComputer<typename Shape<kHeadDim>::Memory, kWarps, kWarps> 
     }
   }
 
+  // Releases the slot that was read last.
+  __device__ void Release() {
+    if constexpr (S::kIsHopper) {
+      memory_.ring.ReleaseAfterLoads(fill_++);
+    } else {
+      memory_.ring.ReleaseToThreads(fill_++);
+    }
+  }
+
   uint32_t queries_[kHeadDim / kStep][4];
   unsigned fill_ = 0;
 };
 
-// CTAs without a job end at once; there are many if sequences are few. Loader says why the plan may
-// be read so early. One thread of the grid must still wait for the kernel ahead.
+// What a CTA does whose loading warp calls Load of what make_loader(memory) returns. CTAs without a
+// job end at once; there are many if sequences are few. Loader says why the plan may be read so
+// early. One thread of the grid must still wait for the kernel ahead.
+template <int kHeadDim, KernelForm kForm, typename MakeLoader>
+__device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
+  using S = Shape<kHeadDim, kForm>;
+  DYNAMIC_SHARED(aligned, SwizzleAligned);
+  auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
+  ptx::LaunchDependents();
+  const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+  const int num_units = a.plan->num_units;
+  if (static_cast<int>(blockIdx.x) >= num_units * a.cache.num_kv_heads) {
+    if (blockIdx.x == 0) ptx::WaitForKernelAhead();
+    return;
+  }
+  if (threadIdx.x == 0) memory.ring.Init(kWarps, S::kIsHopper ? 1 : kWarp);
+  __syncthreads();
+  if (threadIdx.x >= kConsumers) {
+    auto loader = make_loader(memory);
+    ForEachJob(a, units, num_units,
+               [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
+                 loader.Load(unit, kv_head, next);
+               });
+    if constexpr (!S::kIsHopper) loader.End();
+  } else {
+    Computer<kHeadDim, kForm> computer(a, memory);
+    ForEachJob(a, units, num_units,
+               [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
+                 computer.Run(unit, kv_head);
+               });
+  }
+}
+
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
     MmaAttentionKernel(const __grid_constant__ CUtensorMap keys,
                        const __grid_constant__ CUtensorMap values,
                        const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    using Memory = typename Shape<kHeadDim>::Memory;
-    DYNAMIC_SHARED(aligned, SwizzleAligned);
-    auto& memory = *reinterpret_cast<Memory*>(aligned);
-    ptx::LaunchDependents();
-    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
-    const int num_units = a.plan->num_units;
-    if (static_cast<int>(blockIdx.x) >= num_units * a.cache.num_kv_heads) {
-      if (blockIdx.x == 0) ptx::WaitForKernelAhead();
-      return;
-    }
-    if (threadIdx.x == 0) memory.ring.Init(kWarps);
-    __syncthreads();
-    if (threadIdx.x >= kConsumers) {
-      Loader<kHeadDim, Memory> loader(&keys, &values, a, memory);
-      ForEachJob(a, units, num_units,
-                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
-                   loader.Load(unit, kv_head, next);
-                 });
-    } else {
-      Computer<kHeadDim> computer(a, memory);
-      ForEachJob(a, units, num_units,
-                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
-                   computer.Run(unit, kv_head);
-                 });
-    }
+    RunCta<kHeadDim, KernelForm::kHopper>(a, [&](auto& memory) {
+      return Loader<kHeadDim, std::remove_reference_t<decltype(memory)>>(&keys, &values, a, memory);
+    });
   }
 }
-
 template <int kHeadDim>
-cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  const auto kernel = &MmaAttentionKernel<kHeadDim>;
-  constexpr size_t kBytes = sizeof(typename Shape<kHeadDim>::Memory);
+__global__ void __launch_bounds__(kThreads, 2)
+    AmpereMmaAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  RunCta<kHeadDim, KernelForm::kAmpere>(a, [&](auto& memory) {
+    return LaneLoader<kHeadDim, std::remove_reference_t<decltype(memory)>>(a, memory);
+  });
+}
+
+// Launches kernel(maps..., args).
+template <typename Memory, typename... Params, typename... Maps>
+cudaError_t LaunchCtas(void (*kernel)(Params...), const AttentionArgs& args, int ctas,
+                       bool dependent, cudaStream_t stream, const Maps&... maps) {
+  constexpr size_t kBytes = sizeof(Memory);
   static_assert(kBytes <= 54 << 10);
   const cudaError_t error = AllowSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(ctas * args.cache.num_kv_heads);
+  return LaunchGroups({.dependent = dependent}, kernel, grid, kThreads, kBytes, stream, maps...,
+                      args);
+}
+
+template <int kHeadDim>
+cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  using Memory = typename Shape<kHeadDim, KernelForm::kHopper>::Memory;
   return WithCacheMaps(args, [&](const CUtensorMap& keys, const CUtensorMap& values) {
-    return LaunchGroups({.dependent = true}, kernel, grid, kThreads, kBytes, stream, keys, values,
-                        args);
+    return LaunchCtas<Memory>(&MmaAttentionKernel<kHeadDim>, args, ctas, true, stream, keys,
+                              values);
   });
+}
+
+template <int kHeadDim>
+cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  if constexpr (kHasAmpereForm) {
+    using Memory = typename Shape<kHeadDim, KernelForm::kAmpere>::Memory;
+    return LaunchCtas<Memory>(&AmpereMmaAttentionKernel<kHeadDim>, args, ctas, HasDependents(),
+                              stream);
+  } else {
+    return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace
@@ -272,6 +324,12 @@ cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t
   if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
   return args.cache.head_dim == 64 ? mma_attention::Launch<64>(args, ctas, stream)
                                    : mma_attention::Launch<128>(args, ctas, stream);
+}
+
+cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  return args.cache.head_dim == 64 ? mma_attention::LaunchAmpere<64>(args, ctas, stream)
+                                   : mma_attention::LaunchAmpere<128>(args, ctas, stream);
 }
 
 }  // namespace tokamak::cuda

@@ -34,7 +34,10 @@ bool MmaAttentionReads(const KvLayerView& cache);
 // Plan, block tables and keys of positions before the step's must be written before the first of
 // the dependent launches ahead begins: they are read before the kernel ahead has ended.
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
-// The same for the plan's wide units. A job is a unit and a KV head; `ctas` CTAs share all jobs.
+// The same for GPUs without TMA. They have no wide units.
+cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
+// LaunchMmaAttention for the plan's wide units. A job is a unit and a KV head; `ctas` CTAs share
+// all jobs.
 cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

@@ -1,4 +1,4 @@
-// Attention on tensor cores: both kernels give, bit by bit, what the recipe of mma_attention.h
+// Attention on tensor cores: all kernels give, bit by bit, what the recipe of mma_attention.h
 // gives for each row alone, and results close to exact attention.
 #include "ops/cuda/mma_attention.h"
 
@@ -18,9 +18,10 @@ namespace {
 void CheckRecipe(const Geometry& g, const std::vector<Sequence>& sequences) {
   const Problem p = MakeProblem(g, sequences);
   const Outputs expected = Expect(p);
-  for (const Cut& cut : {Cut{}, Cut{.spread = 1, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1},
-                         Cut{.ctas = 9}, Cut{.tile_rows = 5, .spread = 2, .ctas = 2}, kWide,
-                         Cut{.tile_rows = 72, .spread = 1, .ctas = 3, .wide = true}}) {
+  for (const Cut& cut :
+       InFormsHere({Cut{}, Cut{.spread = 1, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1},
+                    Cut{.ctas = 9}, Cut{.tile_rows = 5, .spread = 2, .ctas = 2}, kWide,
+                    Cut{.tile_rows = 72, .spread = 1, .ctas = 3, .wide = true}})) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -76,14 +77,16 @@ Problem RandomProblem(std::mt19937& random) {
   return MakeProblem(g, sequences);
 }
 
-TEST(MmaAttention, BothKernelsGiveTheSameBits) {
+TEST(MmaAttention, BothKernelsAndFormsGiveTheSameBits) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     std::mt19937 random(seed);
     const Problem p = RandomProblem(random);
     const auto tile_rows = static_cast<int>(1 + random() % kWideRows);
     const Outputs expected = Attend(p);
-    for (const Cut& cut : {kWide, Cut{.tile_rows = tile_rows, .ctas = 1, .wide = true},
-                           Cut{.tile_rows = kWideRows, .spread = 2, .ctas = 3, .wide = true}}) {
+    for (const Cut& cut :
+         InFormsHere({Cut{.spread = 2, .ctas = 3}, kWide,
+                      Cut{.tile_rows = tile_rows, .ctas = 1, .wide = true},
+                      Cut{.tile_rows = kWideRows, .spread = 2, .ctas = 3, .wide = true}})) {
       const Outputs actual = Attend(p, cut);
       EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
           << "seed " << seed << ", rows " << cut.tile_rows << ", " << cut.spread;
@@ -104,10 +107,12 @@ TEST(MmaAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
     const Outputs expected = Attend(p);
     for (int i = 0; i < 4; ++i) {
       for (const bool keys_last : {false, true}) {
-        for (const Cut& cut :
-             {Cut{.late = true, .keys_last = keys_last},
-              Cut{.spread = 1, .late = true, .keys_last = keys_last},
-              Cut{.tile_rows = kWideRows, .wide = true, .late = true, .keys_last = keys_last}}) {
+        for (const Cut& cut : InFormsHere({Cut{.late = true, .keys_last = keys_last},
+                                           Cut{.spread = 1, .late = true, .keys_last = keys_last},
+                                           Cut{.tile_rows = kWideRows,
+                                           .wide = true,
+                                           .late = true,
+                                           .keys_last = keys_last}})) {
           const Outputs actual = Attend(p, cut);
           EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;
         }
@@ -154,7 +159,7 @@ TEST(MmaAttention, ValuesThatARowDoesNotSeeDoNotReachIt) {
   const Problem healthy = MakeProblem(g, {{270, 80}});
   Problem sick = healthy;
   for (const bool value : {false, true}) sick.At(0, 266, 0, value)[5] = 0x7fc0;
-  for (const Cut& cut : {Cut{}, kWide}) {
+  for (const Cut& cut : InFormsHere({Cut{}, kWide})) {
     // Position 265, query 75, is the last that does not see position 266.
     ExpectNanFrom(76, Attend(sick, cut), Attend(healthy, cut), 2 * 64);
   }

@@ -118,12 +118,25 @@ struct Cut {
   int spread = 0;  // splits in each part of a tile; 0: it is not divided
   int ctas = 2;
   bool wide = false;  // by the kernel for wide tiles
+  KernelForm form = KernelForm::kHopper;
   bool late = false;  // the kernels ahead store the queries, keys and values of the step
   bool keys_last = false;
   bool bf16_queries = false;  // instead of f32, which kernels round
 };
 inline constexpr Cut kWide = {.tile_rows = kWideRows, .wide = true};
 inline constexpr Cut kWideLatent = {.tile_rows = kWideLatentRows, .wide = true};
+
+// Returns the cuts in each form that the device runs; Ampere's has no wide tiles.
+inline std::vector<Cut> InFormsHere(const std::vector<Cut>& cuts) {
+  std::vector<Cut> all;
+  for (const KernelForm form : FormsHere()) {
+    for (Cut cut : cuts) {
+      cut.form = form;
+      if (!cut.wide || form == KernelForm::kHopper) all.push_back(cut);
+    }
+  }
+  return all;
+}
 
 struct Outputs {
   std::vector<uint32_t> out, lse;  // bits
@@ -295,9 +308,12 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
     StoreLate(late_cache_at, late_cache_words, reinterpret_cast<uint32_t*>(cache.data()), stream);
     if (!cut.keys_last) store_queries();
   }
+  const bool is_hopper = cut.form == KernelForm::kHopper && FormsHere().size() > 1;
   const auto launch = g.latent_dim > 0
                           ? (cut.wide ? LaunchWideLatentAttention : LaunchLatentAttention)
-                          : (cut.wide ? LaunchWideAttention : LaunchMmaAttention);
+                      : cut.wide  ? LaunchWideAttention
+                      : is_hopper ? LaunchMmaAttention
+                                  : LaunchAmpereAttention;
   EXPECT_EQ(launch(args, cut.ctas, stream.get()), cudaSuccess);
   return {Bits(out.Download(stream)), Bits(lse.Download(stream))};
 }
