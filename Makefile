@@ -88,7 +88,7 @@ cuda-check:
 	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || command -v nvcc >/dev/null; then \
 	  cmake --preset release -B build-cuda -DTOKAMAK_CUDA=1 -DTOKAMAK_TESTS=OFF \
 	    --log-level=WARNING && ninja -C build-cuda -j $(JOBS) tokamak_backends tokamak_cuda_conformance && \
-	  tools/kernel_resources.py --check build-cuda/libtokamak_cuda.so; \
+	  tools/kernel_resources.py --check build-cuda/libtokamak_cuda.so && scripts/cuda-other-gpus; \
 	else echo "no nvcc here: the CUDA backend is not compiled"; fi
 
 # TOKAMAK_CUDA_LIBRARY=build/emulated/libtokamak_cuda.so build/tokamak ... --device cuda
