@@ -42,7 +42,10 @@ TEST_F(EngineProposalsTest, AreTheDraftsOfTheNextRow) {
     EXPECT_TRUE(std::equal(drafts.begin(), drafts.end(), all.begin() + drawn));
     drawn += drafts.size() + 1;
     proposed = step.rows[0].num_proposals;
-    EXPECT_LE(drawn + static_cast<size_t>(proposed), 39u) << "proposes behind the answer's end";
+    // Nothing is proposed behind the answer's end.
+    if (proposed > 0) {
+      EXPECT_LT(drawn + static_cast<size_t>(proposed), all.size());
+    }
   }
   EXPECT_EQ(drawn, 40u);
   EXPECT_LT(executor_.steps.size(), 25u);

@@ -31,9 +31,12 @@ class DraftModel(unittest.TestCase):
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        cls.model, cls.other = (str(pathlib.Path(folder.name) / name) for name in ('model', 'other'))
-        tiny_model.write(cls.model, '{{ messages[-1].content }}')
-        tiny_model.write(cls.other, '{{ messages[-1].content }}', seed=2)
+        cls.model, cls.small, cls.other = (str(pathlib.Path(folder.name) / name)
+                                           for name in ('model', 'small', 'other'))
+        template = '{{ messages[-1].content }}'
+        tiny_model.write(cls.model, template, idle_layers=15)
+        tiny_model.write(cls.small, template)
+        tiny_model.write(cls.other, template, seed=2)
         with support.Server('--device', 'cpu', model=cls.model) as server:
             cls.expected = answers(server)
 
@@ -46,12 +49,12 @@ class DraftModel(unittest.TestCase):
             return (metrics['tokamak_spec_decode_num_accepted_tokens_total'],
                     metrics['tokamak_spec_decode_num_draft_tokens_total'], ''.join(server.log))
 
-    def test_a_model_that_drafts_for_itself_is_always_right(self):
-        accepted, drafts, log = self.serve(self.model)
-        self.assertGreater(drafts, 0)  # few, because guessing costs as much as computing
+    def test_a_model_with_the_same_output_is_always_right(self):
+        accepted, drafts, log = self.serve(self.small)
+        self.assertGreater(drafts, 20)
         # An answer that ends at an end token ignores what was drafted behind it.
         self.assertGreater(accepted, 0.8 * drafts)
-        self.assertIn('drafts by model (weights: ', log)
+        self.assertIn('drafts by small (weights: ', log)
 
     def test_another_model_changes_no_answer(self):
         accepted, drafts, _ = self.serve(self.other)
@@ -63,11 +66,13 @@ class DraftModel(unittest.TestCase):
             done = tokamak('plan', self.model, '--device', 'cpu', '--json', *args)
             return json.loads(done.stdout)
         alone, both = plan(), plan('--speculate', 'draft', '--draft-model', self.other)
-        self.assertEqual(both['draft_bytes'], alone['weight_bytes'] + alone['table_bytes'])
-        self.assertEqual(both['block_bytes'], 2 * alone['block_bytes'])
+        self.assertEqual(16 * both['block_bytes'], 17 * alone['block_bytes'])
+        self.assertGreater(both['draft_bytes'], 0)
+        self.assertLess(both['draft_bytes'], both['weight_bytes'] / 2)
 
     def refusal(self, *args):
-        done = tokamak('run', self.model, 'a', '--speculate', 'draft', *args, check=False)
+        done = tokamak('run', self.model, '--token-ids', '1,2', '--speculate', 'draft', *args,
+                       check=False)
         self.assertEqual(done.returncode, 1)
         return done.stderr
 

@@ -20,20 +20,23 @@ def byte_letters():
     return [chr(b if b in printed else next(others)) for b in range(256)]
 
 
-def write_weights(path, seed):
+def write_weights(path, seed, idle_layers):
     rng = random.Random(seed)
+    layer = {
+        'input_layernorm': (HIDDEN,), 'post_attention_layernorm': (HIDDEN,),
+        'self_attn.q_proj': (HIDDEN, HIDDEN), 'self_attn.k_proj': (HIDDEN, HIDDEN),
+        'self_attn.v_proj': (HIDDEN, HIDDEN), 'self_attn.o_proj': (HIDDEN, HIDDEN),
+        'mlp.gate_proj': (FEED_FORWARD, HIDDEN), 'mlp.up_proj': (FEED_FORWARD, HIDDEN),
+        'mlp.down_proj': (HIDDEN, FEED_FORWARD)}
     shapes = {'model.embed_tokens.weight': (VOCAB, HIDDEN), 'model.norm.weight': (HIDDEN,)}
-    for name, shape in {
-            'input_layernorm': (HIDDEN,), 'post_attention_layernorm': (HIDDEN,),
-            'self_attn.q_proj': (HIDDEN, HIDDEN), 'self_attn.k_proj': (HIDDEN, HIDDEN),
-            'self_attn.v_proj': (HIDDEN, HIDDEN), 'self_attn.o_proj': (HIDDEN, HIDDEN),
-            'mlp.gate_proj': (FEED_FORWARD, HIDDEN), 'mlp.up_proj': (FEED_FORWARD, HIDDEN),
-            'mlp.down_proj': (HIDDEN, FEED_FORWARD)}.items():
-        shapes[f'model.layers.0.{name}.weight'] = shape
+    for i in range(1 + idle_layers):
+        shapes |= {f'model.layers.{i}.{name}.weight': shape for name, shape in layer.items()}
     header, data = {}, bytearray()
     for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        values = array.array('f', (rng.gauss(0, 0.1) for _ in range(count)) if len(shape) > 1
+        idle = 'layers' in name and '.layers.0.' not in name and ('o_proj' in name or 'down_proj' in name)
+        deviation = 0 if idle else 0.1
+        values = array.array('f', (rng.gauss(0, deviation) for _ in range(count)) if len(shape) > 1
                              else [1.0] * count)
         if sys.byteorder == 'big':
             values.byteswap()
@@ -44,16 +47,16 @@ def write_weights(path, seed):
     path.write_bytes(struct.pack('<Q', len(text)) + text + data)
 
 
-def write(folder, chat_template, seed=1):
-    """The weights depend on the seed."""
+def write(folder, chat_template, seed=1, idle_layers=0):
+    """The weights depend on the seed. Idle layers take time and change nothing."""
     folder = pathlib.Path(folder)
     folder.mkdir(exist_ok=True)
-    write_weights(folder / 'model.safetensors', seed)
+    write_weights(folder / 'model.safetensors', seed, idle_layers)
     (folder / 'config.json').write_text(json.dumps({
         'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu',
         'torch_dtype': 'float32', 'tie_word_embeddings': True, 'eos_token_id': EOS,
         'vocab_size': VOCAB, 'hidden_size': HIDDEN, 'intermediate_size': FEED_FORWARD,
-        'num_hidden_layers': 1, 'num_attention_heads': HEADS, 'num_key_value_heads': HEADS,
+        'num_hidden_layers': 1 + idle_layers, 'num_attention_heads': HEADS, 'num_key_value_heads': HEADS,
         'max_position_embeddings': CONTEXT, 'rms_norm_eps': 1e-5, 'rope_theta': 10000.0}))
     end = {'id': EOS, 'content': '<end>', 'special': True, 'single_word': False, 'lstrip': False,
            'rstrip': False, 'normalized': False}

@@ -42,15 +42,6 @@ class Bench {
                          const std::vector<TokenMask>& masks = {}) {
     return Sample(logits, {{.slot = 0, .position = position}}, masks)[0];
   }
-  TokenId Propose(std::vector<float> logits, int32_t position,
-                  const std::vector<TokenId>& earlier = {}, float min_probability = 0) {
-    const ProposalRow row = {.slot = 0, .position = position, .earlier = earlier};
-    TokenId token = 0;
-    sampler_->Propose(
-        Tensor(logits.data(), DType::kF32, Shape{1, static_cast<int64_t>(logits.size())}),
-        {&row, 1}, min_probability, {&token, 1}, stream_);
-    return token;
-  }
   std::vector<SampleResult> Score(std::vector<float> logits, const std::vector<TokenId>& tokens,
                                   int32_t top) {
     std::vector<SampleResult> results(tokens.size());
@@ -558,53 +549,6 @@ TEST(HostSampler, AcceptsSyntheticallyWhateverTheLogitsSay) {
   // The standard deviations are about 0.01.
   EXPECT_NEAR(accepted[0] / double{kRows}, 0.7, 0.04);
   EXPECT_NEAR(accepted[1] / static_cast<double>(accepted[0]), 0.7, 0.05);
-}
-
-// Proposals for the same logits are what the slot draws one after another, and leave no trace.
-TEST(HostSampler, ProposesWhatItWouldDraw) {
-  const SamplingParams with_penalties = {.temperature = 0.9f,
-                                         .top_k = 20,
-                                         .repetition_penalty = 1.4f,
-                                         .presence_penalty = 0.7f,
-                                         .frequency_penalty = 0.5f,
-                                         .seed = 3};
-  for (const SamplingParams& spec : {with_penalties, SamplingParams{.temperature = 0, .seed = 4},
-                                     SamplingParams{.temperature = 2, .min_p = 0.01f, .seed = 5}}) {
-    constexpr int kDraws = 6;
-    const std::vector<float> logits = RandomLogits(kDraws * kVocab, 21);
-    const auto row = [&logits](int i) {
-      const auto begin = logits.begin() + i * kVocab;
-      return std::vector<float>(begin, begin + kVocab);
-    };
-    Bench alone(1), bench(1);
-    alone.Admit(0, spec, {5, 6}, 1);
-    bench.Admit(0, spec, {5, 6}, 1);
-    for (int start = 0; start < kDraws; ++start) {
-      std::vector<TokenId> proposed;
-      for (int i = start; i < kDraws; ++i) {
-        proposed.push_back(bench.Propose(row(i), 2 + i, proposed));
-      }
-      // The others are refused: it has drawn only the first.
-      EXPECT_EQ(alone.SampleOne(row(start), 2 + start).token, proposed[0]) << start;
-      EXPECT_EQ(bench.SampleOne(row(start), 2 + start).token, proposed[0]) << start;
-    }
-  }
-}
-
-TEST(HostSampler, ProposesOnlyTokensOfItsVocabularyThatAreLikelyEnough) {
-  Bench bench(1);
-  bench.Admit(0, {.temperature = 0});
-  std::vector<float> logits(kVocab + 8, 0.0f);
-  logits[kVocab + 3] = 9;
-  logits[17] = 2;
-  EXPECT_EQ(bench.Propose(logits, 1), 17);
-  logits.resize(kVocab - 8);
-  logits[17] = 3;
-  const double likelihood = std::exp(3.0) / (std::exp(3.0) + kVocab - 9);
-  EXPECT_EQ(bench.Propose(logits, 1, {}, static_cast<float>(likelihood) - 0.001f), 17);
-  EXPECT_EQ(bench.Propose(logits, 1, {}, static_cast<float>(likelihood) + 0.001f), kNotDrawn);
-  logits[3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(bench.Propose(logits, 1), kNotDrawn);
 }
 
 TEST(HostSampler, ALaterDrawThatIsNotFiniteIsNotDrawn) {
