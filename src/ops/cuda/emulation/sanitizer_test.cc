@@ -224,6 +224,22 @@ __global__ void ReadAnothersCopy(uint32_t* out) {
   if (kWaits) __syncthreads();
   out[kThreads * 2 + threadIdx.x] = words[threadIdx.x ^ 1].x;
 }
+// Each thread arrives for its own copy, and waits for those of all.
+template <bool kWaits>
+__global__ void ReadCopiesBehindABarrier(uint32_t* out) {
+  SHARED(words, uint4[kThreads]);
+  SHARED(barrier, uint64_t);
+  if (threadIdx.x == 0) ptx::InitBarrier(&barrier, kThreads);
+  __syncthreads();
+  ptx::CopyAsync16(&words[threadIdx.x], out + threadIdx.x / 2 * 4);
+  if (kWaits) {
+    ptx::ArriveWhenCopied(&barrier);
+  } else {
+    ptx::Arrive(&barrier);
+  }
+  ptx::WaitForPhase(&barrier, 0);
+  out[kThreads * 2 + threadIdx.x] = words[threadIdx.x ^ 1].x;
+}
 struct alignas(16) Chunk {
   uint32_t words[kThreads];
   uint64_t full, empty;
@@ -448,16 +464,15 @@ constexpr Launch kOneWarpgroup = {.threads = kWarpgroup};
 constexpr Launch kChain = {.groups = {.dependent = true}, .times = 8};  // some kernels begin early
 INSTANTIATE_TEST_SUITE_P(
     , ThreadSanitizerDeathTest,
-    testing::Values(RACE(ReadAcrossWarps), RACE(AllWriteTheSame), RACE(OverwriteWhatOthersRead),
-                    RACE(ReadInAWarp), RACE(CountInGlobalMemory, {.ctas = 40}),
-                    RACE(SyncOneWarpOfTwo), RACE(ReadACopy), RACE(ReadAnothersCopy),
-                    RACE(RefillAChunk), RACE(RefillAChunkBehindAFence), RACE(ArriveAtAFreshBarrier),
-                    RACE(LoadMatrixRows), RACE(ReadABox), RACE(RefillABoxOfTheCluster, kPair),
-                    RACE(ReadAnotherCta, kPair), RACE(StoreABoxOfOthers),
-                    RACE(StoreABoxBehindAFence), RACE(OverwriteWhatAStoreReads),
-                    RACE(ReadWhatAStoreWrites), RACE(MultiplyWhatOthersStore, kOneWarpgroup),
-                    RACE(OverwriteAnOperand, kOneWarpgroup),
-                    RACE(WriteWhatTheKernelAheadWrites, kChain)),
+    testing::Values(
+        RACE(ReadAcrossWarps), RACE(AllWriteTheSame), RACE(OverwriteWhatOthersRead),
+        RACE(ReadInAWarp), RACE(CountInGlobalMemory, {.ctas = 40}), RACE(SyncOneWarpOfTwo),
+        RACE(ReadACopy), RACE(ReadAnothersCopy), RACE(ReadCopiesBehindABarrier), RACE(RefillAChunk),
+        RACE(RefillAChunkBehindAFence), RACE(ArriveAtAFreshBarrier), RACE(LoadMatrixRows),
+        RACE(ReadABox), RACE(RefillABoxOfTheCluster, kPair), RACE(ReadAnotherCta, kPair),
+        RACE(StoreABoxOfOthers), RACE(StoreABoxBehindAFence), RACE(OverwriteWhatAStoreReads),
+        RACE(ReadWhatAStoreWrites), RACE(MultiplyWhatOthersStore, kOneWarpgroup),
+        RACE(OverwriteAnOperand, kOneWarpgroup), RACE(WriteWhatTheKernelAheadWrites, kChain)),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
