@@ -1,7 +1,5 @@
 #include "local/forced_tokens.h"
 
-#include <string_view>
-
 #include "base/utf8.h"
 #include "grammar/grammar.h"
 
@@ -11,8 +9,20 @@ namespace {
 // Few tokens are longer.
 constexpr size_t kTokenBytes = 8;
 
-// Returns the tokens of a text within an answer. None if they do not spell it.
-std::vector<TokenId> EncodeWithin(std::string_view text, const Tokenizer& tokenizer) {
+// -1: there is none.
+TokenId SpecialToken(std::string_view name, const ConstraintTokens& tokens) {
+  TokenId token = -1;
+  for (const TokenId id : tokens.special) {
+    if (tokens.bytes[static_cast<size_t>(id)] == name) token = id;
+  }
+  return token;
+}
+
+}  // namespace
+
+std::vector<TokenId> TokensWithin(std::string_view text, const ConstraintTokens& tokens) {
+  if (tokens.tokenizer == nullptr) return {};
+  const Tokenizer& tokenizer = *tokens.tokenizer;
   text = text.substr(0, ValidUtf8Prefix(text));
   // SentencePiece kinds put a space before a text, which the line break keeps away from this one.
   std::string whole = tokenizer.drops_leading_space() ? "\n" : "";
@@ -29,17 +39,6 @@ std::vector<TokenId> EncodeWithin(std::string_view text, const Tokenizer& tokeni
   return {ids->begin() + static_cast<std::ptrdiff_t>(begin), ids->end()};
 }
 
-// -1: there is none.
-TokenId SpecialToken(std::string_view name, const ConstraintTokens& tokens) {
-  TokenId token = -1;
-  for (const TokenId id : tokens.special) {
-    if (tokens.bytes[static_cast<size_t>(id)] == name) token = id;
-  }
-  return token;
-}
-
-}  // namespace
-
 std::vector<TokenId> TokensOfForced(FunctionRef<std::string(size_t)> text, int32_t most,
                                     const ConstraintTokens& tokens) {
   if (tokens.tokenizer == nullptr || most <= 0) return {};
@@ -49,7 +48,7 @@ std::vector<TokenId> TokensOfForced(FunctionRef<std::string(size_t)> text, int32
   for (std::string_view rest = forced; !rest.empty() && result.size() < count;) {
     const size_t mark = rest.find(kGrammarMark);
     if (mark != 0) {
-      std::vector<TokenId> ids = EncodeWithin(rest.substr(0, mark), *tokens.tokenizer);
+      std::vector<TokenId> ids = TokensWithin(rest.substr(0, mark), tokens);
       // The last token may be longer in the end, unless a special token follows.
       if (mark == rest.npos && !ids.empty()) ids.pop_back();
       result.insert(result.end(), ids.begin(), ids.end());

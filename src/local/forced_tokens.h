@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -11,6 +12,9 @@
 #include "step/step_input.h"
 
 namespace tokamak {
+
+// Returns the tokens of a text within an answer; none if they do not spell it.
+std::vector<TokenId> TokensWithin(std::string_view text, const ConstraintTokens& tokens);
 
 // See TokenConstraint::ForcedTokens. `text(n)` returns the first n bytes of the text, with marks
 // for special tokens (GrammarMark), or all of it.

@@ -30,14 +30,24 @@ using Pieces = std::vector<std::string>;
 
 TEST(ForcedTokens, AreThoseOfTheTokenizerButForTheLast) {
   const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();
-  EXPECT_EQ(Forced(tokenizer, "the cat walking"), (Pieces{"the", " cat"}));
-  EXPECT_EQ(Forced(tokenizer, "the cat walking", 1), Pieces{"the"});
+  const auto encoded = [&](const std::string& text) {
+    Pieces pieces;
+    const std::vector<TokenId> ids = tokenizer->Encode(text, {.add_special = false}).value();
+    for (const TokenId id : ids) pieces.emplace_back(tokenizer->TokenPiece(id));
+    return pieces;
+  };
+  const std::string text = "the cat walking then";
+  Pieces pieces = encoded(text);
+  pieces.pop_back();
+  ASSERT_GT(pieces.size(), 3u);
+  EXPECT_EQ(Forced(tokenizer, text), pieces);
+  EXPECT_EQ(Forced(tokenizer, text, 1), Pieces{"the"});
   EXPECT_EQ(Forced(tokenizer, "the"), Pieces{});
   EXPECT_EQ(Forced(tokenizer, ""), Pieces{});
-  EXPECT_EQ(Forced(tokenizer, "the cat", 0), Pieces{});
+  EXPECT_EQ(Forced(tokenizer, text, 0), Pieces{});
   // A text that is cut within a character loses it; one that begins within a character is given up.
-  EXPECT_EQ(Forced(tokenizer, "the cat then\xC3"), (Pieces{"the", " cat", " the"}));
-  EXPECT_EQ(Forced(tokenizer, "\xA9the cat"), Pieces{});
+  EXPECT_EQ(Forced(tokenizer, text + "\xC3"), pieces);
+  EXPECT_EQ(Forced(tokenizer, "\xA9" + text), Pieces{});
 }
 
 TEST(ForcedTokens, OfAContinuationHaveNoSpaceInFront) {
@@ -53,11 +63,10 @@ TEST(ForcedTokens, OfAContinuationHaveNoSpaceInFront) {
 
 TEST(ForcedTokens, HaveSpecialTokensForMarks) {
   const auto tokenizer = testing::TinyHarmonyTokenizer();
-  const std::string mark = GrammarMark("<|channel|>");
+  const std::string mark = GrammarMark("<|call|>");
   // Nothing can join the text before a special token.
-  EXPECT_EQ(Forced(tokenizer, "the cat" + mark + "the cat"),
-            (Pieces{"the", " cat", "<|channel|>", "the"}));
-  EXPECT_EQ(Forced(tokenizer, mark + mark), (Pieces{"<|channel|>", "<|channel|>"}));
+  EXPECT_EQ(Forced(tokenizer, "the" + mark + "thethe"), (Pieces{"the", "<|call|>", "the"}));
+  EXPECT_EQ(Forced(tokenizer, mark + mark), (Pieces{"<|call|>", "<|call|>"}));
   EXPECT_EQ(Forced(tokenizer, mark.substr(0, 5)), Pieces{});
   EXPECT_EQ(Forced(tokenizer, GrammarMark("<|unknown|>") + mark), Pieces{});
 }

@@ -77,7 +77,21 @@ class MessagesConstraint final : public TokenConstraint {
   std::vector<TokenId> ForcedTokens(int32_t most) override {
     if (content_ != nullptr) return content_->ForcedTokens(most);
     if (in_free_text_ || open_.size() != 1) return {};
-    return TokensOfForced([this](size_t) { return RestOf(open_[0]); }, most, *tokens_);
+    const std::vector<MessageHeaders::Piece>& pieces = headers_->headers[open_[0].header].pieces;
+    std::vector<TokenId> tokens;
+    size_t written = open_[0].byte;
+    for (size_t i = open_[0].piece; i < pieces.size(); ++i) {
+      if (pieces[i].mark >= 0) {
+        tokens.push_back(pieces[i].mark);
+        continue;
+      }
+      const auto text = TokensWithin(std::string_view(pieces[i].text).substr(written), *tokens_);
+      if (text.empty()) break;
+      tokens.insert(tokens.end(), text.begin(), text.end());
+      written = 0;
+    }
+    if (tokens.size() > static_cast<size_t>(most)) tokens.resize(static_cast<size_t>(most));
+    return tokens;
   }
 
  private:
@@ -119,16 +133,6 @@ class MessagesConstraint final : public TokenConstraint {
     return content_ != nullptr;
   }
 
-  // What is left of a header, as a grammar would write it.
-  std::string RestOf(const Position& at) const {
-    const std::vector<MessageHeaders::Piece>& pieces = headers_->headers[at.header].pieces;
-    std::string rest;
-    for (size_t i = at.piece; i < pieces.size(); ++i) {
-      rest += pieces[i].mark < 0 ? pieces[i].text
-                                 : GrammarMark(tokens_->bytes[static_cast<size_t>(pieces[i].mark)]);
-    }
-    return rest.substr(at.byte);
-  }
   bool IsMark(TokenId token) const {
     const auto& marks = headers_->marks->tokens;
     return std::any_of(marks.begin(), marks.end(),

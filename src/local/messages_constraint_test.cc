@@ -121,6 +121,29 @@ TEST_F(MessagesTest, HeadersAreTokensAndNotTextThatLooksLikeThem) {
   EXPECT_TRUE(again->finished());
 }
 
+TEST_F(MessagesTest, AHeaderWithoutAnAlternativeIsForced) {
+  const auto constraint = Make(ForceCalls(Calls(), Tools(), /*parallel=*/true).value());
+  const auto forced = [&](int32_t most) {
+    std::string text;
+    for (const TokenId id : constraint->ForcedTokens(most)) {
+      text += tokens_->bytes[static_cast<size_t>(id)];
+    }
+    return text;
+  };
+  EXPECT_EQ(forced(9), "");
+  Take(*constraint, "<|channel|>");
+  Spell(*constraint, "commentary to=functions.");
+  EXPECT_EQ(forced(9), "");
+  Spell(*constraint, "ge");
+  EXPECT_EQ(forced(99), "t_the <|constrain|>json<|message|>");
+  EXPECT_EQ(forced(1), "t");
+  Spell(*constraint, "t_the ");
+  EXPECT_EQ(forced(99), "<|constrain|>json<|message|>");
+  Take(*constraint, "<|constrain|>");
+  Spell(*constraint, "js");
+  EXPECT_EQ(forced(99), "on<|message|>");
+}
+
 TEST_F(MessagesTest, FreeTextMaySpellMarksAndOnlyTheTokenEndsIt) {
   const auto constraint = Make({.kind = Kind::kRegex, .text = "a+"});
   Take(*constraint, "<|channel|>");
