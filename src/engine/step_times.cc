@@ -15,30 +15,28 @@ constexpr double kForgetSteps = 8192;
 
 int32_t Index(int32_t tokens) { return std::clamp(tokens, 1, StepTimes::kMaxTokens); }
 
-// The measured entries nearest to `tokens` from below and above, itself included; 0: none.
-template <typename Table>
-std::pair<int32_t, int32_t> Around(const Table& table, int32_t tokens) {
-  int32_t below = tokens;
-  while (below > 0 && table[static_cast<size_t>(below)].last == 0) --below;
-  int32_t above = tokens;
-  while (above < static_cast<int32_t>(table.size()) &&
-         table[static_cast<size_t>(above)].last == 0) {
-    ++above;
-  }
-  return {below, above == static_cast<int32_t>(table.size()) ? 0 : above};
-}
-
 double Between(int32_t x, int32_t x0, double y0, int32_t x1, double y1) {
   return x0 == x1 ? y0 : y0 + (y1 - y0) * (x - x0) / (x1 - x0);
 }
 
 }  // namespace
 
+std::pair<int32_t, int32_t> StepTimes::Table::Around(int32_t tokens) const {
+  const auto measured = [this](int32_t i) { return entries[static_cast<size_t>(i)].last > 0; };
+  int32_t below = std::min(tokens, largest);
+  while (below > 0 && !measured(below)) --below;
+  int32_t above = tokens;
+  while (above < largest && !measured(above)) ++above;
+  return {below, above <= largest ? above : 0};
+}
+
 void StepTimes::Observe(int32_t num_decodes, int32_t num_drafts, double seconds) {
   if (!std::isfinite(seconds) || seconds <= 0) return;
   ++num_steps_;
   const int32_t tokens = Index(num_decodes + num_drafts);
-  Entry& entry = (num_drafts > 0 ? with_drafts_ : plain_)[static_cast<size_t>(tokens)];
+  Table& table = num_drafts > 0 ? with_drafts_ : plain_;
+  table.largest = std::max(table.largest, tokens);
+  Entry& entry = table.entries[static_cast<size_t>(tokens)];
   if (entry.last == 0) {
     entry.seconds = seconds / scale_;
   } else {
@@ -55,8 +53,8 @@ void StepTimes::Observe(int32_t num_decodes, int32_t num_drafts, double seconds)
 }
 
 double StepTimes::Plain(int32_t tokens, double token_seconds) const {
-  const auto at = [this](int32_t i) { return plain_[static_cast<size_t>(i)].seconds; };
-  const auto [below, above] = Around(plain_, tokens);
+  const auto at = [this](int32_t i) { return plain_.entries[static_cast<size_t>(i)].seconds; };
+  const auto [below, above] = plain_.Around(tokens);
   if (below > 0 && above > 0) return Between(tokens, below, at(below), above, at(above));
   const int32_t nearest = std::max(below, above);
   if (nearest == 0) return 0;
@@ -72,10 +70,10 @@ double StepTimes::Predict(int32_t num_decodes, int32_t num_drafts, double token_
   const int32_t tokens = Index(num_decodes + num_drafts);
   const double untried = plain + std::min(token_seconds / scale_, plain / decodes) *
                                      static_cast<double>(tokens - decodes);
-  const auto [below, above] = Around(with_drafts_, tokens);
+  const auto [below, above] = with_drafts_.Around(tokens);
   // What a measurement says about this step: its excess over `untried`, which fades.
   const auto known = [&](int32_t i) {
-    const Entry& entry = with_drafts_[static_cast<size_t>(i)];
+    const Entry& entry = with_drafts_.entries[static_cast<size_t>(i)];
     const double at_entry = plain + (untried - plain) * (i - decodes) / num_drafts;
     const double age = static_cast<double>(num_steps_ - entry.last);
     const double weight = (kForgetSteps - age) / (kForgetSteps - kFreshSteps);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace tokamak {
 
@@ -29,8 +30,13 @@ class StepTimes {
     int64_t last = 0;    // the step when it was measured; 0: never
     int64_t count = 0;
   };
-  // By number of tokens.
-  using Table = std::array<Entry, kMaxTokens + 1>;
+  struct Table {
+    // The measured entries nearest to `tokens` from below and above, itself included; 0: none.
+    std::pair<int32_t, int32_t> Around(int32_t tokens) const;
+
+    std::array<Entry, kMaxTokens + 1> entries;  // by number of tokens
+    int32_t largest = 0;                        // that has been measured
+  };
 
   // The time of a step without drafts, divided by scale_.
   double Plain(int32_t tokens, double token_seconds) const;
