@@ -24,7 +24,6 @@ export class Rates {
     };
     this.#values.output = h('b', {}, '–');
     this.#values.prompt = h('small');
-    this.#values.drafts = h('small', {id: 'rate-drafts'});
     this.#values.ceiling = h('span');
     this.#values.bandwidth = h('p.legend');
     this.element = h('div', {},
@@ -33,8 +32,7 @@ export class Rates {
             tile('hits', 'prefix hits'), tile('preemptions', 'preempted'))),
         h('section', {'aria-label': 'Speed'},
           h('div.rate', {}, h('div.now', {}, this.#values.output,
-                              h('small', {}, 'output tokens/s'), h('br'), this.#values.prompt,
-                              h('br'), this.#values.drafts),
+                              h('small', {}, 'output tokens/s'), h('br'), this.#values.prompt),
             this.#spark)),
         h('section', {'aria-label': 'Memory bandwidth'},
           h('h3', {}, 'Memory traffic', this.#values.ceiling), this.#meter,
@@ -50,11 +48,11 @@ export class Rates {
         engine.cached_prompt_tokens, engine.queried_prompt_tokens ?? engine.prompt_tokens));
     setText(values.preemptions, number(engine.preemptions));
     setText(values.output, number(rates.output_tok_s));
-    setText(values.prompt, `${number(rates.prompt_tok_s)} of prompts, ${
-        number(rates.steps_s)} steps/s`);
     // Servers of earlier versions do not count drafts.
-    setText(values.drafts, engine.drafts ? `${percent(engine.accepted_drafts, engine.drafts)} of ${
-        number(engine.drafts)} drafts accepted` : '');
+    const drafts = engine.drafts ? `, ${percent(engine.accepted_drafts, engine.drafts)} of ${
+        number(engine.drafts)} drafts accepted` : '';
+    setText(values.prompt, `${number(rates.prompt_tok_s)} of prompts, ${
+        number(rates.steps_s)} steps/s${drafts}`);
     this.#draw(rates.output_tok_s);
     this.#showBandwidth(rates);
   }
