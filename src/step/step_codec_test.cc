@@ -193,8 +193,8 @@ TEST(StepCodec, ErrorsNameTheFieldAndTheOffset) {
   EXPECT_EQ(InputError("01 80"), "step input: number: byte 1: is cut off");
   EXPECT_EQ(InputError("01 00 00 00 00 00 00 ff"),
             "step input: byte 7: 1 bytes follow the last field");
-  EXPECT_EQ(InputError("01 00 00 00 00 00 02  00 02 00 00 00  02 02 01 03 00"),
-            "step input: rows[1].masked: byte 15: is out of range for its type");
+  EXPECT_EQ(InputError("01 00 00 00 00 00 02  00 02 00 00 00 00  02 02 01 03 00 00"),
+            "step input: rows[1].masked: byte 16: is out of range for its type");
   EXPECT_EQ(InputError("01 00 00 01 02 00 00 00 00 00 00"),
             "step input: copies[0].source_tier: byte 4: is 2, which is not below 2");
   EXPECT_EQ(InputError("01 00 01 ffffffff7f"),

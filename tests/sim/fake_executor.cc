@@ -149,12 +149,13 @@ void FakeExecutor::Propose(RowOutput* out) {
   const Slot& slot = slots_[out->slot];
   uint64_t prefix = slot.prefixes.back();
   const uint64_t seed = slot.sampling.seed.value();
-  const int32_t count = rng_.In(0, slot.num_proposals);
+  Rng rng(Mix(prefix, seed + static_cast<uint64_t>(slot.choice)));  // the same in a replay
+  const int32_t count = rng.In(0, slot.num_proposals);
   const int64_t step = static_cast<int64_t>(next_number_) - 1;
   for (int32_t i = 0; i < count; ++i) {
     const auto right = options_.model.Draw(prefix, seed, slot.choice, [](TokenId) { return true; });
     const TokenId token =
-        rng_.Chance(70) ? right.value_or(0) : rng_.In(0, options_.limits.vocab_size - 1);
+        rng.Chance(70) ? right.value_or(0) : rng.In(0, options_.limits.vocab_size - 1);
     out->proposals.push_back(token);
     prefix = TokenModel::Extend(prefix, token);
     for (int32_t g = 0; g < static_cast<int32_t>(slot.tables.size()); ++g) {
