@@ -94,7 +94,8 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .original_context = limits.cache.original_context,
           .quantum = options.quantum,
           .drafts = options.drafts,
-          .max_step_drafts = limits.max_step_drafts};
+          .max_step_drafts = limits.max_step_drafts,
+          .depth = limits.depth};
 }
 
 // The token ids that end a generation: the request's own and, unless it ignores them, the model's.
@@ -358,6 +359,9 @@ bool EngineCore::SubmitNext() {
   // Some executors compute the step while it is submitted.
   in_flight_.push_back({next_step_, std::move(schedule.rows), std::move(work.pins), schedule.cost,
                         /*submitted=*/clock_->Now()});
+  if (in_flight_.size() == 1) {
+    scheduler_.ObserveGap(ToSeconds(in_flight_.back().submitted - last_progress_));
+  }
   const bool masked = std::any_of(input.rows.begin(), input.rows.end(),
                                   [](const StepRow& row) { return row.masked; });
   Status status = executor_->Submit(std::move(input));

@@ -1,6 +1,8 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/constrained_drafts.h"
@@ -70,6 +72,7 @@ std::vector<SequenceSlotId> Scheduler::TakeFreedSlots() { return std::exchange(f
 Schedule Scheduler::Next(bool idle) {
   pass_ = Pass{};
   pass_.idle = idle;
+  pass_.drafts_in_flight = num_draft_rows_ > 0;
   fair_share_.BeginStep();
   FairShare::Walk walk(fair_share_);
   const std::vector<Sequence*> ranked = RankRunning(&walk);
@@ -148,6 +151,11 @@ bool Scheduler::ScheduleRunning(size_t rank) {
     Suspend(sequence);
     return false;
   }
+  sequence->waits_to_draft = MustWaitToDraft(*sequence);
+  if (sequence->waits_to_draft) {
+    sequence->has_waited = true;
+    return true;
+  }
   const int32_t wanted = schedulable == 1 ? std::min(pass_.decode_tokens, 1)
                                           : PrefillTokens(sequence->num_scheduled, schedulable);
   if (wanted == 0) return true;
@@ -166,17 +174,31 @@ bool Scheduler::ScheduleRunning(size_t rank) {
     pass_.expected.Add(sequence->num_scheduled, granted);
     pass_.first_prefill = false;
   }
+  if (std::exchange(sequence->has_waited, false) && drafts.empty()) {
+    sequence->may_wait_from = sequence->length() + kTokensBetweenWaits;
+  }
   AddRow(sequence, granted, /*admitted=*/false, std::move(drafts));
   return true;
 }
 
+bool Scheduler::MustWaitToDraft(const Sequence& sequence) const {
+  if (!sequence.wants_drafts) return false;
+  // The tokens before the drafts must be known.
+  return sequence.rows_in_flight > 0 || pass_.drafts_in_flight;
+}
+
 int32_t Scheduler::DraftLimit(const Sequence& sequence) const {
   if (!sequence.request->speculate || sequence.num_schedulable() != 1) return 0;
-  // The tokens before the drafts must be known.
-  if (sequence.rows_in_flight > 0 || !sequence.may_sample()) return 0;
-  int32_t most = std::min(options_.drafts.most, sequence.max_length - sequence.known() - 1);
+  if (!sequence.may_sample()) return 0;
+  // With a row in flight, it may wait for that row's token if its text so far promises drafts. What
+  // a constraint allows behind that token is not known.
+  if (sequence.rows_in_flight > 0 &&
+      (options_.depth == 1 || sequence.constraint || sequence.length() < sequence.may_wait_from)) {
+    return 0;
+  }
+  int32_t most = std::min(options_.drafts.most, sequence.max_length - sequence.length() - 1);
   if (options_.original_context > 0 && !sequence.long_rope) {
-    most = std::min(most, options_.original_context - sequence.known());
+    most = std::min(most, options_.original_context - sequence.length());
   }
   return std::max(0, most);
 }
@@ -223,19 +245,66 @@ std::vector<double> Scheduler::FindDrafts(Sequence* sequence) {
 void Scheduler::PlanDrafts() {
   std::vector<Sequence*> sequences;
   std::vector<std::vector<double>> chances;
+  // Sequences with drafts in flight will want as many again.
+  int32_t most = pass_.drafts;
   for (Sequence* sequence : running_) {
+    most -= sequence->num_drafts;
     std::vector<double> chance = FindDrafts(sequence);
+    sequence->wants_drafts = options_.drafts.always && !sequence->planned_drafts.empty();
     if (options_.drafts.always || sequence->planned_drafts.empty()) continue;
     sequences.push_back(sequence);
     chances.push_back(std::move(chance));
   }
   if (sequences.empty()) return;
-  const auto seconds = [this](int32_t count) { return DraftSeconds(count); };
-  const int32_t most = std::min(pass_.drafts, pass_.prefill_tokens - pass_.min_prefill);
-  const std::vector<int32_t> counts = ChooseDrafts(chances, most, pass_.num_decodes, seconds);
+  most = std::min(most, pass_.prefill_tokens - pass_.min_prefill);
+  const std::vector<int32_t> counts =
+      options_.depth == 1 ? ChooseDrafts(chances, most, pass_.num_decodes,
+                                         [this](int32_t n) { return DraftSeconds(n); })
+                          : ChooseAcrossSteps(std::move(chances), most);
   for (size_t i = 0; i < counts.size(); ++i) {
     sequences[i]->planned_drafts.resize(static_cast<size_t>(counts[i]));
+    sequences[i]->wants_drafts = counts[i] > 0;
   }
+}
+
+std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double>> chances,
+                                                  int32_t most) const {
+  const auto none = [](int32_t count) { return count == 0; };
+  if (!pass_.prefills && static_cast<int32_t>(chances.size()) == pass_.num_decodes) {
+    std::vector<int32_t> counts = ChooseDrafts(
+        chances, most, pass_.num_decodes,
+        [this](int32_t count) { return DraftSeconds(count) + (count > 0 ? gap_seconds_ : 0); });
+    if (std::none_of(counts.begin(), counts.end(), none)) return counts;
+  }
+  // Others run in the steps between. Compares `depth` steps: a sequence draws in all of them, or in
+  // the first with drafts.
+  const auto missed = static_cast<double>(options_.depth - 1);
+  const auto gain = [missed](const std::vector<double>& chance, size_t count) {
+    return std::accumulate(chance.begin(), chance.begin() + static_cast<std::ptrdiff_t>(count),
+                           -missed);
+  };
+  int32_t drafting = 0;
+  for (std::vector<double>& chance : chances) {
+    if (gain(chance, chance.size()) <= 0) chance.clear();
+    drafting += chance.empty() ? 0 : 1;
+  }
+  const double plain = DraftSeconds(0);
+  const double all = options_.depth * pass_.num_decodes;
+  std::vector<int32_t> counts(chances.size());
+  if (drafting == 0 || plain <= 0) return counts;
+  const auto seconds = [&](int32_t count) { return DraftSeconds(count) + missed * plain; };
+  counts = ChooseDrafts(chances, most, static_cast<int32_t>(all - missed * drafting), seconds);
+  double tokens = all;
+  int32_t total = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const double more = gain(chances[i], static_cast<size_t>(counts[i]));
+    if (more <= 0) counts[i] = 0;
+    if (counts[i] > 0) tokens += more;
+    total += counts[i];
+  }
+  if (tokens * options_.depth * plain <= all * seconds(total))
+    std::fill(counts.begin(), counts.end(), 0);
+  return counts;
 }
 
 double Scheduler::DraftSeconds(int32_t num_drafts) const {
@@ -287,6 +356,8 @@ int32_t Scheduler::TakeProposals(Sequence* sequence, int32_t end, int32_t num_dr
   return most;
 }
 
+void Scheduler::ObserveGap(double seconds) { gap_seconds_ += (seconds - gap_seconds_) / 8; }
+
 std::vector<TokenId> Scheduler::TakeDrafts(Sequence* sequence) const {
   const int32_t room = std::min(pass_.drafts, pass_.prefill_tokens - pass_.min_prefill);
   std::vector<TokenId> drafts = std::exchange(sequence->planned_drafts, {});
@@ -299,6 +370,7 @@ void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
   const auto num_drafts = static_cast<int32_t>(row.drafts.size());
   sequence->num_scheduled -= num_drafts + 1 - num_tokens;
   sequence->num_drafts = 0;
+  --num_draft_rows_;
   const int32_t num_forced = std::min(sequence->num_forced_drafts, num_drafts);
   // The first refused draft is the last one that says anything.
   for (int32_t i = 0; i < std::min(num_tokens, num_forced); ++i) {
@@ -425,6 +497,7 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   pass_.schedule.cost.proposals += num_proposals;
   sequence->num_scheduled += num_tokens;
   sequence->num_drafts = num_drafts;
+  if (num_drafts > 0) ++num_draft_rows_;
   sequence->proposals.clear();
   fair_share_.Charge(sequence, start - std::exchange(sequence->num_uncharged, 0), end);
   ++sequence->rows_in_flight;
@@ -465,6 +538,7 @@ void Scheduler::Detach(Sequence* sequence) {
   sequence->slot = -1;
   sequence->num_scheduled = sequence->num_done = sequence->num_uncharged = 0;
   sequence->proposals.clear();
+  sequence->wants_drafts = sequence->waits_to_draft = sequence->has_waited = false;
   --sequence->request->num_holding;
 }
 
@@ -472,6 +546,7 @@ void Scheduler::Reset() {
   std::vector<Sequence*> holding = std::exchange(running_, {});
   holding.insert(holding.end(), retiring_.begin(), retiring_.end());
   retiring_.clear();
+  num_draft_rows_ = 0;
   for (Sequence* sequence : holding) {
     sequence->blocks = SequenceBlocks{};
     sequence->rows_in_flight = sequence->pending_tokens = sequence->num_drafts = 0;

@@ -24,7 +24,12 @@ struct SchedulerOptions {
   int32_t quantum = 0;           // see FairShare; positive
   DraftOptions drafts;
   int32_t max_step_drafts = 0;
+  int32_t depth = 1;  // steps in flight
 };
+
+// A sequence that waited to draft and then had no drafts draws so many tokens before it waits
+// again.
+inline constexpr int32_t kTokensBetweenWaits = 4;
 
 struct ScheduledRow {
   Sequence* sequence = nullptr;
@@ -52,6 +57,18 @@ struct Schedule {
 //   sequence waits at most for the sequences above it and for the turns of other clients that come
 //   before its own, whatever arrives behind it.
 //
+// Drafts need a text whose tokens are all known, and the row behind them waits until it is known
+// how many were accepted. With several steps in flight a sequence that drafts therefore misses
+// steps:
+//
+//   All that draft do so in the same step: while a step with drafts is in flight, a sequence that
+//   would draft waits for it. A sequence with a row in flight waits for that row if its known text
+//   promises drafts. If it then has none, it does not wait again for kTokensBetweenWaits tokens.
+//   Nothing waits unless a step is in flight, and nothing longer than 2 (depth - 1) steps.
+//
+//   If other sequences run in the steps between, a sequence drafts only if it expects more tokens
+//   than it would draw in all these steps.
+//
 // A sequence that outgrows CacheSpec::original_context goes back to waiting, because its keys are
 // no longer valid. It is admitted again as soon as its rank allows.
 //
@@ -73,6 +90,8 @@ class Scheduler {
   void Resume(Sequence* sequence);
   // A row with drafts has retired and drawn `num_tokens` tokens.
   void SettleDrafts(const ScheduledRow& row, int32_t num_tokens);
+  // The host took so long between two steps that did not overlap.
+  void ObserveGap(double seconds);
   // Call it when rows of this sequence have retired: it may then give back its slot and blocks.
   void RowsRetired(Sequence* sequence);
   // After an executor's reset: running sequences wait again and hold nothing.
@@ -112,10 +131,11 @@ class Scheduler {
     int32_t prefill_tokens = 0;  // left for prefill rows
     int32_t min_prefill = 0;     // of prefill_tokens, not for drafts
     int32_t drafts = 0;          // left for drafts
-    bool prefills = false;       // the step may have prefill rows
-    int32_t proposals = 0;       // left for a draft model's proposals
-    int32_t num_decodes = 0;     // decode rows expected
-    StepCost expected;           // cost of these and of the prefill rows so far
+    bool drafts_in_flight = false;
+    bool prefills = false;    // the step may have prefill rows
+    int32_t proposals = 0;    // left for a draft model's proposals
+    int32_t num_decodes = 0;  // decode rows expected
+    StepCost expected;        // cost of these and of the prefill rows so far
     bool first_prefill = true;
     bool closed = false;         // no more admissions
     bool blocked = false;        // no more allocations: a higher ranked sequence waits for blocks
@@ -158,6 +178,12 @@ class Scheduler {
   std::vector<double> FindDrafts(Sequence* sequence);
   // Finds drafts for all running sequences, and keeps those that pay.
   void PlanDrafts();
+  // The numbers of drafts, as from ChooseDrafts, if a sequence that drafts misses the steps that
+  // are submitted meanwhile.
+  std::vector<int32_t> ChooseAcrossSteps(std::vector<std::vector<double>> chances,
+                                         int32_t most) const;
+  // Whether the sequence gets no row now, so that it can draft later.
+  bool MustWaitToDraft(const Sequence& sequence) const;
   // The planned drafts of the sequence, as far as the step still has room for them.
   std::vector<TokenId> TakeDrafts(Sequence* sequence) const;
   // Chooses how many tokens a draft model is to propose for each running sequence, behind its next
@@ -186,6 +212,8 @@ class Scheduler {
   std::vector<Sequence*> retiring_;  // kPreempting and kFinished with rows in flight
   std::vector<SequenceSlotId> free_slots_;
   std::vector<SequenceSlotId> freed_slots_;  // since TakeFreedSlots
+  int32_t num_draft_rows_ = 0;               // rows with drafts in flight
+  double gap_seconds_ = 0;                   // see ObserveGap; mean of the last few
   int64_t num_preemptions_ = 0;
   MatchAcceptance acceptance_{kAcceptanceMemory};  // of all sequences
   Pass pass_;

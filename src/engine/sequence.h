@@ -59,6 +59,10 @@ struct Sequence {
   int32_t num_drafts = 0;         // of the row in flight; the last positions of num_scheduled
   int32_t num_forced_drafts = 0;  // so many of the latest drafts, the first, are forced text
   int32_t rows_in_flight = 0;
+  bool wants_drafts = false;    // drafts as soon as it can; see Scheduler
+  bool waits_to_draft = false;  // got no row in the last step because of that
+  bool has_waited = false;      // that is why it missed a step since its last row
+  int32_t may_wait_from = 0;    // length from which it may wait for its own rows to draft
   SequenceBlocks blocks;
   std::vector<TokenId> proposals;  // a draft model's, for the next row in this slot
   int32_t planned_proposals = 0;   // to be made behind its next row, if it gets one

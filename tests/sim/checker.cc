@@ -106,6 +106,41 @@ void EngineChecker::OnSubmit(const StepInput& step) {
                       [this](const Sequence* a, const Sequence* b) { return Above(*a, *b); })) {
     Fail("running sequences are out of order");
   }
+  CheckDraftWaits();
+}
+
+void EngineChecker::CheckDraftWaits() {
+  const auto has_drafts = [](const ScheduledRow& row) { return !row.drafts.empty(); };
+  int32_t drafting = 0;
+  for (const auto& step : core_->in_flight_) {
+    drafting += std::any_of(step.rows.begin(), step.rows.end(), has_drafts) ? 1 : 0;
+  }
+  if (drafting > 1) Fail("{} steps with drafts are in flight", drafting);
+  const std::vector<ScheduledRow>& rows = core_->in_flight_.back().rows;
+  const bool drafts_ahead = drafting > 0 && std::none_of(rows.begin(), rows.end(), has_drafts);
+  for (const ScheduledRow& row : rows) {
+    DraftWait& wait = draft_waits_[KeyOf(*row.sequence)];
+    const bool waited = std::exchange(wait.steps, 0) > 0;
+    if (waited && row.drafts.empty() && !row.admitted) {
+      wait.next_start = row.start + row.num_tokens + kTokensBetweenWaits;
+    }
+  }
+  for (const Sequence* s : core_->scheduler_.running_) {
+    DraftWait& wait = draft_waits_[KeyOf(*s)];
+    if (!s->waits_to_draft) {
+      wait.steps = 0;  // got a row, or lacks blocks or tokens for one
+      continue;
+    }
+    if (++wait.steps > 2 * (depth_ - 1)) {
+      Fail("request {} has waited {} steps to draft", s->request->id, wait.steps);
+    }
+    if (s->rows_in_flight == 0 && !drafts_ahead) {
+      Fail("request {} waits although nothing that matters to it is in flight", s->request->id);
+    }
+    if (s->rows_in_flight > 0 && s->length() < wait.next_start) {
+      Fail("request {} waits to draft again at {} tokens", s->request->id, s->length());
+    }
+  }
 }
 
 void EngineChecker::AfterStep() {

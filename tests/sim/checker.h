@@ -17,6 +17,10 @@ namespace tokamak {
 // position within a number of rounds that depends on its own length (TenureBound). Until then it
 // stays the best, unless a request arrives.
 //
+// Drafts: with several steps in flight, only one of them has drafts. A sequence waits to draft only
+// while a row of it or drafts of others are in flight, at most 2 (depth - 1) steps, and not again
+// soon if it had no drafts then.
+//
 // Waiting bound: with one client, the best ranked sequence stays the best until it ends. So a
 // sequence ends within the sum of its own bound and of those above it; this sum is checked.
 class EngineChecker {
@@ -43,6 +47,10 @@ class EngineChecker {
     int64_t rounds = 0;
     int64_t bound = 0;
   };
+  struct DraftWait {
+    int32_t steps = 0;       // without a row of it, until now
+    int32_t next_start = 0;  // length before which it may not wait for its own rows
+  };
   using Key = uint64_t;
   static Key KeyOf(const Sequence& s) { return s.request->id * 256 + s.choice; }
 
@@ -52,6 +60,7 @@ class EngineChecker {
   void ForEachSequence(Visit visit) const;
 
   void CheckDrafts(const StepInput& step);
+  void CheckDraftWaits();
   void CheckSequences();
   void CheckReferences();
   void CheckTree();
@@ -76,6 +85,7 @@ class EngineChecker {
   uint64_t num_arrivals_ = 0;
   bool paused_ = false;  // a request was paused or resumed since the last round
   std::unordered_map<Key, Wait> waits_;
+  std::unordered_map<Key, DraftWait> draft_waits_;
   int64_t rounds_ = 0;
   uint64_t next_number_ = 0;  // the first request not yet in waits_
   // Scratch.

@@ -457,5 +457,75 @@ TEST_F(ClientsTest, ASingleClientIsScheduledAsWithoutClients) {
   }
 }
 
+// Sequences of one token, again and again, at depth 2.
+class DraftsAtDepthTwo : public SchedulingTest {
+ protected:
+  DraftsAtDepthTwo() {
+    executor_options_.limits.depth = 2;
+    executor_options_.limits.max_step_drafts = 64;
+    executor_options_.model.usual = 1;
+    core_options_.drafts.most = 4;
+    core_options_.drafts.min_match = 1;
+  }
+  static bool Drafts(const StepInput& step) {
+    return std::any_of(step.rows.begin(), step.rows.end(),
+                       [](const StepRow& row) { return !row.drafts.empty(); });
+  }
+};
+
+TEST_F(DraftsAtDepthTwo, AloneASequenceDraftsInManySteps) {
+  Start();
+  Submit(1, 40, 400);
+  RunAll();
+  const auto drafting = std::count_if(steps_.begin(), steps_.end(), Drafts);
+  EXPECT_GT(drafting, static_cast<std::ptrdiff_t>(steps_.size()) / 3);
+  EXPECT_LT(steps_.size(), 330u);  // 400 tokens
+}
+
+// Beside two that draft, one whose text does not repeat: it never draws the usual tokens.
+class DraftsBesideOthers : public DraftsAtDepthTwo {
+ protected:
+  void RunBesideOne() {
+    Start();
+    Submit(1, 40, 400);
+    Submit(2, 40, 400);
+    Arrival arrival;
+    arrival.id = 3;
+    arrival.prompt = {1, 2, 3};
+    arrival.sampling.max_tokens = arrival.sampling.min_tokens = 250;
+    arrival.sampling.seed = 9 * kNumSalts;
+    arrival.sampling.stop_token_ids = {0, 1};
+    ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+    RunAll();
+    int32_t drafting = 0;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      drafting += Drafts(steps_[i]) ? 1 : 0;
+      if (!HasSlot(steps_[i], 2)) continue;
+      ++num_with_third_;
+      num_steps_ = static_cast<int32_t>(i) + 1;
+      num_drafting_ = drafting;
+    }
+  }
+  static bool HasSlot(const StepInput& step, SequenceSlotId slot) {
+    return std::any_of(step.rows.begin(), step.rows.end(),
+                       [slot](const StepRow& row) { return row.slot == slot; });
+  }
+  // Until the third has ended.
+  int32_t num_steps_ = 0, num_drafting_ = 0, num_with_third_ = 0;
+};
+
+TEST_F(DraftsBesideOthers, OnlyThoseThatDraftMissSteps) {
+  RunBesideOne();
+  EXPECT_GT(num_drafting_, num_steps_ / 5);
+  EXPECT_LE(num_drafting_, num_steps_ / 2 + 2);
+  EXPECT_GT(num_with_third_, num_steps_ * 9 / 10);
+}
+
+TEST_F(DraftsBesideOthers, TwoStepsMustGiveMoreTokensWithDraftsThanWithout) {
+  executor_options_.model.usual = 2;  // a draft is right about every second time
+  RunBesideOne();
+  EXPECT_LT(num_drafting_, num_steps_ / 4);
+}
+
 }  // namespace
 }  // namespace tokamak::sim
