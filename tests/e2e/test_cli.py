@@ -14,8 +14,9 @@ from support import tokamak
 BENCH_FIELDS = {
     'model', 'backend', 'device', 'threads', 'batch', 'requests', 'input_tokens', 'output_tokens',
     'temperature', 'seconds', 'prompt_tok_s', 'output_tok_s', 'prompt_gmac_s', 'output_gmac_s',
-    'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'drafts',
-    'accepted_drafts', 'routing', 'experts_touched', 'expert_imbalance', 'ceiling', 'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
+    'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'drafts', 'accepted_drafts',
+    'routing', 'experts_touched', 'expert_imbalance', 'ceiling', 'load_s', 'peak_rss_mb',
+    'peak_device_mb', 'commit'}
 
 
 class Run(unittest.TestCase):
