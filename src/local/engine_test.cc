@@ -354,7 +354,6 @@ TEST(Engine, CountsThePositionsOfEachExpert) {
   EngineOptions options = TinyOptions();
   options.speculate = Speculation::kOff;  // rejected drafts are positions, too
   options.model = TOKAMAK_SOURCE_DIR "/tests/golden/qwen3_moe_odd.gguf";
-  options.speculate = Speculation::kOff;  // steps have drafts or not, depending on their times
   const auto engine = Load(options);
   ASSERT_TRUE(engine->Generate(Ids(std::vector<int32_t>(40, 5), 8)).ok());
   engine->Drain(60);
