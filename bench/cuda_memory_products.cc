@@ -117,15 +117,18 @@ struct AttentionCase {
   bool is_wide;
   int num_heads, num_kv_heads, head_dim, batch, context, num_queries;
   bool is_latent = false;
+  DType dtype = DType::kBF16;  // of the cache
 };
 
 void RunAttentionCase(MemoryBench& bench, const AttentionCase& c) {
   Device& device = bench.device();
   const int value_dim = c.is_latent ? 512 : c.head_dim;
-  const int64_t key_bytes = int64_t{c.num_kv_heads} * kBlockSize * c.head_dim * 2;  // of a block
+  const auto element = static_cast<int64_t>(RowBytes(c.dtype, 1));
+  const int64_t key_bytes =
+      int64_t{c.num_kv_heads} * kBlockSize * c.head_dim * element;  // of a block
   KvLayerView view = {.k_offset = 0,
-                      .v_offset = c.is_latent ? (c.head_dim - value_dim) * 2 : key_bytes,
-                      .dtype = DType::kBF16,
+                      .v_offset = c.is_latent ? (c.head_dim - value_dim) * element : key_bytes,
+                      .dtype = c.dtype,
                       .block_size = kBlockSize,
                       .num_kv_heads = c.num_kv_heads,
                       .head_dim = c.head_dim,
@@ -144,7 +147,7 @@ void RunAttentionCase(MemoryBench& bench, const AttentionCase& c) {
                                     .num_kv_heads = c.num_kv_heads,
                                     .head_dim = c.head_dim,
                                     .block_size = kBlockSize,
-                                    .kv_dtype = DType::kBF16,
+                                    .kv_dtype = c.dtype,
                                     .max_seqs = c.batch,
                                     .max_tokens = static_cast<int32_t>(num_tokens),
                                     .max_blocks_per_seq = static_cast<int32_t>(cache.seq_blocks()),
@@ -161,9 +164,9 @@ void RunAttentionCase(MemoryBench& bench, const AttentionCase& c) {
   args.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
   args.group = c.num_heads / c.num_kv_heads;
   const int64_t entry_dim = c.is_latent ? c.head_dim : 2 * c.head_dim;
-  const int64_t bytes =
-      rows * (c.head_dim + value_dim) * 2 +
-      int64_t{c.batch} * (c.context * c.num_kv_heads * entry_dim * 2 + cache.seq_blocks() * 4 + 4);
+  const int64_t bytes = rows * (c.head_dim + value_dim) * 2 +
+                        int64_t{c.batch} * (c.context * c.num_kv_heads * entry_dim * element +
+                                            cache.seq_blocks() * 4 + 4);
   bench.Run({{c.kernel, bytes}}, [&](auto stream) {
     return c.launch(args, c.is_wide ? plan->wide_ctas() : plan->ctas(), stream);
   });
@@ -275,6 +278,10 @@ void RunAttention(MemoryBench& bench) {
                          256, 1},
            AttentionCase{"AmpereMmaAttentionKernel", &LaunchAmpereAttention, false, 8, 2, 128, 1,
                          64, 16},
+           AttentionCase{"Fp8MmaAttentionKernel", &LaunchMmaAttention, false, 8, 2, 64, 2, 256, 1,
+                         false, DType::kF8E4M3},
+           AttentionCase{"Fp8MmaAttentionKernel", &LaunchMmaAttention, false, 16, 2, 128, 2, 256, 1,
+                         false, DType::kF8E4M3},
            AttentionCase{"WideAttentionKernel", &LaunchWideAttention, true, 4, 2, 64, 1, 128, 128},
            AttentionCase{"WideAttentionKernel", &LaunchWideAttention, true, 4, 2, 128, 1, 128, 128},
            AttentionCase{"LatentAttentionKernel", &LaunchLatentAttention, false, 16, 1, 576, 1, 256,

@@ -93,19 +93,20 @@ Capabilities CudaOps::capabilities() const {
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   if (shape.kv_dtype == DType::kF8E4M3 && !std::exchange(has_fp8_cache_, true)) {
-    WarnOfUnverified({&kFp8Cache, 1});
+    WarnOfUnverified(kFp8Families);
   }
   if (uses_flashinfer_) {
     ASSIGN_OR_RETURN(std::unique_ptr<FlashInferPlan> plan,
                      FlashInferPlan::Make(shape, num_sms_ * kFlashInferCtasPerSm, guard_, pinned_));
     return std::unique_ptr<AttentionPlan>(std::move(plan));
   }
-  const bool by_mma =
-      uses_mma_attention_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
+  const bool by_mma = uses_mma_attention_ && MultipliesCache(shape.kv_dtype) &&
+                      HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
+  const bool by_wide = by_mma && uses_wide_attention_ && shape.kv_dtype == DType::kBF16;
   const bool is_latent = uses_latent_attention_ && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
   AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
-                        .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
+                        .wide = by_wide ? num_sms_ * kWideCtasPerSm : 0};
   if (is_latent && uses_wide_latent_attention_) {
     ctas.wide = num_sms_ * kWideCtasPerSm;
     ctas.wide_rows = kWideLatentRows;
@@ -139,7 +140,8 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
     }
     return;
   }
-  if (!uses_mma_attention_ || !MmaAttentionReads(op.cache) || args.EditsScores()) {
+  if (!uses_mma_attention_ || !MultipliesCache(op.cache.dtype) || !MmaAttentionReads(op.cache) ||
+      args.EditsScores()) {
     const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
     CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
     return;

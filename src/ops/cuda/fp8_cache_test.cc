@@ -101,7 +101,7 @@ TEST_P(Fp8Cache, ValuesAreRoundedToNearestEvenAndCutOffAtTheLargest) {
 TEST_P(Fp8Cache, AttentionGivesTheBitsOfABf16CacheWithTheSameValues) {
   std::mt19937_64 random(21);
   const auto ops = Make(2);
-  for (const int head_dim : {20, 80}) {
+  for (const int head_dim : {20, 64, 80, 128}) {
     for (const int window : {0, 70}) {
       AttentionCase c = RandomCase(
           random, {.head_dim = head_dim, .window = window, .dtype = DType::kBF16}, MixedBatch());

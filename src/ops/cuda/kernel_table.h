@@ -51,6 +51,9 @@ inline constexpr KernelFamily kWideAttention = {.name = "wide_attention.cu",
                                                 .only_on = 90,
                                                 .has_older = true,
                                                 .proofs = {{{90, "H200", "353722d"}}}};
+// Only for a KV cache in FP8. The rest of these kernels is that of mma_attention.h.
+inline constexpr KernelFamily kFp8Attention = {
+    .name = "fp8_attention_tiles.cuh", .only_on = 90, .has_older = true};
 // Only for models with stacks of weights: experts, or the heads of latent attention.
 inline constexpr KernelFamily kLatentAttention = {.name = "latent_attention.h",
                                                   .only_on = 90,
@@ -76,13 +79,14 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
 inline constexpr KernelFamily kTritonNorm = {.name = "triton/add_rms_norm.py"};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kGatedSkinnyGemm,
                                               kMmaAttention, kWideAttention};
+inline constexpr std::array kFp8Families = {kFp8Cache, kFp8Attention};
 inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
                                               kMoeKernels,       kGroupedGemm,
                                               kGatedGroupedGemm, kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels, kFp8Cache,      kSkinnyGemm,       kGatedSkinnyGemm,
-    kMmaAttention, kWideAttention, kLatentAttention,  kWideLatentAttention,
-    kMoeKernels,   kGroupedGemm,   kGatedGroupedGemm, kWideGroupedGemm};
+    kPlainKernels,  kFp8Cache,         kSkinnyGemm,      kGatedSkinnyGemm,     kMmaAttention,
+    kWideAttention, kFp8Attention,     kLatentAttention, kWideLatentAttention, kMoeKernels,
+    kGroupedGemm,   kGatedGroupedGemm, kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

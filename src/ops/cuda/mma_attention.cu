@@ -9,7 +9,8 @@
 // % 4 · 2 and the next.
 //
 // On GPUs without TMA the loading warp copies by cp.async (lane_attention_tiles.cuh). There are no
-// wide tiles there, so prefills take these too.
+// wide tiles there, so prefills take these too. Of a cache in FP8, four warps load instead
+// (fp8_attention_tiles.cuh).
 //
 // Shared memory is 51 KB, so that an SM holds two CTAs and leaves room for the next kernel's.
 // Without TMA it is 36 KB, so that two CTAs fit into the 100 KB of compute capability 8.6.
@@ -19,6 +20,7 @@
 #include <type_traits>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/fp8_attention_tiles.cuh"
 #include "ops/cuda/kernel_form.h"
 #include "ops/cuda/lane_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
@@ -32,6 +34,10 @@ namespace {
 constexpr int kWarps = 4;  // that compute
 constexpr int kConsumers = kWarps * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
+constexpr int kFp8Threads = kConsumers + kFp8LoaderThreads;
+// Registers of a thread, for a cache in FP8. At launch all have equally many; then the loading
+// warps give some of their own to the others.
+constexpr int kFp8LoaderRegisters = 72, kFp8ComputerRegisters = 184;
 
 template <int kHeadDim, KernelForm kForm>
 struct Shape {
@@ -218,10 +224,10 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
   unsigned fill_ = 0;
 };
 
-// What a CTA does whose loading warp calls Load of what make_loader(memory) returns. CTAs without a
+// What a CTA does whose loading warps call Load of what make_loader(memory) returns. CTAs without a
 // job end at once; there are many if sequences are few. Loader says why the plan may be read so
 // early. One thread of the grid must still wait for the kernel ahead.
-template <int kHeadDim, KernelForm kForm, typename MakeLoader>
+template <int kHeadDim, KernelForm kForm, bool kFp8, typename MakeLoader>
 __device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
   using S = Shape<kHeadDim, kForm>;
   DYNAMIC_SHARED(aligned, SwizzleAligned);
@@ -233,9 +239,11 @@ __device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
     if (blockIdx.x == 0) ptx::WaitForKernelAhead();
     return;
   }
-  if (threadIdx.x == 0) memory.ring.Init(kWarps, S::kIsHopper ? 1 : kWarp);
+  constexpr int kWriters = kFp8 ? kFp8LoaderWarps : S::kIsHopper ? 1 : kWarp;
+  if (threadIdx.x == 0) memory.ring.Init(kWarps, kWriters);
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
+    if constexpr (kFp8) ptx::GiveRegistersBack<kFp8LoaderRegisters>();
     auto loader = make_loader(memory);
     ForEachJob(a, units, num_units,
                [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
@@ -243,6 +251,7 @@ __device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
                });
     if constexpr (!S::kIsHopper) loader.End();
   } else {
+    if constexpr (kFp8) ptx::TakeRegisters<kFp8ComputerRegisters>();
     Computer<kHeadDim, kForm> computer(a, memory);
     ForEachJob(a, units, num_units,
                [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
@@ -257,38 +266,49 @@ __global__ void __launch_bounds__(kThreads, 2)
                        const __grid_constant__ CUtensorMap values,
                        const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    RunCta<kHeadDim, KernelForm::kHopper>(a, [&](auto& memory) {
+    RunCta<kHeadDim, KernelForm::kHopper, false>(a, [&](auto& memory) {
       return Loader<kHeadDim, std::remove_reference_t<decltype(memory)>>(&keys, &values, a, memory);
+    });
+  }
+}
+template <int kHeadDim>
+__global__ void __launch_bounds__(kFp8Threads, 2)
+    Fp8MmaAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  if constexpr (ptx::kIsHopper) {
+    RunCta<kHeadDim, KernelForm::kHopper, true>(a, [&](auto& memory) {
+      return Fp8Loader<kHeadDim, 2, 1, false, std::remove_reference_t<decltype(memory)>>(a, memory);
     });
   }
 }
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
     AmpereMmaAttentionKernel(const __grid_constant__ AttentionArgs a) {
-  RunCta<kHeadDim, KernelForm::kAmpere>(a, [&](auto& memory) {
+  RunCta<kHeadDim, KernelForm::kAmpere, false>(a, [&](auto& memory) {
     return LaneLoader<kHeadDim, std::remove_reference_t<decltype(memory)>>(a, memory);
   });
 }
 
 // Launches kernel(maps..., args).
 template <typename Memory, typename... Params, typename... Maps>
-cudaError_t LaunchCtas(void (*kernel)(Params...), const AttentionArgs& args, int ctas,
+cudaError_t LaunchCtas(void (*kernel)(Params...), const AttentionArgs& args, int ctas, int threads,
                        bool dependent, cudaStream_t stream, const Maps&... maps) {
   constexpr size_t kBytes = sizeof(Memory);
   static_assert(kBytes <= 54 << 10);
-  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
-  if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(ctas * args.cache.num_kv_heads);
-  return LaunchGroups({.dependent = dependent}, kernel, grid, kThreads, kBytes, stream, maps...,
+  return LaunchGroups({.dependent = dependent}, kernel, grid, threads, kBytes, stream, maps...,
                       args);
 }
 
 template <int kHeadDim>
 cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   using Memory = typename Shape<kHeadDim, KernelForm::kHopper>::Memory;
+  if (args.cache.dtype == DType::kF8E4M3) {
+    return LaunchCtas<Memory>(&Fp8MmaAttentionKernel<kHeadDim>, args, ctas, kFp8Threads, true,
+                              stream);
+  }
   return WithCacheMaps(args, [&](const CUtensorMap& keys, const CUtensorMap& values) {
-    return LaunchCtas<Memory>(&MmaAttentionKernel<kHeadDim>, args, ctas, true, stream, keys,
-                              values);
+    return LaunchCtas<Memory>(&MmaAttentionKernel<kHeadDim>, args, ctas, kThreads, true, stream,
+                              keys, values);
   });
 }
 
@@ -296,8 +316,8 @@ template <int kHeadDim>
 cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   if constexpr (kHasAmpereForm) {
     using Memory = typename Shape<kHeadDim, KernelForm::kAmpere>::Memory;
-    return LaunchCtas<Memory>(&AmpereMmaAttentionKernel<kHeadDim>, args, ctas, HasDependents(),
-                              stream);
+    return LaunchCtas<Memory>(&AmpereMmaAttentionKernel<kHeadDim>, args, ctas, kThreads,
+                              HasDependents(), stream);
   } else {
     return cudaErrorInvalidValue;
   }
@@ -307,7 +327,8 @@ cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t strea
 }  // namespace mma_attention
 
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size) {
-  return dtype == DType::kBF16 && (head_dim == 64 || head_dim == 128) && block_size >= 8 &&
+  return (dtype == DType::kBF16 || dtype == DType::kF8E4M3) &&
+         (head_dim == 64 || head_dim == 128) && block_size >= 8 &&
          std::has_single_bit(static_cast<unsigned>(block_size));
 }
 

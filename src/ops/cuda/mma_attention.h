@@ -1,5 +1,5 @@
-// Attention over a bf16 cache on tensor cores: by mma.sync in tiles of up to 16 rows, for decoding,
-// and by wgmma in tiles of up to 128, for prefills. Both give the same bits.
+// Attention over a bf16 or FP8 cache on tensor cores: by mma.sync in tiles of up to 16 rows, for
+// decoding, and by wgmma in tiles of up to 128, for prefills. Both give the same bits.
 //
 // They take the units of attention_layout.h. A row's recipe, whatever tile and CTA it is in:
 //   tiles    64 keys each, at absolute positions, within splits of 256
@@ -14,6 +14,8 @@
 //            the end each g has ((g, 0) + (g, 1)) + ((g, 2) + (g, 3)), and these four are added in
 //            ascending order
 //   splits   each from zero sums, merged in ascending order
+// Keys and values are multiplied as bf16, which has all values of FP8 (E4M3).
+//
 // A key that the row does not see changes no bit, even if its value is NaN or Inf. Its weight is 0.
 // Tensor cores cut a sum off below its largest term, which is never a product with a zero. A value
 // that is not finite is replaced by zero (mma_attention_rows.cuh).
@@ -23,8 +25,8 @@
 
 namespace tokamak::cuda {
 
-// Returns whether this attention exists for such a cache: bf16, heads of 64 or 128, and at least 8
-// positions per block, a power of two.
+// Returns whether this attention exists for such a cache: bf16 or FP8, heads of 64 or 128, and at
+// least 8 positions per block, a power of two.
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
 // Returns whether it can also read this cache: everything lies at multiples of 16 bytes, and values
 // are not part of the keys.

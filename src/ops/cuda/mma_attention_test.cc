@@ -94,6 +94,38 @@ TEST(MmaAttention, BothKernelsAndFormsGiveTheSameBits) {
   }
 }
 
+TEST(MmaAttention, ACacheInFp8GivesTheBitsOfABf16CacheWithItsValues) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    std::mt19937 random(seed);
+    const Problem p = InFp8(RandomProblem(random));
+    const Outputs expected = Attend(p);
+    for (const Cut& cut : {Cut{.fp8 = true}, Cut{.spread = 1, .ctas = 3, .fp8 = true},
+                           Cut{.tile_rows = 5, .ctas = 1, .fp8 = true}}) {
+      const Outputs actual = Attend(p, cut);
+      EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
+          << "seed " << seed << ", rows " << cut.tile_rows << ", " << cut.spread;
+    }
+  }
+}
+
+void CheckLateStores(const Problem& p, bool fp8) {
+  const Outputs expected = Attend(p);
+  for (int i = 0; i < 4; ++i) {
+    for (const bool keys_last : {false, true}) {
+      std::vector<Cut> cuts = {Cut{}, Cut{.spread = 1}};
+      if (!fp8)
+        cuts = InFormsHere({Cut{}, Cut{.spread = 1}, Cut{.tile_rows = kWideRows, .wide = true}});
+      for (Cut& cut : cuts) {
+        cut.late = true;
+        cut.keys_last = keys_last;
+        cut.fp8 = fp8;
+        const Outputs actual = Attend(p, cut);
+        EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;
+      }
+    }
+  }
+}
+
 // The smaller problem takes one CTA of each kernel, which then meets what is not yet stored in half
 // of the emulator's orders. Of several CTAs, few do.
 TEST(MmaAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
@@ -104,20 +136,8 @@ TEST(MmaAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
         MakeProblem(
             {.num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .block_size = 16, .window = 0},
             {{100, 1}, {31, 3}, {300, 2}})}) {
-    const Outputs expected = Attend(p);
-    for (int i = 0; i < 4; ++i) {
-      for (const bool keys_last : {false, true}) {
-        for (const Cut& cut : InFormsHere({Cut{.late = true, .keys_last = keys_last},
-                                           Cut{.spread = 1, .late = true, .keys_last = keys_last},
-                                           Cut{.tile_rows = kWideRows,
-                                           .wide = true,
-                                           .late = true,
-                                           .keys_last = keys_last}})) {
-          const Outputs actual = Attend(p, cut);
-          EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;
-        }
-      }
-    }
+    CheckLateStores(p, /*fp8=*/false);
+    CheckLateStores(InFp8(p), /*fp8=*/true);
   }
 }
 
@@ -163,6 +183,9 @@ TEST(MmaAttention, ValuesThatARowDoesNotSeeDoNotReachIt) {
     // Position 265, query 75, is the last that does not see position 266.
     ExpectNanFrom(76, Attend(sick, cut), Attend(healthy, cut), 2 * 64);
   }
+  for (const Cut& cut : {Cut{.fp8 = true}}) {
+    ExpectNanFrom(76, Attend(InFp8(sick), cut), Attend(InFp8(healthy)), 2 * 64);
+  }
 }
 
 TEST(MmaAttention, CachesThatItCannotReadAreRefused) {
@@ -182,6 +205,10 @@ TEST(MmaAttention, CachesThatItCannotReadAreRefused) {
   EXPECT_FALSE(MmaAttentionReads(cache));
   cache.v_offset = 2048;
   cache.dtype = DType::kF32;
+  EXPECT_FALSE(MmaAttentionReads(cache));
+  cache.dtype = DType::kF8E4M3;
+  EXPECT_TRUE(MmaAttentionReads(cache));
+  cache.v_offset = 2056;
   EXPECT_FALSE(MmaAttentionReads(cache));
 }
 

@@ -341,6 +341,19 @@ PTX_MULTIPLY(MultiplyF16, "f16", "m16n8k16")
 PTX_MULTIPLY(MultiplyE4m3, "e4m3", "m16n8k32")
 #undef PTX_MULTIPLY
 
+// cvt: f16 numbers with the values of four in E4M3, all of them exact. NaN becomes 0x7fff.
+__device__ inline void E4m3ToHalves(uint32_t (&halves)[2], uint32_t four) {
+  PTX_OR(E4m3ToHalves(halves, four),
+         "{\n"
+         ".reg .b16 low, high;\n"
+         "mov.b32 {low, high}, %2;\n"
+         "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+         "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+         "}"
+         : "=r"(halves[0]), "=r"(halves[1])
+         : "r"(four));
+}
+
 // wgmma: sums[64, N] += a[64, k] · b[k, N] by a warpgroup, four warps from a multiple of four on;
 // k = 16 for 2 bytes and 32 for 1 byte, N = 8, 16, 32, 64, 128 or 256. In this order:
 //   FenceAsyncProxy     by each thread that stored to an operand in shared memory itself; a barrier

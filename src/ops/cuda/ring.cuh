@@ -1,6 +1,6 @@
 // The barriers of a ring of buffers in shared memory. One warp requests copies, by TMA or by
-// cp.async, which fill the buffers; other warps read them. Fills are numbered from 0 through all of
-// a CTA's work, and fill i goes to slot i % kSlots.
+// cp.async, which fill the buffers, or several warps store to them; other warps read them. Fills are
+// numbered from 0 through all of a CTA's work, and fill i goes to slot i % kSlots.
 #pragma once
 
 #include <cstdint>

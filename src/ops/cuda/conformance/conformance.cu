@@ -3,6 +3,7 @@
 // that the lines of two machines can be compared, and exits 1 if any differ from what the host
 // expects.
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -370,6 +371,34 @@ Words ExpectCounter(const Words& in) {
   return out;
 }
 
+// Every E4M3 code, and random words.
+constexpr unsigned kCodeThreads = 4 * kWarp;
+__host__ __device__ inline uint32_t CodesOf(unsigned thread, const uint32_t* in) {
+  return thread < 64 ? 0x03020100 + thread * 0x04040404 : in[thread];
+}
+__global__ void E4m3Kernel(const uint32_t* in, uint32_t* out) {
+  uint32_t halves[2];
+  ptx::E4m3ToHalves(halves, CodesOf(threadIdx.x, in));
+  out[2 * threadIdx.x] = halves[0];
+  out[2 * threadIdx.x + 1] = halves[1];
+}
+uint32_t ExpectHalf(uint32_t code) {
+  const uint32_t sign = (code & 0x80) << 8, exponent = code >> 3 & 15, mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return 0x7fff;
+  if (exponent > 0) return sign | (exponent + 15 - 7) << 10 | mantissa << 7;
+  if (mantissa == 0) return sign;
+  const auto top = static_cast<uint32_t>(std::bit_width(mantissa)) - 1;  // of units of 2^-9
+  return sign | (15 - 9 + top) << 10 | ((mantissa << (10 - top)) & 0x3ff);
+}
+Words ExpectE4m3(const Words& in) {
+  Words out(2 * kCodeThreads);
+  for (unsigned i = 0; i < 4 * kCodeThreads; ++i) {
+    const uint32_t code = CodesOf(i / 4, in.data()) >> i % 4 * 8 & 0xff;
+    out[i / 2] |= ExpectHalf(code) << i % 2 * 16;
+  }
+  return out;
+}
+
 // Two warpgroups take the registers that a third one gives back, and use them.
 constexpr unsigned kRegisterThreads = 3 * 4 * kWarp;
 constexpr unsigned kTakers = 2 * 4 * kWarp;
@@ -412,6 +441,7 @@ Words ExpectRegisters(const Words& in) {
 std::vector<Case> Cases() {
   return {
       {"setmaxnreg", RegistersKernel, kRegisterThreads, 0, ExpectRegisters},
+      {"cvt of e4m3 to f16", E4m3Kernel, kCodeThreads, 0, ExpectE4m3},
       {"bar.sync of a part", NamedBarrierKernel, kNamedThreads, 0, ExpectNamedBarrier},
       {"cp.async", CopyAsyncKernel, kCopyThreads, 0, ExpectCopyAsync},
       {"mbarrier, cp.async.bulk", BulkKernel, kReaders + kWarp, sizeof(BulkMemory), ExpectBulk},

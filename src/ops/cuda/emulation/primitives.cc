@@ -16,6 +16,8 @@
 #include "ops/cuda/emulation/machine.h"
 #include "ops/cuda/emulation/memory_trace.h"
 #include "ops/cuda/emulation/tensor_core_arithmetic.h"
+#include "quant/e4m3.h"
+#include "quant/half.h"
 
 namespace tokamak::cuda::emulation {
 
@@ -314,6 +316,14 @@ void StoreMatrices(const uint32_t* fragments, void* row) {
     uint32_t* const pair = reinterpret_cast<uint32_t*>(rows[matrix * 8 + lane / 4]) + lane % 4;
     sanitizers::NoteWrite(CurrentThread().actor.context, pair, sizeof(*pair));
     std::memcpy(pair, &fragments[matrix], sizeof(*pair));
+  }
+}
+
+void E4m3ToHalves(uint32_t* halves, uint32_t four) {
+  for (int i = 0; i < 4; ++i) {
+    const auto code = static_cast<uint8_t>(four >> 8 * i);
+    const uint32_t half = (code & 0x7f) == 0x7f ? 0x7fff : FloatToHalf(E4m3ToFloat(code));
+    halves[i / 2] = i % 2 == 0 ? half : halves[i / 2] | half << 16;
   }
 }
 

@@ -62,6 +62,8 @@ void MultiplyBf16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyF16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyE4m3(float* sums, const uint32_t* a, const uint32_t* b);
 
+void E4m3ToHalves(uint32_t* halves, uint32_t four);
+
 // How tensor cores add: kInOrder with TOKAMAK_EMULATION_SUMS=plain, else kHopper.
 extern const Arithmetic kArithmetic;
 

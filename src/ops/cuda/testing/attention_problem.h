@@ -19,6 +19,7 @@
 #include "ops/cuda/mma_attention.h"
 #include "ops/cuda/testing/device_array.h"
 #include "ops/cuda/testing/device_math.h"
+#include "quant/e4m3.h"
 #include "quant/half.h"
 
 namespace tokamak::cuda::attention_test {
@@ -112,7 +113,17 @@ inline Problem MakeProblem(const Geometry& g, const std::vector<Sequence>& seque
   return p;
 }
 
-// How units are cut, which changes no bit.
+// The same problem with the nearest values that E4M3 has.
+inline Problem InFp8(Problem p) {
+  for (uint16_t& element : p.cache) {
+    if (element != kNan) {
+      element = FloatToBFloat16(E4m3ToFloat(FloatToE4m3(BFloat16ToFloat(element))));
+    }
+  }
+  return p;
+}
+
+// How units are cut, and how their inputs are stored, which changes no bit.
 struct Cut {
   int tile_rows = kTileRows;
   int spread = 0;  // splits in each part of a tile; 0: it is not divided
@@ -122,6 +133,7 @@ struct Cut {
   bool late = false;  // the kernels ahead store the queries, keys and values of the step
   bool keys_last = false;
   bool bf16_queries = false;  // instead of f32, which kernels round
+  bool fp8 = false;           // the cache; its values must be among those of E4M3
 };
 inline constexpr Cut kWide = {.tile_rows = kWideRows, .wide = true};
 inline constexpr Cut kWideLatent = {.tile_rows = kWideLatentRows, .wide = true};
@@ -233,6 +245,28 @@ inline LateWords TakeNewKeysAndValues(Problem& p) {
   return late;
 }
 
+// The E4M3 codes of a cache's elements, four in a word of two.
+inline std::vector<uint32_t> Fp8Words(const std::vector<uint32_t>& words) {
+  std::vector<uint32_t> codes(words.size() / 2);
+  for (size_t i = 0; i < 4 * codes.size(); ++i) {
+    const auto element = static_cast<uint16_t>(words[i / 2] >> i % 2 * 16);
+    codes[i / 4] |= uint32_t{FloatToE4m3(BFloat16ToFloat(element))} << i % 4 * 8;
+  }
+  return codes;
+}
+// Stores the cache, and what is stored in it late, as E4M3.
+inline void StoreInFp8(Problem& p, LateWords& late) {
+  std::vector<uint32_t> words(p.cache.size() / 2);
+  std::memcpy(words.data(), p.cache.data(), 4 * words.size());
+  words = Fp8Words(words);
+  p.cache.resize(2 * words.size());
+  std::memcpy(p.cache.data(), words.data(), 4 * words.size());
+  late.words = Fp8Words(late.words);
+  for (size_t i = 0; i < late.words.size(); ++i) late.at[i] = late.at[2 * i] / 2;
+  late.at.resize(late.words.size());
+  for (int64_t* bytes : {&p.k_offset, &p.v_offset, &p.block_stride}) *bytes /= 2;
+}
+
 inline Outputs Attend(Problem p, const Cut& cut = {}) {
   const Geometry& g = p.g;
   int num_partials = 0;
@@ -254,6 +288,7 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
     late_q.Take(p.q.data(), p.q.data(), p.q.size() * sizeof(float));
     late_cache = TakeNewKeysAndValues(p);
   }
+  if (cut.fp8) StoreInFp8(p, late_cache);
   const DeviceArray<int32_t> late_q_at(late_q.at), late_cache_at(late_cache.at);
   const DeviceArray<uint32_t> late_q_words(late_q.words), late_cache_words(late_cache.words);
   const DeviceArray<std::byte> device_plan(plan);
@@ -286,7 +321,7 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
                 .block_stride = p.block_stride,
                 .k_offset = p.k_offset,
                 .v_offset = p.v_offset,
-                .dtype = DType::kBF16,
+                .dtype = cut.fp8 ? DType::kF8E4M3 : DType::kBF16,
                 .block_size = g.block_size,
                 .num_kv_heads = g.num_kv_heads,
                 .head_dim = g.head_dim,
