@@ -39,6 +39,7 @@ EXCEPTIONS = {
         'Shared': 'lanes load eight neighbours of a key and store them as f32 one by one. The odd '
                   'stride of keys serves the loads, which are more'},
     'Fp8MmaAttentionKernel': {'Stores': FRAGMENTS},
+    'Fp8WideAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'GroupedGemmKernel': {'Stores': FRAGMENTS},
     'LatentAttentionKernel': {'Stores': FRAGMENTS},
     'MmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},

@@ -45,6 +45,7 @@ COMBINE = ('src/ops/ops_test', '*MoeOps.Combines*/cuda')
 MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
 LATENT = (KERNELS, 'LatentAttention.*')
 WIDE_LATENT = (KERNELS, 'LatentAttention.W*:LatentAttention.LatentsThat*')
+FP8_ATTENTION = (KERNELS, 'MmaAttention.*Fp8*:MmaAttention.What*')
 WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
@@ -297,6 +298,13 @@ FAULTS = [
      MMA_ATTENTION),
     ('chunks of keys lie where TMA does not put them', 'lane_attention_tiles.cuh',
      '(chunk_ % kRowChunks ^ row % 8)', 'chunk_ % kRowChunks', 'mma_attention.cu', MMA_ATTENTION),
+    ('keys of the step are read from an FP8 cache before they are stored',
+     'fp8_attention_tiles.cuh', 'rows.LastKey()) >= rows.first_position',
+     'rows.LastKey()) > rows.first_position', 'mma_attention.cu', FP8_ATTENTION),
+    ('one of the warps that store a tile of an FP8 cache is not waited for', 'mma_attention.cu',
+     'kFp8 ? kFp8LoaderWarps : S::', 'kFp8 ? kFp8LoaderWarps - 1 : S::', None, FP8_ATTENTION),
+    ('wgmma reads stores to a tile of an FP8 cache without a fence', 'fp8_attention_tiles.cuh',
+     'if constexpr (kForProducts) ptx::FenceAsyncProxy();', '', 'wide_attention.cu', FP8_ATTENTION),
     ('queries are read before they are stored', 'mma_attention.cu',
      '    ptx::WaitForKernelAhead();\n    LoadQueries', '    LoadQueries', None, MMA_ATTENTION),
     ('a box of keys begins a block too late', 'mma_attention_tiles.cuh',

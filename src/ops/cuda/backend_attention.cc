@@ -102,11 +102,10 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
   }
   const bool by_mma = uses_mma_attention_ && MultipliesCache(shape.kv_dtype) &&
                       HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
-  const bool by_wide = by_mma && uses_wide_attention_ && shape.kv_dtype == DType::kBF16;
   const bool is_latent = uses_latent_attention_ && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
   AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
-                        .wide = by_wide ? num_sms_ * kWideCtasPerSm : 0};
+                        .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
   if (is_latent && uses_wide_latent_attention_) {
     ctas.wide = num_sms_ * kWideCtasPerSm;
     ctas.wide_rows = kWideLatentRows;

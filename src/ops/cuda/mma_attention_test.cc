@@ -99,8 +99,11 @@ TEST(MmaAttention, ACacheInFp8GivesTheBitsOfABf16CacheWithItsValues) {
     std::mt19937 random(seed);
     const Problem p = InFp8(RandomProblem(random));
     const Outputs expected = Attend(p);
-    for (const Cut& cut : {Cut{.fp8 = true}, Cut{.spread = 1, .ctas = 3, .fp8 = true},
-                           Cut{.tile_rows = 5, .ctas = 1, .fp8 = true}}) {
+    for (const Cut& cut :
+         {Cut{.fp8 = true}, Cut{.spread = 1, .ctas = 3, .fp8 = true},
+          Cut{.tile_rows = 5, .ctas = 1, .fp8 = true},
+          Cut{.tile_rows = kWideRows, .wide = true, .fp8 = true},
+          Cut{.tile_rows = 72, .spread = 1, .ctas = 3, .wide = true, .fp8 = true}}) {
       const Outputs actual = Attend(p, cut);
       EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
           << "seed " << seed << ", rows " << cut.tile_rows << ", " << cut.spread;
@@ -112,9 +115,8 @@ void CheckLateStores(const Problem& p, bool fp8) {
   const Outputs expected = Attend(p);
   for (int i = 0; i < 4; ++i) {
     for (const bool keys_last : {false, true}) {
-      std::vector<Cut> cuts = {Cut{}, Cut{.spread = 1}};
-      if (!fp8)
-        cuts = InFormsHere({Cut{}, Cut{.spread = 1}, Cut{.tile_rows = kWideRows, .wide = true}});
+      std::vector<Cut> cuts = {Cut{}, Cut{.spread = 1}, Cut{.tile_rows = kWideRows, .wide = true}};
+      if (!fp8) cuts = InFormsHere(cuts);
       for (Cut& cut : cuts) {
         cut.late = true;
         cut.keys_last = keys_last;
@@ -183,7 +185,8 @@ TEST(MmaAttention, ValuesThatARowDoesNotSeeDoNotReachIt) {
     // Position 265, query 75, is the last that does not see position 266.
     ExpectNanFrom(76, Attend(sick, cut), Attend(healthy, cut), 2 * 64);
   }
-  for (const Cut& cut : {Cut{.fp8 = true}}) {
+  for (const Cut& cut :
+       {Cut{.fp8 = true}, Cut{.tile_rows = kWideRows, .wide = true, .fp8 = true}}) {
     ExpectNanFrom(76, Attend(InFp8(sick), cut), Attend(InFp8(healthy)), 2 * 64);
   }
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/fp8_attention_tiles.cuh"
 #include "ops/cuda/mma_attention.h"
 #include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
@@ -26,10 +27,13 @@ constexpr int kWarps = 4;  // of a warpgroup
 constexpr int kGroupThreads = kWarps * kWarp;
 constexpr int kGroupRows = kWideRows / kWarpgroups;
 constexpr int kConsumers = kWarpgroups * kGroupThreads;
-constexpr int kThreads = kConsumers + kGroupThreads;  // one warp of the last warpgroup loads
+constexpr int kThreads = kConsumers + kGroupThreads;  // one warp of the last warpgroup loads bf16
 // Registers of a thread. At launch all three warpgroups have equally many; then the loader gives
 // some of its own to the others.
 constexpr int kLoaderRegisters = 24, kComputerRegisters = 240;
+// The same if four warps load a cache in FP8 (fp8_attention_tiles.cuh).
+constexpr int kFp8LoaderRegisters = 72, kFp8ComputerRegisters = 216;
+static_assert(kThreads == kConsumers + kFp8LoaderThreads);
 constexpr int kSteps = kKeyTile / kStep;  // of keys, in a tile
 static_assert(kGroupRows == 64);          // of a wgmma
 
@@ -410,51 +414,72 @@ class Computer {
   unsigned fill_ = 0, checks_ = 0;
 };
 
+// What a CTA does whose loading warps call Load of what make_loader(memory) returns.
+template <int kHeadDim, bool kFp8, typename MakeLoader>
+__device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
+  using Memory = typename Shape<kHeadDim>::Memory;
+  DYNAMIC_SHARED(aligned, SwizzleAligned);
+  auto& memory = *reinterpret_cast<Memory*>(aligned);
+  ptx::LaunchDependents();
+  constexpr int kLoaders = kFp8 ? kFp8LoaderWarps : 1;
+  if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp, kLoaders);
+  __syncthreads();
+  ptx::WaitForKernelAhead();
+  const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+  const auto* const wide = units + a.plan->num_units;
+  // Broadcast, so that the compiler knows that no warp diverges.
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / kWarp), 0);
+  if (warp >= kConsumers / kWarp) {
+    ptx::GiveRegistersBack<kFp8 ? kFp8LoaderRegisters : kLoaderRegisters>();
+    if (warp >= kConsumers / kWarp + kLoaders) return;
+    auto loader = make_loader(memory);
+    ForEachJob(a, wide, a.plan->num_wide_units,
+               [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
+                 loader.Load(unit, kv_head, next);
+               });
+  } else {
+    ptx::TakeRegisters<kFp8 ? kFp8ComputerRegisters : kComputerRegisters>();
+    Computer<kHeadDim> computer(a, memory, warp);
+    ForEachJob(a, wide, a.plan->num_wide_units,
+               [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
+                 computer.Run(unit, kv_head);
+               });
+  }
+}
+
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1)
     WideAttentionKernel(const __grid_constant__ CUtensorMap keys,
                         const __grid_constant__ CUtensorMap values,
                         const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    using Memory = typename Shape<kHeadDim>::Memory;
-    DYNAMIC_SHARED(aligned, SwizzleAligned);
-    auto& memory = *reinterpret_cast<Memory*>(aligned);
-    ptx::LaunchDependents();
-    if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp);
-    __syncthreads();
-    ptx::WaitForKernelAhead();
-    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
-    const auto* const wide = units + a.plan->num_units;
-    // Broadcast, so that the compiler knows that no warp diverges.
-    const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / kWarp), 0);
-    if (warp >= kConsumers / kWarp) {
-      ptx::GiveRegistersBack<kLoaderRegisters>();
-      if (warp > kConsumers / kWarp) return;
-      Loader<kHeadDim, Memory> loader(&keys, &values, a, memory);
-      ForEachJob(a, wide, a.plan->num_wide_units,
-                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
-                   loader.Load(unit, kv_head, next);
-                 });
-    } else {
-      ptx::TakeRegisters<kComputerRegisters>();
-      Computer<kHeadDim> computer(a, memory, warp);
-      ForEachJob(a, wide, a.plan->num_wide_units,
-                 [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
-                   computer.Run(unit, kv_head);
-                 });
-    }
+    RunCta<kHeadDim, false>(a, [&](auto& memory) {
+      return Loader<kHeadDim, typename Shape<kHeadDim>::Memory>(&keys, &values, a, memory);
+    });
+  }
+}
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    Fp8WideAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  if constexpr (ptx::kIsHopper) {
+    RunCta<kHeadDim, true>(a, [&](auto& memory) {
+      return Fp8Loader<kHeadDim, 2, 1, true, typename Shape<kHeadDim>::Memory>(a, memory);
+    });
   }
 }
 
 template <int kHeadDim>
 cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  const auto kernel = &WideAttentionKernel<kHeadDim>;
   constexpr size_t kBytes = sizeof(typename Shape<kHeadDim>::Memory);
-  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
-  if (error != cudaSuccess) return error;
-  return WithCacheMaps(args, [&](const CUtensorMap& keys, const CUtensorMap& values) {
+  const auto launch = [&](auto kernel, const auto&... arguments) {
+    const cudaError_t error = AllowSharedMemory(kernel, kBytes);
+    if (error != cudaSuccess) return error;
     return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas), kThreads, kBytes,
-                        stream, keys, values, args);
+                        stream, arguments..., args);
+  };
+  if (args.cache.dtype == DType::kF8E4M3) return launch(&Fp8WideAttentionKernel<kHeadDim>);
+  return WithCacheMaps(args, [&](const CUtensorMap& keys, const CUtensorMap& values) {
+    return launch(&WideAttentionKernel<kHeadDim>, keys, values);
   });
 }
 
