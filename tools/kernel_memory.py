@@ -38,8 +38,10 @@ EXCEPTIONS = {
     'AttentionKernel': {
         'Shared': 'lanes load eight neighbours of a key and store them as f32 one by one. The odd '
                   'stride of keys serves the loads, which are more'},
+    'Fp8LatentAttentionKernel': {'Stores': FRAGMENTS},
     'Fp8MmaAttentionKernel': {'Stores': FRAGMENTS},
     'Fp8WideAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
+    'Fp8WideLatentAttentionKernel': {'Stores': FRAGMENTS},
     'GroupedGemmKernel': {'Stores': FRAGMENTS},
     'LatentAttentionKernel': {'Stores': FRAGMENTS},
     'MmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},

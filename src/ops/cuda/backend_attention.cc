@@ -102,7 +102,8 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
   }
   const bool by_mma = uses_mma_attention_ && MultipliesCache(shape.kv_dtype) &&
                       HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
-  const bool is_latent = uses_latent_attention_ && HasLatentAttention(shape);
+  const bool is_latent =
+      uses_latent_attention_ && MultipliesCache(shape.kv_dtype) && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
   AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
                         .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
@@ -130,7 +131,8 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.softcap = op.softcap;
   args.sinks = Data<const float>(op.sinks);
   args.slopes = Data<const float>(op.slopes);
-  if (uses_latent_attention_ && LatentAttentionReads(op.cache) && !args.EditsScores()) {
+  if (uses_latent_attention_ && MultipliesCache(op.cache.dtype) && LatentAttentionReads(op.cache) &&
+      !args.EditsScores()) {
     if (plan.ctas() > 0) {
       CUDA_RUN(guard_, LaunchLatentAttention(args, plan.ctas(), Handle(stream)));
     }

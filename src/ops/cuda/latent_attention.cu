@@ -9,6 +9,8 @@
 // are in shared memory, because a warp would need 144 registers for them, and so are the sums of
 // merged splits. A split's sums are in registers, as in mma_attention.cu.
 //
+// Of a cache in FP8, four warps load instead (fp8_attention_tiles.cuh).
+//
 // Shared memory is 203 KB, for two tiles and these. While one tile is computed the other arrives,
 // which covers the latency, because a tile has 72 KB.
 #include "ops/cuda/latent_attention.h"
@@ -16,6 +18,7 @@
 #include <bit>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/fp8_attention_tiles.cuh"
 #include "ops/cuda/latent_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
@@ -29,6 +32,9 @@ constexpr int kWarps = 8;  // that compute
 constexpr int kScorers = 4;
 constexpr int kConsumers = kWarps * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
+constexpr int kFp8Threads = kConsumers + kFp8LoaderThreads;
+// Registers of a thread, for a cache in FP8: see mma_attention.cu.
+constexpr int kFp8LoaderRegisters = 120, kFp8ComputerRegisters = 192;
 constexpr int kWarpDims = kValueDim / kWarps;
 constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
 constexpr int kQueryStripBytes = kTileRows * kRowBytes;
@@ -247,34 +253,51 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
   unsigned fill_ = 0;
 };
 
-// CTAs without a unit end at once; there are many if sequences are few. Loader says why the plan
-// may be read so early. One thread of the grid must still wait for the kernel ahead. A template, so
-// that its body is left out for GPUs before Hopper.
+// What a CTA does whose loading warps call Load of what make_loader(memory) returns. CTAs without a
+// unit end at once; there are many if sequences are few. Loader says why the plan may be read so
+// early. One thread of the grid must still wait for the kernel ahead.
+template <bool kFp8, typename MakeLoader>
+__device__ void RunOnLatents(const AttentionArgs& a, MakeLoader make_loader) {
+  DYNAMIC_SHARED(aligned, SwizzleAligned);
+  auto& memory = *reinterpret_cast<LatentMemory*>(aligned);
+  ptx::LaunchDependents();
+  const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+  const int num_units = a.plan->num_units;
+  if (static_cast<int>(blockIdx.x) >= num_units) {
+    if (blockIdx.x == 0) ptx::WaitForKernelAhead();
+    return;
+  }
+  if (threadIdx.x == 0) memory.ring.Init(kWarps, kFp8 ? kFp8LoaderWarps : 1);
+  __syncthreads();
+  if (threadIdx.x >= kConsumers) {
+    if constexpr (kFp8) ptx::GiveRegistersBack<kFp8LoaderRegisters>();
+    auto loader = make_loader(memory);
+    ForEachJob(a, units, num_units, [&](const AttentionUnit& unit, int, const AttentionUnit& next) {
+      loader.Load(unit, 0, next);
+    });
+  } else {
+    if constexpr (kFp8) ptx::TakeRegisters<kFp8ComputerRegisters>();
+    LatentComputer computer(a, memory);
+    ForEachJob(a, units, num_units,
+               [&](const AttentionUnit& unit, int, const AttentionUnit&) { computer.Run(unit); });
+  }
+}
+
+// Templates, so that their bodies are left out for GPUs before Hopper.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 1)
     LatentAttentionKernel(const __grid_constant__ CUtensorMap latents,
                           const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    DYNAMIC_SHARED(aligned, SwizzleAligned);
-    auto& memory = *reinterpret_cast<LatentMemory*>(aligned);
-    ptx::LaunchDependents();
-    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
-    const int num_units = a.plan->num_units;
-    if (static_cast<int>(blockIdx.x) >= num_units) {
-      if (blockIdx.x == 0) ptx::WaitForKernelAhead();
-      return;
-    }
-    if (threadIdx.x == 0) memory.ring.Init(kWarps);
-    __syncthreads();
-    if (threadIdx.x >= kConsumers) {
-      LatentLoader loader(&latents, a, memory);
-      ForEachJob(a, units, num_units,
-                 [&](const AttentionUnit& unit, int, const AttentionUnit&) { loader.Load(unit); });
-    } else {
-      LatentComputer computer(a, memory);
-      ForEachJob(a, units, num_units,
-                 [&](const AttentionUnit& unit, int, const AttentionUnit&) { computer.Run(unit); });
-    }
+    RunOnLatents<false>(a, [&](auto& memory) { return LatentLoader(&latents, a, memory); });
+  }
+}
+template <int kDim>
+__global__ void __launch_bounds__(kFp8Threads, 1)
+    Fp8LatentAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  if constexpr (ptx::kIsHopper) {
+    RunOnLatents<true>(
+        a, [&](auto& memory) { return Fp8Loader<kDim, 1, 2, false, LatentMemory>(a, memory); });
   }
 }
 
@@ -282,30 +305,31 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace mma_attention
 
 bool HasLatentAttention(const AttentionShape& shape) {
-  return shape.kv_dtype == DType::kBF16 && shape.head_dim == mma_attention::kKeyDim &&
-         shape.ValueDim() == mma_attention::kValueDim && shape.values_in_keys &&
-         shape.num_kv_heads == 1 && shape.block_size >= 8 &&
+  return (shape.kv_dtype == DType::kBF16 || shape.kv_dtype == DType::kF8E4M3) &&
+         shape.head_dim == mma_attention::kKeyDim && shape.ValueDim() == mma_attention::kValueDim &&
+         shape.values_in_keys && shape.num_kv_heads == 1 && shape.block_size >= 8 &&
          std::has_single_bit(static_cast<unsigned>(shape.block_size));
 }
 
 bool LatentAttentionReads(const KvLayerView& cache) {
   constexpr int64_t kUnit = 16;  // bytes
   const auto base = reinterpret_cast<int64_t>(cache.base);
-  constexpr int64_t kValuesAfter =
-      (mma_attention::kKeyDim - mma_attention::kValueDim) * 2;  // bytes
+  const auto values_after = static_cast<int64_t>(
+      RowBytes(cache.dtype, mma_attention::kKeyDim - mma_attention::kValueDim));
   return HasLatentAttention({.num_kv_heads = cache.num_kv_heads,
                              .head_dim = cache.head_dim,
                              .block_size = cache.block_size,
                              .kv_dtype = cache.dtype,
                              .value_dim = cache.value_dim,
                              .values_in_keys = cache.values_in_keys}) &&
-         cache.v_offset == cache.k_offset + kValuesAfter && (base + cache.k_offset) % kUnit == 0 &&
+         cache.v_offset == cache.k_offset + values_after && (base + cache.k_offset) % kUnit == 0 &&
          cache.block_stride % kUnit == 0;
 }
 
 cudaError_t LaunchLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   return mma_attention::LaunchOnLatents(
       &mma_attention::LatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kThreads,
+      &mma_attention::Fp8LatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kFp8Threads,
       sizeof(mma_attention::LatentMemory), args, ctas, stream);
 }
 

@@ -76,26 +76,47 @@ TEST(LatentAttention, BothKernelsGiveTheSameBits) {
   check(MakeProblem(window, {{270, 17}}));
 }
 
+TEST(LatentAttention, ACacheInFp8GivesTheBitsOfABf16CacheWithItsValues) {
+  Geometry window = Latents(5, 8);
+  window.window = 60;
+  for (const Problem& p : {InFp8(MakeProblem(window, {{270, 17}})),
+                           InFp8(MakeProblem(Latents(16, 64), {{33, 9}, {1, 1}, {514, 3}})),
+                           InFp8(MakeProblem(Latents(20, 128), {{130, 2}}))}) {
+    const Outputs expected = Attend(p);
+    for (const Cut& cut :
+         {Cut{.ctas = 1, .fp8 = true}, Cut{.tile_rows = 5, .spread = 1, .ctas = 3, .fp8 = true},
+          Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true, .fp8 = true},
+          Cut{.tile_rows = 37, .spread = 1, .ctas = 3, .wide = true, .fp8 = true}}) {
+      const Outputs actual = Attend(p, cut);
+      EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
+          << "rows " << cut.tile_rows << ", " << cut.spread;
+    }
+  }
+}
+
+void CheckLateStores(const Problem& p, bool fp8) {
+  const Outputs expected = Attend(p);
+  for (int i = 0; i < 3; ++i) {
+    for (const bool keys_last : {false, true}) {
+      for (Cut cut : {Cut{.ctas = 1}, Cut{.spread = 2},
+                      Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true}}) {
+        cut.late = true;
+        cut.keys_last = keys_last;
+        cut.fp8 = fp8;
+        const Outputs actual = Attend(p, cut);
+        EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;
+      }
+    }
+  }
+}
+
 // The smaller problem meets in more orders what is not yet stored, as in MmaAttention's test of
 // this name.
 TEST(LatentAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
   for (const Problem& p :
        {MakeProblem(Latents(4), {{20, 1}}), MakeProblem(Latents(4), {{100, 1}, {31, 3}})}) {
-    const Outputs expected = Attend(p);
-    for (int i = 0; i < 3; ++i) {
-      for (const bool keys_last : {false, true}) {
-        for (const Cut& cut : {Cut{.ctas = 1, .late = true, .keys_last = keys_last},
-                               Cut{.spread = 2, .late = true, .keys_last = keys_last},
-                               Cut{.tile_rows = kWideLatentRows,
-                               .ctas = 1,
-                               .wide = true,
-                               .late = true,
-                               .keys_last = keys_last}}) {
-          const Outputs actual = Attend(p, cut);
-          EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;
-        }
-      }
-    }
+    CheckLateStores(p, /*fp8=*/false);
+    CheckLateStores(InFp8(p), /*fp8=*/true);
   }
 }
 
@@ -135,6 +156,10 @@ TEST(LatentAttention, LatentsThatARowDoesNotSeeDoNotReachIt) {
   // Position 67, query 2, is the last that does not see position 68.
   ExpectNanFrom(3, Attend(sick), Attend(healthy), 3 * 512);
   ExpectNanFrom(3, Attend(sick, kWideLatent), Attend(healthy), 3 * 512);
+  for (Cut cut : {Cut{}, kWideLatent}) {
+    cut.fp8 = true;
+    ExpectNanFrom(3, Attend(InFp8(sick), cut), Attend(InFp8(healthy)), 3 * 512);
+  }
 }
 
 TEST(LatentAttention, CachesThatItCannotReadAreRefused) {
@@ -155,6 +180,11 @@ TEST(LatentAttention, CachesThatItCannotReadAreRefused) {
   cache.k_offset = 0;
   cache.v_offset = 0;
   EXPECT_FALSE(LatentAttentionReads(cache));
+  cache.v_offset = 64;
+  EXPECT_FALSE(LatentAttentionReads(cache));
+  cache.dtype = DType::kF8E4M3;  // 64 elements
+  EXPECT_TRUE(LatentAttentionReads(cache));
+  cache.dtype = DType::kBF16;
   cache.v_offset = 128;
   cache.head_dim = 320;
   cache.value_dim = 256;

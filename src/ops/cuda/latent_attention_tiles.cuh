@@ -33,7 +33,7 @@ class LatentLoader {
     if (lane_ == 0) ptx::PrefetchMap(latents_);
   }
 
-  __device__ void Load(const AttentionUnit& unit) {
+  __device__ void Load(const AttentionUnit& unit, int, const AttentionUnit&) {
     const Rows rows(a_, unit);
     const int32_t* table = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
     for (int split = unit.begin_part; split < unit.end_part; ++split) {
@@ -83,20 +83,28 @@ class LatentLoader {
   bool has_waited_ = false;
 };
 
-// Launches `ctas` CTAs with `shared_bytes` of a kernel that takes a map of the latents and the
-// arguments.
+// Launches `ctas` CTAs with `shared_bytes` of one of two kernels: one that takes a map of latents
+// in bf16 and the arguments, or one for a cache in FP8, which needs no map.
 inline cudaError_t LaunchOnLatents(void (*kernel)(CUtensorMap, AttentionArgs), int threads,
+                                   void (*fp8_kernel)(AttentionArgs), int fp8_threads,
                                    size_t shared_bytes, const AttentionArgs& args, int ctas,
                                    cudaStream_t stream) {
   if (!LatentAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  const auto grid = static_cast<unsigned>(ctas);
+  if (args.cache.dtype == DType::kF8E4M3) {
+    const cudaError_t error = AllowSharedMemory(fp8_kernel, shared_bytes);
+    if (error != cudaSuccess) return error;
+    return LaunchGroups({.dependent = true}, fp8_kernel, grid, fp8_threads, shared_bytes, stream,
+                        args);
+  }
   const cudaError_t error = AllowSharedMemory(kernel, shared_bytes);
   if (error != cudaSuccess) return error;
   CUtensorMap latents;
   if (MapCache(args.cache, args.cache.k_offset, &latents) != CUDA_SUCCESS) {
     return cudaErrorInvalidValue;
   }
-  return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas), threads,
-                      shared_bytes, stream, latents, args);
+  return LaunchGroups({.dependent = true}, kernel, grid, threads, shared_bytes, stream, latents,
+                      args);
 }
 
 }  // namespace tokamak::cuda::mma_attention

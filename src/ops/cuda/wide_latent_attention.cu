@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/fp8_attention_tiles.cuh"
 #include "ops/cuda/latent_attention.h"
 #include "ops/cuda/latent_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
@@ -30,9 +31,11 @@ constexpr int kWarpgroups = 2;
 constexpr int kWarps = 4;  // of a warpgroup
 constexpr int kGroupThreads = kWarps * kWarp;
 constexpr int kConsumers = kWarpgroups * kGroupThreads;
-constexpr int kThreads = kConsumers + kGroupThreads;  // one warp of the last warpgroup loads
+constexpr int kThreads = kConsumers + kGroupThreads;  // one warp of the last warpgroup loads bf16
 // Registers of a thread: see wide_attention.cu.
 constexpr int kLoaderRegisters = 24, kComputerRegisters = 240;
+constexpr int kFp8LoaderRegisters = 56, kFp8ComputerRegisters = 224;
+static_assert(kThreads == kConsumers + kFp8LoaderThreads);
 constexpr int kGroupKeys = kKeyTile / kWarpgroups;   // that a warpgroup scores
 constexpr int kGroupDims = kValueDim / kWarpgroups;  // of the values, that it adds up
 constexpr int kGroupStrips = kGroupDims / kStripDims;
@@ -410,35 +413,51 @@ class WideLatentComputer {
   unsigned fill_ = 0, checks_ = 0;
 };
 
-// A template, so that its body is left out for GPUs before Hopper.
+// What a CTA does whose loading warps call Load of what make_loader(memory) returns.
+template <bool kFp8, typename MakeLoader>
+__device__ void RunOnLatents(const AttentionArgs& a, MakeLoader make_loader) {
+  DYNAMIC_SHARED(aligned, SwizzleAligned);
+  auto& memory = *reinterpret_cast<WideLatentMemory*>(aligned);
+  ptx::LaunchDependents();
+  constexpr int kLoaders = kFp8 ? kFp8LoaderWarps : 1;
+  if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp, kLoaders);
+  __syncthreads();
+  const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+  const auto* const wide = units + a.plan->num_units;
+  const int num_wide = a.plan->num_wide_units;
+  // Broadcast, so that the compiler knows that no warp diverges.
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / kWarp), 0);
+  if (warp >= kConsumers / kWarp) {
+    ptx::GiveRegistersBack<kFp8 ? kFp8LoaderRegisters : kLoaderRegisters>();
+    if (warp >= kConsumers / kWarp + kLoaders) return;
+    auto loader = make_loader(memory);
+    ForEachJob(a, wide, num_wide, [&](const AttentionUnit& unit, int, const AttentionUnit& next) {
+      loader.Load(unit, 0, next);
+    });
+  } else {
+    ptx::TakeRegisters<kFp8 ? kFp8ComputerRegisters : kComputerRegisters>();
+    ptx::WaitForKernelAhead();
+    WideLatentComputer computer(a, memory, warp);
+    ForEachJob(a, wide, num_wide,
+               [&](const AttentionUnit& unit, int, const AttentionUnit&) { computer.Run(unit); });
+  }
+}
+
+// Templates, so that their bodies are left out for GPUs before Hopper.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 1)
     WideLatentAttentionKernel(const __grid_constant__ CUtensorMap latents,
                               const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    DYNAMIC_SHARED(aligned, SwizzleAligned);
-    auto& memory = *reinterpret_cast<WideLatentMemory*>(aligned);
-    ptx::LaunchDependents();
-    if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp);
-    __syncthreads();
-    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
-    const auto* const wide = units + a.plan->num_units;
-    const int num_wide = a.plan->num_wide_units;
-    // Broadcast, so that the compiler knows that no warp diverges.
-    const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / kWarp), 0);
-    if (warp >= kConsumers / kWarp) {
-      ptx::GiveRegistersBack<kLoaderRegisters>();
-      if (warp > kConsumers / kWarp) return;
-      LatentLoader loader(&latents, a, memory);
-      ForEachJob(a, wide, num_wide,
-                 [&](const AttentionUnit& unit, int, const AttentionUnit&) { loader.Load(unit); });
-    } else {
-      ptx::TakeRegisters<kComputerRegisters>();
-      ptx::WaitForKernelAhead();
-      WideLatentComputer computer(a, memory, warp);
-      ForEachJob(a, wide, num_wide,
-                 [&](const AttentionUnit& unit, int, const AttentionUnit&) { computer.Run(unit); });
-    }
+    RunOnLatents<false>(a, [&](auto& memory) { return LatentLoader(&latents, a, memory); });
+  }
+}
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    Fp8WideLatentAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  if constexpr (ptx::kIsHopper) {
+    RunOnLatents<true>(
+        a, [&](auto& memory) { return Fp8Loader<kDim, 1, 6, true, WideLatentMemory>(a, memory); });
   }
 }
 
@@ -449,6 +468,7 @@ cudaError_t LaunchWideLatentAttention(const AttentionArgs& args, int ctas, cudaS
   if (args.totals == nullptr) return cudaErrorInvalidValue;
   return mma_attention::LaunchOnLatents(
       &mma_attention::WideLatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kThreads,
+      &mma_attention::Fp8WideLatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kThreads,
       sizeof(mma_attention::WideLatentMemory), args, ctas, stream);
 }
 
