@@ -121,9 +121,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
             "Longest gap wanted between two tokens of a stream; 0: no target");
   flags.Add(
       "--speculate", o.speculate,
-      "Speculative decoding, on CPUs: ngram guesses that text repeats; draft has a second, smaller "
-      "model guess; off; or auto: draft if there is a draft model, else ngram, where it can run. "
-      "It "
+      "Speculative decoding: ngram guesses that text repeats; draft has a second, smaller model "
+      "guess (on CPUs); off; or auto: draft if there is a draft model, else ngram on CPUs. It "
       "changes no answer, and the engine guesses only as far as it pays");
   flags.Add("--draft-tokens", o.draft_tokens, "Most tokens to guess per sequence and step");
   flags.Add("--prompt-lookup-min", o.prompt_lookup_min,

@@ -167,9 +167,8 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      : KvCacheDtype::kF16;
   }
   ChooseForDevice(options, gpu);
-  if (options.speculate != Speculation::kOff && !CanSpeculate(options, gpu)) {
-    return Unimplemented("speculate={} runs only on a CPU, with one step in flight",
-                         Name(options.speculate));
+  if (options.speculate == Speculation::kDraft && (gpu || options.steps_in_flight > 1)) {
+    return Unimplemented("speculate=draft runs only on a CPU, with one step in flight");
   }
   return ops;
 }

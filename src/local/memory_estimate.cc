@@ -71,14 +71,10 @@ void ChooseForDevice(EngineOptions& options, bool gpu) {
   // sequences.
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : kCpuBatchTokens;
   if (options.speculate == Speculation::kAuto) {
-    options.speculate = !options.draft_model.empty() ? Speculation::kDraft
-                        : CanSpeculate(options, gpu) ? Speculation::kNgram
-                                                     : Speculation::kOff;
+    options.speculate = !options.draft_model.empty()           ? Speculation::kDraft
+                        : !gpu && options.steps_in_flight == 1 ? Speculation::kNgram
+                                                               : Speculation::kOff;
   }
-}
-
-bool CanSpeculate(const EngineOptions& options, bool gpu) {
-  return !gpu && options.steps_in_flight == 1;
 }
 
 RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {

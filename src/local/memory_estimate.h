@@ -31,9 +31,6 @@ inline constexpr int32_t kCpuBatchTokens = 512;
 // Sets options of steps that are left open to what suits a GPU or a CPU.
 void ChooseForDevice(EngineOptions& options, bool gpu);
 
-// Whether drafts can be verified on the device with so many steps in flight.
-bool CanSpeculate(const EngineOptions& options, bool gpu);
-
 // The options for loading, without progress.
 LoadOptions MakeLoadOptions(const EngineOptions& options);
 

@@ -217,10 +217,11 @@ size_t CudaSampler::AddRows(std::span<const SampleRow> rows, std::span<const Tok
     const SampleRow& row = rows[added];
     CHECK(row.num_draws() <= kRowsPerLaunch);
     if (*num_draws + row.num_draws() > kRowsPerLaunch) break;
-    const auto mask = std::find_if(masks.begin(), masks.end(),
-                                   [&row](const TokenMask& m) { return m.slot == row.slot; });
-    const auto index = mask == masks.end() ? -1 : static_cast<int32_t>(mask - masks.begin());
     for (int32_t draw = 0; draw < row.num_draws(); ++draw) {
+      const auto mask = std::find_if(masks.begin(), masks.end(), [&](const TokenMask& m) {
+        return m.slot == row.slot && m.draw == draw;
+      });
+      const auto index = mask == masks.end() ? -1 : static_cast<int32_t>(mask - masks.begin());
       args->rows[(*num_draws)++] = {row.slot, row.position + draw, index};
     }
   }

@@ -1,0 +1,121 @@
+// Speculative decoding from the engine down to the kernels changes no bit of an answer.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/testing/manual_clock.h"
+#include "engine/engine_core.h"
+#include "executor/in_process.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+#include "runner/testing/toy_model.h"
+
+namespace tokamak {
+namespace {
+
+struct Case {
+  bool cuda = false;
+  int depth = 1;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << (c.cuda ? "cuda" : "cpu") << "_depth_" << c.depth;
+}
+
+Result<std::unique_ptr<Ops>> MakeOps(const Case& c) {
+  return c.cuda ? MakeCudaOps({.threads = 1}) : MakeCpuOps({.threads = 1});
+}
+
+std::unique_ptr<Executor> MakeExecutor(const Case& c) {
+  std::unique_ptr<Ops> ops = *MakeOps(c);
+  std::unique_ptr<const Model> model = testing::MakeToyModel(*ops);
+  auto executor = MakeInProcessExecutor(
+      std::move(ops), std::move(model),
+      {.max_seqs = 4,
+       .max_step_tokens = 40,
+       .max_step_drafts = 16,
+       .max_context = 80,
+       .depth = c.depth},
+      {.arena_bytes = 16 << 20, .num_device_blocks = 60, .num_host_blocks = 4});
+  CHECK_MSG(executor.ok(), executor.status().ToString());
+  return *std::move(executor);
+}
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprobs> logprobs;
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+Arrival MakeArrival(RequestId id) {
+  const auto i = static_cast<int32_t>(id);
+  Arrival arrival;
+  arrival.id = id;
+  for (int32_t j = 0; j < 12; ++j) arrival.prompt.push_back(20 + i + j % 3);  // repeats
+  SamplingParams& sampling = arrival.sampling;
+  sampling.temperature = i % 3 == 0 ? 0.3f : 0.0f;
+  sampling.seed = id;
+  sampling.max_tokens = 32;
+  if (i % 4 == 1) sampling.repetition_penalty = 1.02f, sampling.frequency_penalty = 0.02f;
+  if (i % 4 == 2) sampling.logit_bias = {{21, 0.5f}, {40, -1.0f}};
+  if (i % 2 == 1) sampling.logprobs = 3;
+  return arrival;
+}
+
+// The clock stands still, so drafts cost nothing and the engine always drafts if it can.
+std::map<RequestId, Answer> RunAll(Executor& executor, int32_t most_drafts, EngineStats* stats) {
+  ManualClock clock;
+  EngineCoreOptions options;
+  options.max_seqs = 4;
+  options.max_step_tokens = 40;
+  options.drafts.most = most_drafts;
+  auto core = EngineCore::Create(options, &clock, &executor);
+  CHECK_MSG(core.ok(), core.status().ToString());
+  std::map<RequestId, Answer> answers;
+  for (RequestId id = 1; id <= 6; ++id) {
+    Arrival arrival = MakeArrival(id);
+    arrival.on_output = [&answers](OutputChunk chunk) {
+      EXPECT_TRUE(chunk.error.ok()) << chunk.error.ToString();
+      Answer& answer = answers[chunk.request];
+      answer.tokens.insert(answer.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+      answer.logprobs.insert(answer.logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+    };
+    const Status status = (*core)->Submit(std::move(arrival));
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+  while ((*core)->HasWork()) (*core)->Step();
+  *stats = (*core)->stats(clock.Now());
+  return answers;
+}
+
+class Speculation : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Speculation, ChangesNoAnswer) {
+  if (const auto ops = MakeOps(GetParam()); !ops.ok()) {
+    GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
+  }
+  EngineStats plain, drafted;
+  const auto expected = RunAll(*MakeExecutor(GetParam()), 0, &plain);
+  const auto actual = RunAll(*MakeExecutor(GetParam()), 4, &drafted);
+  ASSERT_EQ(expected.size(), 6u);
+  for (const auto& [id, answer] : expected) {
+    EXPECT_EQ(answer.tokens.size(), 32u);
+    EXPECT_EQ(actual.at(id), answer) << "request " << id;
+  }
+  EXPECT_EQ(plain.drafts, 0);
+  EXPECT_GT(drafted.accepted_drafts, 3);
+  EXPECT_GT(drafted.drafts, drafted.accepted_drafts);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Speculation,
+                         ::testing::Values(Case{.depth = 1}, Case{.depth = 2}, Case{.depth = 4},
+                                           Case{.cuda = true, .depth = 1},
+                                           Case{.cuda = true, .depth = 2}),
+                         ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace tokamak
