@@ -170,6 +170,9 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
   if (options.speculate == Speculation::kDraft && (gpu || options.steps_in_flight > 1)) {
     return Unimplemented("speculate=draft runs only on a CPU, with one step in flight");
   }
+  if (options.synthetic_acceptance && gpu) {
+    return Unimplemented("synthetic_acceptance: runs only on a CPU");
+  }
   return ops;
 }
 

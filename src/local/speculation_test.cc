@@ -73,6 +73,7 @@ std::map<RequestId, Answer> RunAll(Executor& executor, int32_t most_drafts, Engi
   options.max_seqs = 4;
   options.max_step_tokens = 40;
   options.drafts.most = most_drafts;
+  options.drafts.always = most_drafts > 0;
   auto core = EngineCore::Create(options, &clock, &executor);
   CHECK_MSG(core.ok(), core.status().ToString());
   std::map<RequestId, Answer> answers;

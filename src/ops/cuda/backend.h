@@ -97,7 +97,7 @@ class CudaOps final : public Ops {
   bool uses_gated_skinny_gemm_ = false;
   bool uses_mma_attention_ = false;
   bool uses_wide_attention_ = false;  // only beside the other one
-  bool uses_fp8_attention_ = false;  // only where it uses kernels for a bf16 cache
+  bool uses_fp8_attention_ = false;   // only where it uses kernels for a bf16 cache
   bool uses_latent_attention_ = false;
   bool uses_wide_latent_attention_ = false;  // only beside the other one
   bool uses_grouped_gemm_ = false;
