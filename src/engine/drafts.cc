@@ -9,9 +9,8 @@ namespace {
 constexpr size_t kMostAtOnce = 4096;
 constexpr double kPriorWeight = 2;     // draws
 constexpr double kLeastChance = 0.02;  // a draft less probable than this never pays
-// Drafts must promise so much more speed. Predictions are not better than this. Sequences that run
-// together lose some of what drafts gain, because they then end at different times and leave the
-// last ones in small batches.
+// Drafts must promise so much more speed. Sequences that run together lose some of what drafts
+// gain, because they then end at different times and leave the last ones in small batches.
 constexpr double kMargin = 1.02;
 constexpr double kMarginTogether = 1.06;
 // Numbers of drafts of a step that are considered. If there were more, each would be measured less
@@ -113,7 +112,8 @@ std::vector<double> ForcedChances(int32_t count, const MatchAcceptance& acceptan
 }
 
 std::vector<int32_t> ChooseDrafts(std::span<const std::vector<double>> chances, int32_t most,
-                                  int32_t num_decodes, FunctionRef<double(int32_t)> seconds) {
+                                  int32_t num_decodes, FunctionRef<double(int32_t)> seconds,
+                                  double noise) {
   struct Draft {
     double chance;
     size_t index;  // among those of its row
@@ -135,7 +135,9 @@ std::vector<int32_t> ChooseDrafts(std::span<const std::vector<double>> chances, 
   });
   drafts.resize(std::min(drafts.size(), static_cast<size_t>(std::max(0, most))));
   double tokens = num_decodes;
-  double best_rate = (num_decodes > 1 ? kMarginTogether : kMargin) * tokens / without;
+  // Among many uncertain predictions, one always looks good.
+  const double margin = (num_decodes > 1 ? kMarginTogether : kMargin) + noise;
+  double best_rate = margin * tokens / without;
   size_t best = 0;
   size_t num_drafts = 0;
   for (const int32_t total : kTotals) {

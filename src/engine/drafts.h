@@ -98,8 +98,9 @@ std::vector<double> ForcedChances(int32_t count, const MatchAcceptance& acceptan
 // Returns how many drafts each row gets, at most `most` together, so that a step gives most tokens
 // per second. chances[i][j]: the probability that more than j drafts of row i are accepted, which
 // falls with j. The step draws `num_decodes` tokens without drafts. seconds(n): its time with n
-// drafts; 0: not known, so there are none.
+// drafts; 0: not known, so there are none. `noise`: the part by which these times are uncertain.
 std::vector<int32_t> ChooseDrafts(std::span<const std::vector<double>> chances, int32_t most,
-                                  int32_t num_decodes, FunctionRef<double(int32_t)> seconds);
+                                  int32_t num_decodes, FunctionRef<double(int32_t)> seconds,
+                                  double noise = 0);
 
 }  // namespace tokamak

@@ -98,6 +98,14 @@ TEST(ChooseDrafts, GivesNoneWhereTheyDoNotPay) {
   EXPECT_EQ(ChooseDrafts(chances, 3, 2, [](int32_t) { return 1.0; }), (Counts{2, 1}));
 }
 
+TEST(ChooseDrafts, AsksForMoreWhereTimesAreUncertain) {
+  const std::vector<std::vector<double>> chances = {{0.5}};
+  const auto seconds = [](int32_t n) { return 1 + 0.2 * n; };  // a quarter faster with a draft
+  EXPECT_EQ(ChooseDrafts(chances, 8, 1, seconds), (Counts{1}));
+  EXPECT_EQ(ChooseDrafts(chances, 8, 1, seconds, 0.1), (Counts{1}));
+  EXPECT_EQ(ChooseDrafts(chances, 8, 1, seconds, 0.3), (Counts{0}));
+}
+
 TEST(ChooseDrafts, IsAsFastAsTheBestOfAllChoices) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

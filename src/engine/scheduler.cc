@@ -258,8 +258,9 @@ void Scheduler::PlanDrafts() {
   if (sequences.empty()) return;
   most = std::min(most, pass_.prefill_tokens - pass_.min_prefill);
   const std::vector<int32_t> counts =
-      options_.depth == 1 ? ChooseDrafts(chances, most, pass_.num_decodes,
-                                         [this](int32_t n) { return DraftSeconds(n); })
+      options_.depth == 1 ? ChooseDrafts(
+                                chances, most, pass_.num_decodes,
+                                [this](int32_t n) { return DraftSeconds(n); }, step_times_->noise())
                           : ChooseAcrossSteps(std::move(chances), most);
   for (size_t i = 0; i < counts.size(); ++i) {
     sequences[i]->planned_drafts.resize(static_cast<size_t>(counts[i]));
@@ -273,7 +274,8 @@ std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double
   if (!pass_.prefills && static_cast<int32_t>(chances.size()) == pass_.num_decodes) {
     std::vector<int32_t> counts = ChooseDrafts(
         chances, most, pass_.num_decodes,
-        [this](int32_t count) { return DraftSeconds(count) + (count > 0 ? gap_seconds_ : 0); });
+        [this](int32_t count) { return DraftSeconds(count) + (count > 0 ? gap_seconds_ : 0); },
+        step_times_->noise());
     if (std::none_of(counts.begin(), counts.end(), none)) return counts;
   }
   // Others run in the steps between. Compares `depth` steps: a sequence draws in all of them, or in
@@ -293,7 +295,8 @@ std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double
   std::vector<int32_t> counts(chances.size());
   if (drafting == 0 || plain <= 0) return counts;
   const auto seconds = [&](int32_t count) { return DraftSeconds(count) + missed * plain; };
-  counts = ChooseDrafts(chances, most, static_cast<int32_t>(all - missed * drafting), seconds);
+  counts = ChooseDrafts(chances, most, static_cast<int32_t>(all - missed * drafting), seconds,
+                        step_times_->noise());
   double tokens = all;
   int32_t total = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -333,7 +336,7 @@ void Scheduler::PlanProposals() {
     return DraftSeconds(count) + count * costs_->proposal_seconds();
   };
   const std::vector<int32_t> counts =
-      ChooseDrafts(chances, pass_.proposals, pass_.num_decodes, seconds);
+      ChooseDrafts(chances, pass_.proposals, pass_.num_decodes, seconds, step_times_->noise());
   for (size_t i = 0; i < counts.size(); ++i) {
     sequences[i]->planned_proposals = counts[i];
     if (counts[i] == 0) sequences[i]->proposal_acceptance.NoteNone();

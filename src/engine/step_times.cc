@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kLearn = 0.125;        // weight of a measurement in its entry
 constexpr double kLearnScale = 0.0625;  // and in the scale of all entries
+constexpr double kLearnNoise = 0.03;    // and in the noise
 constexpr double kMostChange = 2;       // a step that took longer was disturbed
 // A measurement with drafts counts fully for so many steps, and for nothing after so many.
 constexpr double kFreshSteps = 1024;
@@ -42,6 +43,7 @@ void StepTimes::Observe(int32_t num_decodes, int32_t num_drafts, double seconds)
   } else {
     const double ratio =
         std::clamp(seconds / (entry.seconds * scale_), 1 / kMostChange, kMostChange);
+    noise_ += kLearnNoise * (std::abs(ratio - 1) - noise_);
     // The first measurements weigh more: one alone may have been disturbed.
     const double learn = std::max(kLearn, 1.0 / static_cast<double>(entry.count + 1));
     const double scale_by = 1 + kLearnScale * (ratio - 1);

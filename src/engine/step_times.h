@@ -24,6 +24,9 @@ class StepTimes {
   // drafts loses its weight over time, so that a choice against drafts is revised.
   double Predict(int32_t num_decodes, int32_t num_drafts, double token_seconds) const;
 
+  // By what part of it a measurement differs from its prediction, on average.
+  double noise() const { return noise_; }
+
  private:
   struct Entry {
     double seconds = 0;  // divided by scale_
@@ -44,6 +47,7 @@ class StepTimes {
   Table plain_;
   Table with_drafts_;
   int64_t num_steps_ = 0;
+  double noise_ = 0;
   double scale_ = 1;  // follows what changes all steps, such as clock speeds and longer texts
 };
 

@@ -53,6 +53,14 @@ TEST(StepTimes, OneDisturbedStepHardlyCounts) {
   EXPECT_LT(times.Predict(1, 0, kToken), 4);
 }
 
+TEST(StepTimes, KnowsHowFarPredictionsAreOff) {
+  StepTimes times;
+  for (int i = 0; i < 200; ++i) times.Observe(1, 0, 3);
+  EXPECT_NEAR(times.noise(), 0, 1e-9);
+  for (int i = 0; i < 400; ++i) times.Observe(1, 0, i % 2 == 0 ? 2.4 : 3.6);
+  EXPECT_NEAR(times.noise(), 0.2, 0.05);
+}
+
 TEST(StepTimes, AllStepsFollowTheClock) {
   // Once both kinds have been seen, the machine becomes twice as slow, and only steps with drafts
   // are measured.
