@@ -34,8 +34,14 @@ NOT_RUN = {'StallKernel': 'touches no memory'}
 # Why a kernel may be above a limit.
 FRAGMENTS = ('the layout of tensor cores gives four lanes 16 bytes of a row, half a sector; '
              'the access that follows touches the other half')
+SINGLE_BF16 = ('a lane stores each bf16 by itself, and of tiles with few tokens or with an '
+               'activation a store fills a quarter of each sector; the stores that follow fill '
+               'the rest')
 EXCEPTIONS = {
     'AcceptKernel': {'Bytes': 'a few words of each array, which do not fill a sector'},
+    'AmpereGroupedGemmKernel': {'Stores': FRAGMENTS},
+    'AmpereMmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
+    'AmpereSkinnyGemmKernel': {'Stores': SINGLE_BF16},
     'AttentionKernel': {
         'Shared': 'lanes load eight neighbours of a key and store them as f32 one by one. The odd '
                   'stride of keys serves the loads, which are more'},
@@ -57,10 +63,7 @@ EXCEPTIONS = {
         'Shared': 'filters add to bins that the logits choose, and then each thread reads two '
                   'neighbouring bins of 8 bytes'},
     'SetSlotKernel': {'Bytes': 'one slot, which does not fill its first and last sector'},
-    'SkinnyGemmKernel': {
-        'Stores': 'a lane stores each bf16 by itself, and of tiles with few tokens or with an '
-                  'activation a store fills a quarter of each sector; the stores that follow fill '
-                  'the rest'},
+    'SkinnyGemmKernel': {'Stores': SINGLE_BF16},
     'TiledRouterKernel': {
         'Shared': 'two lanes read each vector of weights, so a turn of eight lanes brings half of '
                   'what it could'},
