@@ -391,7 +391,8 @@ int Main(int argc, char** argv) {
       if (part != "decode" || c.num_queries == 1) AttentionBench(device, c).Run();
     }
   }
-  if (part.empty() || part == "latent") BenchLatent(device);
+  const bool has_latent = device.form() == KernelForm::kHopper;
+  if (has_latent && (part.empty() || part == "latent")) BenchLatent(device);
   if (part.empty() || part == "elementwise") BenchElementwise(device);
   if (part.empty() || part == "experts") BenchExperts(device);
   return 0;
