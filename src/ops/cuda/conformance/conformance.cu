@@ -142,8 +142,8 @@ Words ExpectBulk(const Words& in) {
 }
 
 // One warp brings chunks by cp.async into two buffers, two copies per lane, and three warps read
-// them. As above, but each lane arrives at the full barrier for its own copies; the first two chunks
-// are requested before any of these arrivals.
+// them. As above, but each lane arrives at the full barrier for its own copies; the first two
+// chunks are requested before any of these arrivals.
 constexpr unsigned kLaneWords = 8;  // that a lane copies
 struct alignas(16) LaneCopies {
   uint32_t data[2][kWarp * kLaneWords];
@@ -151,40 +151,40 @@ struct alignas(16) LaneCopies {
   uint64_t empty[2];
 };
 __global__ void ArriveWhenCopiedKernel(const uint32_t* in, uint32_t* out) {
-  DYNAMIC_SHARED(memory, LaneCopies);
+  DYNAMIC_SHARED(copies, LaneCopies);
   const unsigned t = threadIdx.x, lane = t % kWarp;
   if (t == 0) {
     for (int b = 0; b < 2; ++b) {
-      ptx::InitBarrier(&memory->full[b], kWarp);
-      ptx::InitBarrier(&memory->empty[b], kReaders);
+      ptx::InitBarrier(&copies->full[b], kWarp);
+      ptx::InitBarrier(&copies->empty[b], kReaders);
     }
   }
   __syncthreads();
   if (t >= kReaders) {
     const auto copy = [&](unsigned step, unsigned half) {
       const unsigned at = (half * kWarp + lane) * 4;
-      ptx::CopyAsync16(&memory->data[step % 2][at], in + step * kWarp * kLaneWords + at,
+      ptx::CopyAsync16(&copies->data[step % 2][at], in + step * kWarp * kLaneWords + at,
                        static_cast<int>(ValidBytes(step * kWarp + lane)));
     };
     copy(0, 0);
     copy(1, 0);
     for (unsigned step = 0; step < kSteps; ++step) {
       if (step >= 2) {
-        ptx::WaitForPhase(&memory->empty[step % 2], (step / 2 - 1) % 2);
+        ptx::WaitForPhase(&copies->empty[step % 2], (step / 2 - 1) % 2);
         copy(step, 0);
       }
       copy(step, 1);
-      ptx::ArriveWhenCopied(&memory->full[step % 2]);
+      ptx::ArriveWhenCopied(&copies->full[step % 2]);
     }
     return;
   }
   uint32_t sum = 0;
   for (unsigned step = 0; step < kSteps; ++step) {
-    ptx::WaitForPhase(&memory->full[step % 2], step / 2 % 2);
+    ptx::WaitForPhase(&copies->full[step % 2], step / 2 % 2);
     for (unsigned word = t; word < kWarp * kLaneWords; word += kReaders) {
-      sum = sum * 31 + memory->data[step % 2][word];
+      sum = sum * 31 + copies->data[step % 2][word];
     }
-    ptx::Arrive(&memory->empty[step % 2]);
+    ptx::Arrive(&copies->empty[step % 2]);
   }
   out[t] = sum;
 }
