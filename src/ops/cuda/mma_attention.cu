@@ -294,6 +294,8 @@ cudaError_t LaunchCtas(void (*kernel)(Params...), const AttentionArgs& args, int
                        bool dependent, cudaStream_t stream, const Maps&... maps) {
   constexpr size_t kBytes = sizeof(Memory);
   static_assert(kBytes <= 54 << 10);
+  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
+  if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(ctas * args.cache.num_kv_heads);
   return LaunchGroups({.dependent = dependent}, kernel, grid, threads, kBytes, stream, maps...,
                       args);
@@ -348,7 +350,8 @@ cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t
 }
 
 cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  const bool is_bf16 = args.cache.dtype == DType::kBF16;
+  if (!is_bf16 || !MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
   return args.cache.head_dim == 64 ? mma_attention::LaunchAmpere<64>(args, ctas, stream)
                                    : mma_attention::LaunchAmpere<128>(args, ctas, stream);
 }

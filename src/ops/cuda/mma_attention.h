@@ -36,7 +36,7 @@ bool MmaAttentionReads(const KvLayerView& cache);
 // Plan, block tables and keys of positions before the step's must be written before the first of
 // the dependent launches ahead begins: they are read before the kernel ahead has ended.
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
-// The same for GPUs without TMA. They have no wide units.
+// The same for GPUs without TMA. They have no wide units, and read only caches in bf16.
 cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 // LaunchMmaAttention for the plan's wide units. A job is a unit and a KV head; `ctas` CTAs share
 // all jobs.

@@ -211,6 +211,9 @@ TEST(MmaAttention, CachesThatItCannotReadAreRefused) {
   EXPECT_FALSE(MmaAttentionReads(cache));
   cache.dtype = DType::kF8E4M3;
   EXPECT_TRUE(MmaAttentionReads(cache));
+  AttentionArgs args = {};
+  args.cache = cache;
+  EXPECT_EQ(LaunchAmpereAttention(args, 1, nullptr), cudaErrorInvalidValue);
   cache.v_offset = 2056;
   EXPECT_FALSE(MmaAttentionReads(cache));
 }
