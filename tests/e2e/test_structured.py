@@ -236,7 +236,7 @@ class Structured(unittest.TestCase):
             {'extra_body': {'regex': '(the [a-z]{1,7} harbour, ){3}end'}},
             {'tools': tools, 'tool_choice': 'required', 'parallel_tool_calls': True}]
         answers, metrics = [], []
-        for flags in ((), ('--speculate', 'ngram')):
+        for flags in (('--speculate', 'off'), ('--speculate', 'ngram')):
             with support.Server('--tool-call-parser', 'hermes', '--max-seqs', '4', *flags) as server:
                 client = server.client()
 
