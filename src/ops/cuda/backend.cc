@@ -136,6 +136,7 @@ Status CudaOps::Start() {
   uses_mma_attention_ = UsesKernels(kMmaAttention, kernels_, capability_);
   uses_wide_attention_ = uses_mma_attention_ && UsesKernels(kWideAttention, kernels_, capability_);
   uses_fp8_attention_ = UsesKernels(kFp8Attention, kernels_, capability_);
+  uses_fp8_latent_attention_ = UsesKernels(kFp8LatentAttention, kernels_, capability_);
   uses_latent_attention_ = UsesKernels(kLatentAttention, kernels_, capability_);
   uses_wide_latent_attention_ =
       uses_latent_attention_ && UsesKernels(kWideLatentAttention, kernels_, capability_);

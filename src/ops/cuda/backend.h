@@ -85,8 +85,11 @@ class CudaOps final : public Ops {
   template <typename Query>
   bool WaitUntilDone(const char* call, const Query& query);
   Status WaitAfterError(Stream& stream);
-  // Whether kernels of attention on tensor cores may read a KV cache of this type.
-  bool MultipliesCache(DType dtype) const { return dtype != DType::kF8E4M3 || uses_fp8_attention_; }
+  // Whether kernels of attention on tensor cores may read keys, or latents, of this type.
+  bool MultipliesKeys(DType dtype) const { return dtype != DType::kF8E4M3 || uses_fp8_attention_; }
+  bool MultipliesLatents(DType dtype) const {
+    return dtype != DType::kF8E4M3 || uses_fp8_latent_attention_;
+  }
   void RunGroupedGemm(const GroupedLinearArgs& args, Stream& stream);
 
   CallGuard guard_;
@@ -97,7 +100,8 @@ class CudaOps final : public Ops {
   bool uses_gated_skinny_gemm_ = false;
   bool uses_mma_attention_ = false;
   bool uses_wide_attention_ = false;  // only beside the other one
-  bool uses_fp8_attention_ = false;   // only where it uses kernels for a bf16 cache
+  bool uses_fp8_latent_attention_ = false;
+  bool uses_fp8_attention_ = false;  // only where it uses kernels for a bf16 cache
   bool uses_latent_attention_ = false;
   bool uses_wide_latent_attention_ = false;  // only beside the other one
   bool uses_grouped_gemm_ = false;

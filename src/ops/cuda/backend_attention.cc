@@ -100,10 +100,10 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
                      FlashInferPlan::Make(shape, num_sms_ * kFlashInferCtasPerSm, guard_, pinned_));
     return std::unique_ptr<AttentionPlan>(std::move(plan));
   }
-  const bool by_mma = uses_mma_attention_ && MultipliesCache(shape.kv_dtype) &&
+  const bool by_mma = uses_mma_attention_ && MultipliesKeys(shape.kv_dtype) &&
                       HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
   const bool is_latent =
-      uses_latent_attention_ && MultipliesCache(shape.kv_dtype) && HasLatentAttention(shape);
+      uses_latent_attention_ && MultipliesLatents(shape.kv_dtype) && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
   AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
                         .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
@@ -131,8 +131,8 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.softcap = op.softcap;
   args.sinks = Data<const float>(op.sinks);
   args.slopes = Data<const float>(op.slopes);
-  if (uses_latent_attention_ && MultipliesCache(op.cache.dtype) && LatentAttentionReads(op.cache) &&
-      !args.EditsScores()) {
+  if (uses_latent_attention_ && MultipliesLatents(op.cache.dtype) &&
+      LatentAttentionReads(op.cache) && !args.EditsScores()) {
     if (plan.ctas() > 0) {
       CUDA_RUN(guard_, LaunchLatentAttention(args, plan.ctas(), Handle(stream)));
     }
@@ -141,7 +141,7 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
     }
     return;
   }
-  if (!uses_mma_attention_ || !MultipliesCache(op.cache.dtype) || !MmaAttentionReads(op.cache) ||
+  if (!uses_mma_attention_ || !MultipliesKeys(op.cache.dtype) || !MmaAttentionReads(op.cache) ||
       args.EditsScores()) {
     const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
     CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
