@@ -50,8 +50,9 @@ struct EngineStats {
   // The same by a draft's index among those of its sequence in the step.
   std::vector<int64_t> drafts_at;
   std::vector<int64_t> accepted_drafts_at;
-  // Estimate of how much longer the same tokens would have taken without drafts: steps that had
-  // drafts, compared with predictions for steps without. Negative if drafts cost more.
+  // Estimate, for steps of one sequence alone: how much longer the same tokens would have taken
+  // without drafts, by the steps without drafts that were measured last. Negative if drafts cost
+  // more than they gave.
   double saved_seconds = 0;
   int64_t queried_prompt_tokens = 0;  // looked up in the prefix cache
   int64_t cached_prompt_tokens = 0;   // of those, found

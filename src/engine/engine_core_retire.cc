@@ -80,9 +80,10 @@ void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, do
     num_drafts += drafts;
     num_tokens += std::max(1, static_cast<int32_t>(output.rows[i].tokens.size()));
   }
-  if (num_drafts > 0 || step.cost.proposals > 0) {
+  // With several sequences, drafts also change who shares later steps, which this would not see.
+  if ((num_drafts > 0 || step.cost.proposals > 0) && num_decodes == 1) {
     const double without = step_times_.Predict(num_decodes, 0, costs_.token_seconds());
-    counters_.saved_seconds += without * num_tokens / num_decodes - seconds;
+    counters_.saved_seconds += without * num_tokens - seconds;
   }
   step_times_.Observe(num_decodes, num_drafts, seconds - output.proposing_seconds);
 }

@@ -256,6 +256,10 @@ void Scheduler::PlanDrafts() {
     chances.push_back(std::move(chance));
   }
   if (sequences.empty()) return;
+  if (!pass_.prefills && step_times_->NeedsPlainStep(pass_.num_decodes)) {
+    for (Sequence* sequence : sequences) sequence->planned_drafts.clear();
+    return;
+  }
   most = std::min(most, pass_.prefill_tokens - pass_.min_prefill);
   const std::vector<int32_t> counts =
       options_.depth == 1 ? ChooseDrafts(
@@ -312,9 +316,11 @@ std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double
 
 double Scheduler::DraftSeconds(int32_t num_drafts) const {
   const double token_seconds = costs_->token_seconds();
-  // Next to prompts a draft costs as much as one of their tokens.
-  if (!pass_.prefills) return step_times_->Predict(pass_.num_decodes, num_drafts, token_seconds);
-  return step_times_->Predict(pass_.num_decodes, 0, token_seconds) + num_drafts * token_seconds;
+  const double measured = step_times_->Predict(pass_.num_decodes, num_drafts, token_seconds);
+  if (!pass_.prefills) return measured;
+  // Next to prompts a draft costs at least as much as one of their tokens, which needs no logits.
+  const double plain = step_times_->Predict(pass_.num_decodes, 0, token_seconds);
+  return std::max(measured, plain + num_drafts * token_seconds);
 }
 
 void Scheduler::PlanProposals() {

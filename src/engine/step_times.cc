@@ -13,6 +13,7 @@ constexpr double kMostChange = 2;       // a step that took longer was disturbed
 // A measurement with drafts counts fully for so many steps, and for nothing after so many.
 constexpr double kFreshSteps = 1024;
 constexpr double kForgetSteps = 8192;
+constexpr int64_t kPlainSteps = 256;  // and one without drafts is taken again after so many
 
 int32_t Index(int32_t tokens) { return std::clamp(tokens, 1, StepTimes::kMaxTokens); }
 
@@ -63,6 +64,16 @@ double StepTimes::Plain(int32_t tokens, double token_seconds) const {
   // A further token costs at most what tokens have cost on average.
   const double slope = std::min(token_seconds / scale_, at(nearest) / nearest);
   return at(nearest) + slope * (tokens - nearest);
+}
+
+bool StepTimes::NeedsPlainStep(int32_t num_decodes) const {
+  const int32_t decodes = Index(num_decodes);
+  const int32_t most = std::min(kMaxTokens, decodes + decodes / 8);
+  for (int32_t i = decodes - decodes / 8; i <= most; ++i) {
+    const int64_t last = plain_.entries[static_cast<size_t>(i)].last;
+    if (last > 0 && num_steps_ - last < kPlainSteps) return false;
+  }
+  return true;
 }
 
 double StepTimes::Predict(int32_t num_decodes, int32_t num_drafts, double token_seconds) const {

@@ -24,6 +24,10 @@ class StepTimes {
   // drafts loses its weight over time, so that a choice against drafts is revised.
   double Predict(int32_t num_decodes, int32_t num_drafts, double token_seconds) const;
 
+  // Whether steps of about so many sequences should run without drafts once, because how long that
+  // takes has not been measured lately.
+  bool NeedsPlainStep(int32_t num_decodes) const;
+
   // By what part of it a measurement differs from its prediction, on average.
   double noise() const { return noise_; }
 

@@ -61,6 +61,21 @@ TEST(StepTimes, KnowsHowFarPredictionsAreOff) {
   EXPECT_NEAR(times.noise(), 0.2, 0.05);
 }
 
+TEST(StepTimes, AsksForAStepWithoutDraftsNowAndThen) {
+  StepTimes times;
+  EXPECT_TRUE(times.NeedsPlainStep(1));
+  times.Observe(1, 0, 3);
+  times.Observe(32, 0, 9);
+  EXPECT_FALSE(times.NeedsPlainStep(1));
+  EXPECT_TRUE(times.NeedsPlainStep(2));
+  EXPECT_FALSE(times.NeedsPlainStep(30));  // close enough
+  EXPECT_TRUE(times.NeedsPlainStep(20));
+  int steps = 0;
+  while (!times.NeedsPlainStep(1) && steps < 10000) times.Observe(1, 4, 4), ++steps;
+  EXPECT_GT(steps, 100);
+  EXPECT_LT(steps, 1000);
+}
+
 TEST(StepTimes, AllStepsFollowTheClock) {
   // Once both kinds have been seen, the machine becomes twice as slow, and only steps with drafts
   // are measured.
