@@ -54,7 +54,7 @@ DEPENDENT = 'conformance/dependent_launch.cu'
 # changed one), the test.
 FAULTS = [
     ('an arrival that does not wait for its copies', 'conformance/conformance.cu',
-     'ptx::ArriveWhenCopied(&memory', 'ptx::Arrive(&memory', None, PRIMITIVES),
+     'ptx::ArriveWhenCopied(&copies', 'ptx::Arrive(&copies', None, PRIMITIVES),
     ('rows of keys are read before they are there', 'attention.cu',
      '    __syncthreads();\n    if constexpr (kExpands) {\n      CopyRows',
      '    if constexpr (kExpands) {\n      CopyRows', 'attention.cu', ATTENTION),
