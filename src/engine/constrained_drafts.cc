@@ -31,10 +31,4 @@ bool ConstrainedDrafts::CanBeDraft(TokenId token) {
          !Ahead().finished();
 }
 
-std::vector<ContentId> ConstrainedDrafts::Text() const {
-  std::vector<ContentId> text = sequence_.content;
-  text.insert(text.end(), drafts_.begin(), drafts_.end());
-  return text;
-}
-
 }  // namespace tokamak

@@ -25,8 +25,6 @@ class ConstrainedDrafts {
   void Add(std::span<const TokenId> tokens);
 
   int32_t size() const { return static_cast<int32_t>(drafts_.size()); }
-  // The text of the sequence and the drafts.
-  std::vector<ContentId> Text() const;
   std::vector<TokenId> Take() { return std::move(drafts_); }
 
  private:

@@ -28,9 +28,9 @@ class CostModel {
   // Returns 0 before the first observation. Never falls as the step's work grows.
   double Predict(const StepCost& step) const;
 
-  // Of one proposal; 0: not known.
+  // Returns the time of one proposal; 0: not known.
   double proposal_seconds() const { return proposal_seconds_; }
-  // Of a further token, without its keys.
+  // Returns the time of one more token, without its keys.
   double token_seconds() const { return coefficients_[1] / 64; }
 
   // The most tokens, up to `wanted`, that a row from position `start` can add to `step` while the

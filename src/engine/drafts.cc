@@ -79,7 +79,7 @@ std::vector<TokenId> TextDrafter::Propose(std::span<const ContentId> text, int32
   // Without a match, repeats the last token.
   const bool found = caught_up_ && lookup_.match().end > 0;
   const size_t end = found ? static_cast<size_t>(lookup_.match().end) : text.size() - 1;
-  // What followed may reach the end of the text and go on with what has been proposed.
+  // Drafts repeat the text behind the match and, where that text ends, the drafts themselves.
   for (size_t i = end; drafts.size() < static_cast<size_t>(count); ++i) {
     drafts.push_back(i < text.size() ? static_cast<TokenId>(text[i]) : drafts[i - text.size()]);
   }

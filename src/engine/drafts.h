@@ -18,7 +18,7 @@ struct DraftOptions {
   // The executor has a draft model, which proposes them (RowOutput::proposals). Otherwise they come
   // from the text.
   bool from_model = false;
-  // Of PromptLookup.
+  // The lengths of a match (PromptLookup).
   int32_t min_match = 2;
   int32_t max_match = 5;
   // Every row gets `most` drafts, whatever they are worth (EngineOptions::synthetic_acceptance).

@@ -33,7 +33,7 @@ std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& ro
     if (!row.sample || !sequence.constraint || sequence.state == SequenceState::kFinished) continue;
     made.push_back({.row = &row});
   }
-  // Those with the most masks go first, so that no thread is left with one of them at the end.
+  // Rows with the most masks go first, so that no thread is left with one of them at the end.
   std::vector<Made*> by_work;
   for (Made& one : made) by_work.push_back(&one);
   std::stable_sort(by_work.begin(), by_work.end(), [](const Made* a, const Made* b) {

@@ -251,7 +251,7 @@ TEST_F(EngineMasksTest, ARowWithDraftsHasAMaskForEachDraw) {
   }
 }
 
-// What is behind a draft may have no token to draw, which only matters once the draft is drawn.
+// There may be no token to draw behind a draft, which only matters once the draft is drawn.
 TEST_F(EngineMasksTest, AMaskBehindARefusedDraftEndsNothing) {
   StartWithDrafts();
   const std::vector<TokenId> answer = Continue({1, 2, 3}, 3);
@@ -299,7 +299,7 @@ TEST(ConstrainedDrafts, EndBeforeWhatCannotBeOne) {
   drafts.Add(Tokens{1, 4});
   drafts.Add(Tokens{1});
   EXPECT_EQ(drafts.size(), 1);
-  EXPECT_EQ(drafts.Text(), (std::vector<ContentId>{1, 2, 1}));
+  EXPECT_EQ(drafts.Take(), Tokens{1});
   EXPECT_TRUE(sequence.constraint->Accept(1)) << "the sequence is where it was";
 }
 

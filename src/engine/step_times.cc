@@ -84,7 +84,7 @@ double StepTimes::Predict(int32_t num_decodes, int32_t num_drafts, double token_
   const double untried = plain + std::min(token_seconds / scale_, plain / decodes) *
                                      static_cast<double>(tokens - decodes);
   const auto [below, above] = with_drafts_.Around(tokens);
-  // What a measurement says about this step: its excess over `untried`, which fades.
+  // Returns what a measurement says about this step: its excess over `untried`, which fades.
   const auto known = [&](int32_t i) {
     const Entry& entry = with_drafts_.entries[static_cast<size_t>(i)];
     const double at_entry = plain + (untried - plain) * (i - decodes) / num_drafts;

@@ -204,7 +204,7 @@ TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
 
 class CudaFp8CacheTest : public CudaGoldenTest {};
 
-// As in Fp8CacheTest.
+// The limits are those of Fp8CacheTest.
 TEST_P(CudaFp8CacheTest, ErrsAsMuchAsItsBitsSayAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
   Harness whole(*model_, *ops_, {.kv_dtype = DType::kF8E4M3});

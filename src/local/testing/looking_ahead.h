@@ -46,7 +46,7 @@ class LookingAhead final : public TokenConstraint {
   std::vector<TokenId> ForcedTokens(int32_t most) override { return inner_->ForcedTokens(most); }
 
  private:
-  // What is known of a state, and the token with which the look ahead left it.
+  // A state as the constraint gives it, and the token with which the look ahead left it.
   struct State {
     std::vector<uint32_t> mask;
     bool complete = false;

@@ -106,7 +106,7 @@ struct Avx512 {
   static F LoadBFloat16(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(LoadUint16(p), 16));
   }
-  // As a half, a code has its value times 2^-8; NaN needs all of its bits set.
+  // Read as a half, a code has its value times 2^-8; NaN needs all of its bits set.
   static F LoadE4m3(const std::byte* p) {
     const __m256i codes =
         _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

@@ -115,7 +115,7 @@ struct Baseline {
     return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
   }
   static F LoadBFloat16(const std::byte* p) { return AsFloat(ShiftLeftBy(LoadUint16(p), 16)); }
-  // As a half, a code has its value times 2^-8; NaN needs all of its bits set.
+  // Read as a half, a code has its value times 2^-8; NaN needs all of its bits set.
   static F LoadE4m3(const std::byte* p) {
     uint32_t bytes;
     __builtin_memcpy(&bytes, p, sizeof(bytes));

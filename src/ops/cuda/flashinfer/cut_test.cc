@@ -24,8 +24,8 @@ struct Batch {
   }
 };
 
-// What the kernels do with the arrays: each CTA visits the rows of its tile and the keys of its
-// chunk, and writes one partial for each token of its rows.
+// Checks what the kernels do with the arrays: each CTA visits the rows of its tile and the keys of
+// its chunk, and writes one partial for each token of its rows.
 void CheckCut(const Batch& batch, int32_t group, int32_t max_ctas) {
   const FlashInferCutter cutter(group, max_ctas);
   const FlashInferCut cut = cutter.Cut(batch.query_start_loc, batch.seq_lens);
