@@ -53,6 +53,11 @@ SYSTEM = re.compile(r'(ld-linux.*|'
 KNOWN_RACES = {
     'WideAttentionKernel': 'reads of is_last behind a barrier that racecheck does not count '
                            '(bench/results/2026-11-25-h100-inner-types.md)',
+    **dict.fromkeys(
+        ('Fp8MmaAttentionKernel', 'Fp8WideAttentionKernel', 'Fp8LatentAttentionKernel',
+         'Fp8WideLatentAttentionKernel', 'AmpereMmaAttentionKernel'),
+        'stages that warps fill and hand over by mbarriers, which racecheck does not count '
+        '(bench/results/2026-11-27-h200-fp8-cache-speculation.md); TSan finds none in the emulator'),
 }
 
 NO_GPU = ('no CUDA backend here', 'no GPU:', '[  PASSED  ] 0 tests')
