@@ -158,7 +158,7 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
   RequestState* request = sequence->request;
   --sequence->rows_in_flight;
   if (row.sample) --sequence->pending_tokens;
-  if (!row.drafts.empty()) {
+  if (!row.drafts.empty() || row.num_proposals > 0) {
     scheduler_.SettleDrafts(row, std::max(1, static_cast<int32_t>(output.tokens.size())));
     CountDrafts(request, row.drafts.size());
   }
@@ -189,10 +189,7 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
                 output.logprobs.empty() ? nullptr : &output.logprobs[i]);
         if (sequence->state == SequenceState::kFinished) break;
       }
-      // A later row that has been scheduled already does not begin behind these tokens.
-      if (sequence->slot >= 0 && sequence->rows_in_flight == 0) {
-        sequence->proposals = output.proposals;
-      }
+      if (sequence->slot >= 0) sequence->proposals = output.proposals;
       const bool ends = sequence->prompt_only() && sequence->num_done == sequence->num_prompt;
       if (output.tokens.empty() && ends) {
         Finish(sequence, FinishReason::kLength, Status(), MakeChunk(sequence));

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <deque>
 #include <vector>
 
 #include "engine/testing/engine_core_fixture.h"
@@ -9,28 +11,42 @@
 namespace tokamak {
 namespace {
 
-class EngineProposalsTest : public EngineCoreTest {
+// With so many steps in flight.
+class EngineProposalsTest : public EngineCoreTest, public ::testing::WithParamInterface<int> {
  protected:
   // A step takes 1 ms, and each proposal so long in addition.
   void StartWithDraftModel(double milliseconds) {
+    executor_.limits_.depth = GetParam();
     executor_.limits_.max_step_drafts = 8;
+    executor_.limits_.cache.num_device_blocks = 64;
     executor_.proposal_seconds = milliseconds / 1000;
     executor_.on_submit = [this, milliseconds](const StepInput& step) {
       double total = 1;
       for (const StepRow& row : step.rows) total += milliseconds * row.num_proposals;
-      clock_.Advance(std::chrono::microseconds(static_cast<int64_t>(1000 * total)));
+      durations_.emplace_back(static_cast<int64_t>(1000 * total));
+    };
+    executor_.on_wait = [this] {
+      clock_.Advance(durations_.front());
+      durations_.pop_front();
     };
     EngineCoreOptions options;
     options.drafts.most = 3;
     options.drafts.from_model = true;
     Start(options);
   }
+  // The host takes no time.
+  void RunAtOnce() {
+    while (core_->HasWork()) core_->Step();
+  }
+
+ private:
+  std::deque<std::chrono::microseconds> durations_;  // of the steps in flight
 };
 
-TEST_F(EngineProposalsTest, AreTheDraftsOfTheNextRow) {
+TEST_P(EngineProposalsTest, AreTheDraftsOfTheNextRow) {
   StartWithDraftModel(0.01);
   ASSERT_TRUE(core_->Submit(Make(1, {3, 5}, 40)).ok());
-  RunAll();
+  RunAtOnce();
   const std::vector<TokenId> all = Continue({3, 5}, 40);
   EXPECT_EQ(results_.at({1, 0}).tokens, all);
   size_t drawn = 0;
@@ -40,6 +56,8 @@ TEST_F(EngineProposalsTest, AreTheDraftsOfTheNextRow) {
     const std::vector<TokenId>& drafts = step.rows[0].drafts;
     EXPECT_LE(static_cast<int32_t>(drafts.size()), proposed);
     EXPECT_TRUE(std::equal(drafts.begin(), drafts.end(), all.begin() + drawn));
+    // None is requested in vain.
+    EXPECT_EQ(drafts.empty(), proposed == 0);
     drawn += drafts.size() + 1;
     proposed = step.rows[0].num_proposals;
     // Nothing is proposed behind the answer's end.
@@ -54,10 +72,10 @@ TEST_F(EngineProposalsTest, AreTheDraftsOfTheNextRow) {
   EXPECT_EQ(stats.accepted_drafts, stats.drafts);
 }
 
-TEST_F(EngineProposalsTest, AreNotRequestedFromASlowDraftModel) {
+TEST_P(EngineProposalsTest, AreNotRequestedFromASlowDraftModel) {
   StartWithDraftModel(3);
   ASSERT_TRUE(core_->Submit(Make(1, {3, 5}, 40)).ok());
-  RunAll();
+  RunAtOnce();
   EXPECT_EQ(results_.at({1, 0}).tokens, Continue({3, 5}, 40));
   const auto proposing =
       std::count_if(executor_.steps.begin(), executor_.steps.end(),
@@ -66,7 +84,35 @@ TEST_F(EngineProposalsTest, AreNotRequestedFromASlowDraftModel) {
   EXPECT_LT(proposing, 4);
 }
 
-TEST_F(EngineProposalsTest, AreNotMoreThanWereRequested) {
+// Two that draft and one that does not, which has a row in every step.
+TEST_P(EngineProposalsTest, AreForRowsOfOneStepWhileOthersGoOn) {
+  StartWithDraftModel(0.01);
+  ASSERT_TRUE(core_->Submit(Make(1, {3, 5}, 30)).ok());
+  ASSERT_TRUE(core_->Submit(Make(2, {3, 6}, 30)).ok());
+  Arrival third = Make(3, {3, 7}, 30);
+  third.speculate = false;
+  ASSERT_TRUE(core_->Submit(std::move(third)).ok());
+  RunAtOnce();
+  for (RequestId id = 1; id <= 3; ++id) {
+    EXPECT_EQ(results_.at({id, 0}).tokens, Continue({3, static_cast<TokenId>(id) + 4}, 30));
+  }
+  int32_t steps_of_third = 0, proposing = 0, last = -GetParam();
+  for (const StepInput& step : executor_.steps) {
+    const auto wanting = std::count_if(step.rows.begin(), step.rows.end(),
+                                       [](const StepRow& row) { return row.num_proposals > 0; });
+    steps_of_third += std::count_if(step.rows.begin(), step.rows.end(),
+                                    [](const StepRow& row) { return row.slot == 2; });
+    if (wanting == 0) continue;
+    EXPECT_GE(static_cast<int32_t>(step.number) - last, steps_of_third < 30 ? GetParam() : 1);
+    last = static_cast<int32_t>(step.number);
+    proposing += wanting > 1 ? 1 : 0;
+  }
+  EXPECT_EQ(proposing > 2, GetParam() < 4);  // three drafts cannot make up for three missed steps
+  EXPECT_EQ(steps_of_third, 30);
+  EXPECT_LT(executor_.steps.size(), 36u);
+}
+
+TEST_P(EngineProposalsTest, AreNotMoreThanWereRequested) {
   StartWithDraftModel(0.01);
   executor_.change_row = [](RowOutput* row) { row->proposals.resize(4); };
   ASSERT_TRUE(core_->Submit(Make(1, {3, 5}, 40)).ok());
@@ -74,6 +120,8 @@ TEST_F(EngineProposalsTest, AreNotMoreThanWereRequested) {
   EXPECT_EQ(results_.at({1, 0}).error.message(),
             "executor: step 0 row 0 has 4 proposals, expected at most 0");
 }
+
+INSTANTIATE_TEST_SUITE_P(Depths, EngineProposalsTest, ::testing::Values(1, 2, 4));
 
 }  // namespace
 }  // namespace tokamak

@@ -261,11 +261,12 @@ void Scheduler::PlanDrafts() {
     return;
   }
   most = std::min(most, pass_.prefill_tokens - pass_.min_prefill);
+  const auto seconds = [this](int32_t count) { return DraftSeconds(count); };
+  // A sequence with proposals has already missed steps for them.
   const std::vector<int32_t> counts =
-      options_.depth == 1 ? ChooseDrafts(
-                                chances, most, pass_.num_decodes,
-                                [this](int32_t n) { return DraftSeconds(n); }, step_times_->noise())
-                          : ChooseAcrossSteps(std::move(chances), most);
+      options_.depth == 1 || options_.drafts.from_model
+          ? ChooseDrafts(chances, most, pass_.num_decodes, seconds, step_times_->noise())
+          : ChooseAcrossSteps(std::move(chances), most, seconds);
   for (size_t i = 0; i < counts.size(); ++i) {
     sequences[i]->planned_drafts.resize(static_cast<size_t>(counts[i]));
     sequences[i]->wants_drafts = counts[i] > 0;
@@ -273,12 +274,13 @@ void Scheduler::PlanDrafts() {
 }
 
 std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double>> chances,
-                                                  int32_t most) const {
+                                                  int32_t most,
+                                                  FunctionRef<double(int32_t)> seconds) const {
   const auto none = [](int32_t count) { return count == 0; };
   if (!pass_.prefills && static_cast<int32_t>(chances.size()) == pass_.num_decodes) {
     std::vector<int32_t> counts = ChooseDrafts(
         chances, most, pass_.num_decodes,
-        [this](int32_t count) { return DraftSeconds(count) + (count > 0 ? gap_seconds_ : 0); },
+        [&](int32_t count) { return seconds(count) + (count > 0 ? gap_seconds_ : 0); },
         step_times_->noise());
     if (std::none_of(counts.begin(), counts.end(), none)) return counts;
   }
@@ -294,12 +296,12 @@ std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double
     if (gain(chance, chance.size()) <= 0) chance.clear();
     drafting += chance.empty() ? 0 : 1;
   }
-  const double plain = DraftSeconds(0);
+  const double plain = seconds(0);
   const double all = options_.depth * pass_.num_decodes;
   std::vector<int32_t> counts(chances.size());
   if (drafting == 0 || plain <= 0) return counts;
-  const auto seconds = [&](int32_t count) { return DraftSeconds(count) + missed * plain; };
-  counts = ChooseDrafts(chances, most, static_cast<int32_t>(all - missed * drafting), seconds,
+  const auto together = [&](int32_t count) { return seconds(count) + missed * plain; };
+  counts = ChooseDrafts(chances, most, static_cast<int32_t>(all - missed * drafting), together,
                         step_times_->noise());
   double tokens = all;
   int32_t total = 0;
@@ -309,7 +311,7 @@ std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double
     if (counts[i] > 0) tokens += more;
     total += counts[i];
   }
-  if (tokens * options_.depth * plain <= all * seconds(total))
+  if (tokens * options_.depth * plain <= all * together(total))
     std::fill(counts.begin(), counts.end(), 0);
   return counts;
 }
@@ -328,6 +330,7 @@ void Scheduler::PlanProposals() {
   std::vector<std::vector<double>> chances;
   for (Sequence* sequence : running_) {
     sequence->planned_proposals = 0;
+    if (pass_.drafts_in_flight) continue;
     if (!sequence->request->speculate || sequence->num_schedulable() != 1) continue;
     if (options_.drafts.always) {
       sequence->planned_proposals = options_.drafts.most;
@@ -342,7 +345,9 @@ void Scheduler::PlanProposals() {
     return DraftSeconds(count) + count * costs_->proposal_seconds();
   };
   const std::vector<int32_t> counts =
-      ChooseDrafts(chances, pass_.proposals, pass_.num_decodes, seconds, step_times_->noise());
+      options_.depth == 1
+          ? ChooseDrafts(chances, pass_.proposals, pass_.num_decodes, seconds, step_times_->noise())
+          : ChooseAcrossSteps(std::move(chances), pass_.proposals, seconds);
   for (size_t i = 0; i < counts.size(); ++i) {
     sequences[i]->planned_proposals = counts[i];
     if (counts[i] == 0) sequences[i]->proposal_acceptance.NoteNone();
@@ -378,7 +383,7 @@ void Scheduler::SettleDrafts(const ScheduledRow& row, int32_t num_tokens) {
   Sequence* sequence = row.sequence;
   const auto num_drafts = static_cast<int32_t>(row.drafts.size());
   sequence->num_scheduled -= num_drafts + 1 - num_tokens;
-  sequence->num_drafts = 0;
+  sequence->num_drafts = sequence->num_awaited = 0;
   --num_draft_rows_;
   const int32_t num_forced = std::min(sequence->num_forced_drafts, num_drafts);
   // The first refused draft is the last one that says anything.
@@ -506,7 +511,8 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   pass_.schedule.cost.proposals += num_proposals;
   sequence->num_scheduled += num_tokens;
   sequence->num_drafts = num_drafts;
-  if (num_drafts > 0) ++num_draft_rows_;
+  sequence->num_awaited = num_proposals;
+  if (num_drafts + num_proposals > 0) ++num_draft_rows_;
   sequence->proposals.clear();
   fair_share_.Charge(sequence, start - std::exchange(sequence->num_uncharged, 0), end);
   ++sequence->rows_in_flight;
@@ -547,6 +553,7 @@ void Scheduler::Detach(Sequence* sequence) {
   sequence->slot = -1;
   sequence->num_scheduled = sequence->num_done = sequence->num_uncharged = 0;
   sequence->proposals.clear();
+  sequence->planned_proposals = 0;
   sequence->wants_drafts = sequence->waits_to_draft = sequence->has_waited = false;
   --sequence->request->num_holding;
 }
@@ -558,7 +565,8 @@ void Scheduler::Reset() {
   num_draft_rows_ = 0;
   for (Sequence* sequence : holding) {
     sequence->blocks = SequenceBlocks{};
-    sequence->rows_in_flight = sequence->pending_tokens = sequence->num_drafts = 0;
+    sequence->rows_in_flight = sequence->pending_tokens = 0;
+    sequence->num_drafts = sequence->num_awaited = 0;
     Detach(sequence);
     if (sequence->state != SequenceState::kFinished) StartWaiting(sequence);
   }

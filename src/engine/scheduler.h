@@ -69,6 +69,9 @@ struct Schedule {
 //   If other sequences run in the steps between, a sequence drafts only if it expects more tokens
 //   than it would draw in all these steps.
 //
+//   A row that wants a draft model's proposals counts as one with drafts: no row of its sequence
+//   follows until they are known, and they are verified in the next step that drafts.
+//
 // A sequence that outgrows CacheSpec::original_context goes back to waiting, because its keys are
 // no longer valid. It is admitted again as soon as its rank allows.
 //
@@ -88,7 +91,7 @@ class Scheduler {
   // its rows is in flight. Meanwhile it has no rank, and no sequence waits behind it.
   void Pause(Sequence* sequence);
   void Resume(Sequence* sequence);
-  // A row with drafts has retired and drawn `num_tokens` tokens.
+  // A row with drafts, or that wanted proposals, has retired and drawn `num_tokens` tokens.
   void SettleDrafts(const ScheduledRow& row, int32_t num_tokens);
   // The host took so long between two steps that did not overlap.
   void ObserveGap(double seconds);
@@ -180,8 +183,8 @@ class Scheduler {
   void PlanDrafts();
   // The numbers of drafts, as from ChooseDrafts, if a sequence that drafts misses the steps that
   // are submitted meanwhile.
-  std::vector<int32_t> ChooseAcrossSteps(std::vector<std::vector<double>> chances,
-                                         int32_t most) const;
+  std::vector<int32_t> ChooseAcrossSteps(std::vector<std::vector<double>> chances, int32_t most,
+                                         FunctionRef<double(int32_t)> seconds) const;
   // Whether the sequence gets no row now, so that it can draft later.
   bool MustWaitToDraft(const Sequence& sequence) const;
   // The planned drafts of the sequence, as far as the step still has room for them.
@@ -212,7 +215,7 @@ class Scheduler {
   std::vector<Sequence*> retiring_;  // kPreempting and kFinished with rows in flight
   std::vector<SequenceSlotId> free_slots_;
   std::vector<SequenceSlotId> freed_slots_;  // since TakeFreedSlots
-  int32_t num_draft_rows_ = 0;               // rows with drafts in flight
+  int32_t num_draft_rows_ = 0;               // rows in flight with drafts, or that want proposals
   double gap_seconds_ = 0;                   // see ObserveGap; mean of the last few
   int64_t num_preemptions_ = 0;
   MatchAcceptance acceptance_{kAcceptanceMemory};  // of all sequences

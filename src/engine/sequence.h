@@ -57,6 +57,7 @@ struct Sequence {
   int32_t num_uncharged = 0;      // accepted drafts; charged with the next row
   int32_t pending_tokens = 0;     // tokens that steps in flight will draw, beside drafts
   int32_t num_drafts = 0;         // of the row in flight; the last positions of num_scheduled
+  int32_t num_awaited = 0;        // proposals that the last row in flight wants
   int32_t num_forced_drafts = 0;  // so many of the latest drafts, the first, are forced text
   int32_t rows_in_flight = 0;
   bool wants_drafts = false;    // drafts as soon as it can; see Scheduler
@@ -86,9 +87,9 @@ struct Sequence {
   bool may_sample() const { return length() < max_length; }
   bool prompt_only() const { return max_length == num_prompt; }
   // Positions that the next row could cover: 0 if its last token has been drawn or a step in flight
-  // will draw it, or if it is not known how many drafts a step in flight accepts.
+  // will draw it, or if a step in flight decides how many drafts are accepted or come next.
   int32_t num_schedulable() const {
-    if (num_drafts > 0) return 0;
+    if (num_drafts + num_awaited > 0) return 0;
     return may_sample() || prompt_only() ? length() - num_scheduled : 0;
   }
   // Positions that may come from cached blocks. At least one must be computed, and so must those

@@ -69,11 +69,6 @@ TEST(Engine, LoadErrorsNameTheCause) {
         "prompt_lookup_min: must be in [1, 16]");
   fails([](auto& o) { o.prompt_lookup_min = 6; }, kInvalid,
         "prompt_lookup_max: must be in [6, 16]");
-  fails(
-      [](auto& o) {
-        o.speculate = Speculation::kDraft, o.draft_model = o.model, o.steps_in_flight = 2;
-      },
-      StatusCode::kUnimplemented, "speculate=draft runs only on a CPU");
   fails([](auto& o) { o.speculate = Speculation::kDraft; }, kInvalid,
         "draft_model: must be given with speculate=draft");
   fails([](auto& o) { o.draft_min_probability = 1.5f; }, kInvalid,

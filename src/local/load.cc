@@ -167,8 +167,8 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      : KvCacheDtype::kF16;
   }
   ChooseForDevice(options, gpu);
-  if (options.speculate == Speculation::kDraft && (gpu || options.steps_in_flight > 1)) {
-    return Unimplemented("speculate=draft runs only on a CPU, with one step in flight");
+  if (options.speculate == Speculation::kDraft && gpu) {
+    return Unimplemented("speculate=draft runs only on a CPU");
   }
   if (options.synthetic_acceptance && gpu) {
     return Unimplemented("synthetic_acceptance: runs only on a CPU");

@@ -17,13 +17,17 @@
 namespace tokamak {
 namespace {
 
+enum class Drafts { kText, kOfTheModel, kOfAnotherModel };
+
 struct Case {
   bool cuda = false;
   int depth = 1;
+  Drafts drafts = Drafts::kText;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << (c.cuda ? "cuda" : "cpu") << "_depth_" << c.depth;
+  constexpr const char* kDrafts[] = {"", "_itself", "_another_model"};
+  *out << (c.cuda ? "cuda" : "cpu") << "_depth_" << c.depth << kDrafts[static_cast<int>(c.drafts)];
 }
 
 Result<std::unique_ptr<Ops>> MakeOps(const Case& c) {
@@ -32,7 +36,10 @@ Result<std::unique_ptr<Ops>> MakeOps(const Case& c) {
 
 std::unique_ptr<Executor> MakeExecutor(const Case& c) {
   std::unique_ptr<Ops> ops = *MakeOps(c);
-  std::unique_ptr<const Model> model = testing::MakeToyModel(*ops);
+  std::unique_ptr<const Model> model = testing::MakeToyModel(*ops), draft;
+  if (c.drafts != Drafts::kText) {
+    draft = testing::MakeToyModel(*ops, {.seed = c.drafts == Drafts::kOfTheModel ? 1u : 2u});
+  }
   auto executor = MakeInProcessExecutor(
       std::move(ops), std::move(model),
       {.max_seqs = 4,
@@ -40,7 +47,7 @@ std::unique_ptr<Executor> MakeExecutor(const Case& c) {
        .max_step_drafts = 16,
        .max_context = 80,
        .depth = c.depth},
-      {.arena_bytes = 16 << 20, .num_device_blocks = 60, .num_host_blocks = 4});
+      {.arena_bytes = 16 << 20, .num_device_blocks = 60, .num_host_blocks = 4}, std::move(draft));
   CHECK_MSG(executor.ok(), executor.status().ToString());
   return *std::move(executor);
 }
@@ -67,14 +74,16 @@ Arrival MakeArrival(RequestId id) {
 }
 
 // The clock stands still, so drafts cost nothing and the engine always drafts if it can.
-std::map<RequestId, Answer> RunAll(Executor& executor, int32_t most_drafts, EngineStats* stats) {
+std::map<RequestId, Answer> RunAll(const Case& c, int32_t most_drafts, EngineStats* stats) {
+  const std::unique_ptr<Executor> executor = MakeExecutor(c);
   ManualClock clock;
   EngineCoreOptions options;
   options.max_seqs = 4;
   options.max_step_tokens = 40;
   options.drafts.most = most_drafts;
   options.drafts.always = most_drafts > 0;
-  auto core = EngineCore::Create(options, &clock, &executor);
+  options.drafts.from_model = c.drafts != Drafts::kText;
+  auto core = EngineCore::Create(options, &clock, executor.get());
   CHECK_MSG(core.ok(), core.status().ToString());
   std::map<RequestId, Answer> answers;
   for (RequestId id = 1; id <= 6; ++id) {
@@ -100,22 +109,32 @@ TEST_P(Speculation, ChangesNoAnswer) {
     GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
   }
   EngineStats plain, drafted;
-  const auto expected = RunAll(*MakeExecutor(GetParam()), 0, &plain);
-  const auto actual = RunAll(*MakeExecutor(GetParam()), 4, &drafted);
+  const auto expected = RunAll(GetParam(), 0, &plain);
+  const auto actual = RunAll(GetParam(), 4, &drafted);
   ASSERT_EQ(expected.size(), 6u);
   for (const auto& [id, answer] : expected) {
     EXPECT_EQ(answer.tokens.size(), 32u);
     EXPECT_EQ(actual.at(id), answer) << "request " << id;
   }
   EXPECT_EQ(plain.drafts, 0);
-  EXPECT_GT(drafted.accepted_drafts, 3);
-  EXPECT_GT(drafted.drafts, drafted.accepted_drafts);
+  if (GetParam().drafts == Drafts::kOfTheModel) {
+    EXPECT_GT(drafted.accepted_drafts, 100);  // of 192 tokens
+    EXPECT_EQ(drafted.drafts, drafted.accepted_drafts);
+  } else {
+    EXPECT_GT(drafted.accepted_drafts, GetParam().drafts == Drafts::kText ? 3 : 0);
+    EXPECT_GT(drafted.drafts, drafted.accepted_drafts);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Speculation,
                          ::testing::Values(Case{.depth = 1}, Case{.depth = 2}, Case{.depth = 4},
                                            Case{.cuda = true, .depth = 1},
-                                           Case{.cuda = true, .depth = 2}),
+                                           Case{.cuda = true, .depth = 2},
+                                           Case{.depth = 1, .drafts = Drafts::kOfTheModel},
+                                           Case{.depth = 2, .drafts = Drafts::kOfTheModel},
+                                           Case{.depth = 4, .drafts = Drafts::kOfTheModel},
+                                           Case{.depth = 2, .drafts = Drafts::kOfAnotherModel},
+                                           Case{.depth = 4, .drafts = Drafts::kOfAnotherModel}),
                          ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -58,9 +58,6 @@ Result<std::unique_ptr<Runner>> Runner::Create(const Model& model, Ops& ops,
     return InvalidArgument(
         "a runner needs at least one slot, step token, position, block and step in flight");
   }
-  if (draft != nullptr && shape.depth > 1) {
-    return Unimplemented("a draft model needs the tokens of a step before the next one begins");
-  }
   JoinedCache joined = JoinCaches(model.spec().cache, draft ? &draft->spec().cache : nullptr);
   ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(ops, joined.cache,
                                                {.block_size = shape.block_size,
@@ -459,6 +456,9 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
   StepOutput output = MakeOutput(in_flight);
   for (const RowOutput& row : output.rows) {
     slots_.Settle(row.slot, static_cast<int32_t>(row.tokens.size()));
+  }
+  for (const StepInFlight::Row& row : in_flight.rows) {
+    if (row.num_proposals > 0) slots_.EndProposals(row.slot);
   }
   return output;
 }

@@ -60,8 +60,8 @@ struct RunnerMemory {
 class Runner {
  public:
   // `model`, `ops` and the draft model, if there is one, must outlive the runner. A draft model
-  // needs a backend that has done its work when a call returns, and depth 1. kUnimplemented if the
-  // layers of a cache group differ in shape; kResourceExhausted if memory runs out.
+  // needs a backend that has done its work when a call returns. kUnimplemented if the layers of a
+  // cache group differ in shape; kResourceExhausted if memory runs out.
   static Result<std::unique_ptr<Runner>> Create(const Model& model, Ops& ops,
                                                 const RunnerShape& shape,
                                                 const RunnerMemory& memory,

@@ -148,6 +148,7 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   slot->num_known = static_cast<int32_t>(size);
   slot->num_computed = admit.num_computed;
   slot->num_drafts = 0;
+  slot->awaits_proposals = false;
   slot->long_rope = UsesLongRope(cache_.original_context, size);
   slot->wants_logprobs = admit.sampling.logprobs.has_value();
   slot->prompt_logprobs = admit.sampling.prompt_logprobs;
@@ -223,6 +224,7 @@ Status SequenceSlots::AddRow(const StepRow& row) {
   RETURN_IF_ERROR(CheckProposals(*slot, row, end));
   slot->num_computed = static_cast<int32_t>(end);
   slot->num_drafts = num_drafts;
+  slot->awaits_proposals = row.num_proposals > 0;
   if (row.sample) slot->num_known = static_cast<int32_t>(end) + 1;
   return Status();
 }
@@ -231,6 +233,9 @@ Status SequenceSlots::CheckDrafts(const SequenceSlot& slot, const StepRow& row) 
   if (slot.num_drafts > 0) {
     return Internal("rows: slot {} has {} drafts that no Wait has settled", row.slot,
                     slot.num_drafts);
+  }
+  if (slot.awaits_proposals) {
+    return Internal("rows: slot {} wants proposals that no Wait has returned", row.slot);
   }
   if (!row.drafts.empty() && !row.sample) {
     return Internal("rows: slot {} has drafts, but its row does not sample", row.slot);

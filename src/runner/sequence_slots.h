@@ -15,10 +15,11 @@ struct SequenceSlot {
   bool active = false;
   std::vector<TokenId> tokens;  // those admitted; the sampler has those drawn since
   int32_t num_prompt = 0;
-  int32_t num_known = 0;     // tokens, including those that submitted steps draw
-  int32_t num_computed = 0;  // positions written to the cache by submitted steps
-  int32_t num_drafts = 0;    // of the last row, until Settle
-  bool long_rope = false;    // admitted with the long RoPE factors (CacheSpec::original_context)
+  int32_t num_known = 0;          // tokens, including those that submitted steps draw
+  int32_t num_computed = 0;       // positions written to the cache by submitted steps
+  int32_t num_drafts = 0;         // of the last row, until Settle
+  bool awaits_proposals = false;  // of the last row, until EndProposals
+  bool long_rope = false;  // admitted with the long RoPE factors (CacheSpec::original_context)
   bool wants_logprobs = false;
   std::optional<int32_t> prompt_logprobs;          // alternatives for each prompt token
   std::vector<std::vector<BlockId>> block_tables;  // one per cache group
@@ -43,6 +44,10 @@ class SequenceSlots {
   Status Apply(StepInput& step);
   // A row with drafts has drawn `num_tokens` tokens: takes back the positions of the other drafts.
   void Settle(SequenceSlotId slot, int32_t num_tokens);
+  // The proposals that a row wanted are known.
+  void EndProposals(SequenceSlotId slot) {
+    slots_[static_cast<size_t>(slot)].awaits_proposals = false;
+  }
   void Clear();
 
   // An entry that the last step appended to a group's tables. On the device the tables are one

@@ -107,6 +107,28 @@ TEST(SequenceSlots, KeepsThePositionsOfAcceptedDrafts) {
             "a step has 4 drafts, but at most 3 fit");
 }
 
+TEST(SequenceSlots, NoRowFollowsOneWhoseProposalsAreNotKnown) {
+  SequenceSlots table({.max_seqs = 4,
+                       .max_step_tokens = 16,
+                       .max_step_drafts = 3,
+                       .max_step_proposals = 3,
+                       .max_context = 24,
+                       .vocab_size = 50},
+                      {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
+                       .block_bytes = 64,
+                       .num_device_blocks = 10});
+  StepInput first = {.admit = {{.slot = 1, .tokens = {1, 2, 3}, .num_prompt_tokens = 3}},
+                     .append = {{.slot = 1, .group = 0, .blocks = {4, 2}}},
+                     .rows = {{.slot = 1, .num_tokens = 3, .sample = true}}};
+  ASSERT_TRUE(table.Apply(first).ok());
+  StepInput next = {.rows = {{.slot = 1, .num_tokens = 1, .sample = true, .num_proposals = 2}}};
+  ASSERT_TRUE(table.Apply(next).ok());
+  table.Settle(1, 1);  // the first step's row
+  EXPECT_EQ(table.Apply(next).message(), "rows: slot 1 wants proposals that no Wait has returned");
+  table.EndProposals(1);
+  EXPECT_TRUE(table.Apply(next).ok());
+}
+
 struct Violation {
   const char* name;
   std::function<void(StepInput&)> break_it;

@@ -77,7 +77,8 @@ struct StepRow {
   bool masked = false;     // if it samples: waits for its masks, so is drawn after the others
   std::vector<TokenId> drafts = {};  // only if it samples
   // If it samples: so many drafts for the sequence's next row are wanted from the runner, which has
-  // a draft model. The sequence has blocks for as many positions behind the row.
+  // a draft model. The sequence has blocks for as many positions behind the row. No row of it is
+  // submitted before that step has been waited for.
   int32_t num_proposals = 0;
 
   friend bool operator==(const StepRow&, const StepRow&) = default;

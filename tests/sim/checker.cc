@@ -110,7 +110,9 @@ void EngineChecker::OnSubmit(const StepInput& step) {
 }
 
 void EngineChecker::CheckDraftWaits() {
-  const auto has_drafts = [](const ScheduledRow& row) { return !row.drafts.empty(); };
+  const auto has_drafts = [](const ScheduledRow& row) {
+    return !row.drafts.empty() || row.num_proposals > 0;
+  };
   int32_t drafting = 0;
   for (const auto& step : core_->in_flight_) {
     drafting += std::any_of(step.rows.begin(), step.rows.end(), has_drafts) ? 1 : 0;
@@ -168,13 +170,18 @@ void EngineChecker::AtEnd() {
 
 void EngineChecker::CheckSequences() {
   const Scheduler& scheduler = core_->scheduler_;
-  std::unordered_map<const Sequence*, std::tuple<int32_t, int32_t, int32_t>> flying;
+  struct Flying {
+    int32_t rows = 0, tokens = 0, drafts = 0, awaited = 0;
+  };
+  std::unordered_map<const Sequence*, Flying> flying;
   for (const auto& step : core_->in_flight_) {
     for (const ScheduledRow& row : step.rows) {
-      auto& [rows, tokens, drafts] = flying[row.sequence];
+      auto& [rows, tokens, drafts, awaited] = flying[row.sequence];
+      if (awaited > 0) Fail("slot {} has a row behind its proposals", row.sequence->slot);
       ++rows;
       tokens += row.sample ? 1 : 0;
       drafts += static_cast<int32_t>(row.drafts.size());
+      awaited = row.num_proposals;
     }
   }
   slots_.assign(core_->options_.max_seqs, 0);
@@ -182,10 +189,13 @@ void EngineChecker::CheckSequences() {
   size_t holding = 0;
   ForEachSequence([&](const Sequence& s) {
     const auto found = flying.find(&s);
-    const auto [rows, tokens, drafts] = found == flying.end() ? std::tuple{0, 0, 0} : found->second;
+    const auto [rows, tokens, drafts, awaited] = found == flying.end() ? Flying() : found->second;
     if (s.rows_in_flight != rows || s.pending_tokens != tokens || s.num_drafts != drafts) {
       Fail("request {} counts {} rows, {} tokens and {} drafts in flight, not {}, {} and {}",
            s.request->id, s.rows_in_flight, s.pending_tokens, s.num_drafts, rows, tokens, drafts);
+    }
+    if (s.num_awaited != awaited) {
+      Fail("request {} awaits {} proposals, not {}", s.request->id, awaited, s.num_awaited);
     }
     if (drafts > 0 && rows != 1) Fail("request {} has a row beside drafts", s.request->id);
     const auto proposals = static_cast<int32_t>(s.proposals.size());

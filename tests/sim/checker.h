@@ -17,9 +17,10 @@ namespace tokamak {
 // position within a number of rounds that depends on its own length (TenureBound). Until then it
 // stays the best, unless a request arrives.
 //
-// Drafts: with several steps in flight, only one of them has drafts. A sequence waits to draft only
-// while a row of it or drafts of others are in flight, at most 2 (depth - 1) steps, and not again
-// soon if it had no drafts then.
+// Drafts: with several steps in flight, only one of them has drafts or wants proposals. A sequence
+// waits to draft only while a row of it or drafts of others are in flight, at most 2 (depth - 1)
+// steps, and not again soon if it had no drafts then. A row that wants proposals is its sequence's
+// last until they are known.
 //
 // Waiting bound: with one client, the best ranked sequence stays the best until it ends. So a
 // sequence ends within the sum of its own bound and of those above it; this sum is checked.

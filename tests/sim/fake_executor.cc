@@ -359,6 +359,9 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     return out;
   }
   if (InFlight(slot.draft_row)) Fail("row in slot {}, whose drafts are not settled", row.slot);
+  if (InFlight(slot.last_row) && slot.num_proposals > 0) {
+    Fail("row in slot {}, whose proposals are not known", row.slot);
+  }
   if (num_drafts > 0 && !row.sample) Fail("drafts in slot {}, which does not sample", row.slot);
   for (const TokenId token : row.drafts) {
     if (token < 0 || token >= options_.limits.vocab_size) Fail("draft {}", token);

@@ -495,6 +495,7 @@ class DraftsBesideOthers : public DraftsAtDepthTwo {
     arrival.sampling.max_tokens = arrival.sampling.min_tokens = 250;
     arrival.sampling.seed = 9 * kNumSalts;
     arrival.sampling.stop_token_ids = {0, 1};
+    arrival.speculate = !core_options_.drafts.from_model;
     ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
     RunAll();
     int32_t drafting = 0;
@@ -525,6 +526,31 @@ TEST_F(DraftsBesideOthers, TwoStepsMustGiveMoreTokensWithDraftsThanWithout) {
   executor_options_.model.usual = 2;  // a draft is right about every second time
   RunBesideOne();
   EXPECT_LT(num_drafting_, num_steps_ / 4);
+}
+
+// A draft model's proposals must make up for the steps that the rows miss which want them.
+class ProposalsBesideOthers : public DraftsBesideOthers {
+ protected:
+  ProposalsBesideOthers() { core_options_.drafts.from_model = true; }
+  int64_t NumWanting() const {
+    return std::count_if(steps_.begin(), steps_.end(), [](const StepInput& step) {
+      return std::any_of(step.rows.begin(), step.rows.end(),
+                         [](const StepRow& row) { return row.num_proposals > 0; });
+    });
+  }
+};
+
+TEST_F(ProposalsBesideOthers, AreWantedInEverySecondStep) {
+  core_options_.drafts.most = 8;
+  RunBesideOne();
+  EXPECT_GT(num_drafting_, num_steps_ / 4);
+  EXPECT_LE(num_drafting_, num_steps_ / 2 + 2);
+}
+
+TEST_F(ProposalsBesideOthers, AreNotWantedIfTheyCannotMakeUpForIt) {
+  core_options_.drafts.most = 1;  // as many tokens in one step as without drafts in two
+  RunBesideOne();
+  EXPECT_EQ(num_drafting_, 0);
 }
 
 }  // namespace

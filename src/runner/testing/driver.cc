@@ -50,6 +50,7 @@ struct Sequence {
   int32_t computed = 0;
   int in_flight = 0;
   int32_t num_drafts = 0;                          // in flight
+  bool awaits_proposals = false;                   // of a row in flight
   std::vector<TokenId> proposals;                  // for the next row
   uint64_t admitted = 0;                           // the step
   std::vector<std::vector<BlockId>> block_tables;  // per group
@@ -181,13 +182,15 @@ void Driver::Wait() {
   Result<StepOutput> output = runner_.Wait(waited_++);
   CHECK_MSG(output.ok(), output.status().ToString());
   CHECK(output->rows.size() == in_flight_.front().size());
-  for (const RowOutput& row : output->rows) {
+  for (size_t i = 0; i < output->rows.size(); ++i) {
+    const RowOutput& row = output->rows[i];
     const auto s = std::find_if(running_.begin(), running_.end(),
                                 [&row](const Sequence& s) { return s.slot == row.slot; });
     CHECK(s != running_.end());
     --s->in_flight;
     if (s->num_drafts > 0) Settle(&*s, row.tokens.size());
     s->proposals = row.proposals;
+    if (in_flight_.front()[i].num_proposals > 0) s->awaits_proposals = false;
     DriverResult& result = results_[s->request];
     if (row.health != RowHealth::kOk) result.failed = true;
     if (result.failed) continue;
@@ -407,7 +410,7 @@ void Driver::AddRows(StepInput* step) {
   int32_t proposals_left = drafts_left;
   std::shuffle(running_.begin(), running_.end(), random_);
   for (Sequence& s : running_) {
-    if (Scheduled(s) || left == 0 || s.num_drafts > 0) continue;
+    if (Scheduled(s) || left == 0 || s.num_drafts > 0 || s.awaits_proposals) continue;
     if (s.known - s.computed > 1 && Chance(options_.random_chunks ? 0.2 : 0)) continue;
     int32_t most = std::min({s.known - s.computed, options_.chunk, left});
     if (options_.random_chunks)
@@ -429,6 +432,7 @@ void Driver::AddRows(StepInput* step) {
           std::min(proposals_left,
                    static_cast<int32_t>(random_() % static_cast<uint64_t>(options_.proposals + 1)));
       proposals_left -= row.num_proposals;
+      s.awaits_proposals = row.num_proposals > 0;
     }
     s.num_drafts = static_cast<int32_t>(row.drafts.size());
     drafts_left -= s.num_drafts;
