@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace tokamak {
@@ -12,8 +13,8 @@ namespace grammar {
 
 namespace {
 
-constexpr size_t kMaxBytes = 32 << 20;     // beyond the grammar's own
-constexpr size_t kMaxIdleBytes = 4 << 20;  // likewise, of all that wait for a matcher
+constexpr size_t kMaxIdleBytes = 4
+                                 << 20;  // beyond the grammar's own, of all that wait for a matcher
 constexpr size_t kMaxMasks = 64;
 constexpr size_t kLongWalk = 1000;  // nodes; a shorter one costs less than a cached mask
 constexpr size_t kMaxPairs = 2000;  // of states, when texts are compared
@@ -25,38 +26,38 @@ Automaton::Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabul
       vocabulary_(std::move(vocabulary)),
       pool_(grammar.pool),
       path_(vocabulary_->impl().max_depth() + 1),
-      class_sizes_(pool_.class_bytes().size(), 0) {
+      class_sizes_(pool_.class_bytes().size(), 0),
+      work_before_(pool_.work()) {
   for (const uint8_t byte_class : pool_.classes()) ++class_sizes_[byte_class];
 }
 
-Expr Automaton::Advance(Expr state, std::string_view bytes, uint64_t work) {
-  pool_.Allow(work);
-  state = pool_.Derive(state, bytes);
-  EndCall(work);
-  return state;
-}
-
-void Automaton::EndCall(uint64_t work) {
-  hard_ |= pool_.work_left() + kWorkAhead <= work;
+void Automaton::EndCall() {
+  failed_ = in_trouble();
   pool_.ClearTrouble();
 }
 
-bool Automaton::CanGoOn(Expr state) {
+Expr Automaton::Advance(Expr state, std::string_view bytes, uint64_t work) {
+  BeginCall(work);
+  state = pool_.Derive(state, bytes);
+  EndCall();
+  return state;
+}
+
+bool Automaton::CanGoOn(Expr state, uint64_t work) {
   if (state == kEmpty) return false;
   if (!pool_.nullable(state)) return true;
-  pool_.Allow(kWork);
+  BeginCall(work);
   bool result = false;
   for (size_t c = 0; c < pool_.class_bytes().size() && !result; ++c) {
     result = pool_.Derive(state, static_cast<uint8_t>(c)) != kNothing;
   }
-  result |= in_trouble();  // not known: the next mask tells
-  EndCall(kWork);
-  return result;
+  EndCall();
+  return result || failed_;  // not known then: the next mask tells
 }
 
 std::string Automaton::ForcedText(Expr state, size_t most) {
   std::string text;
-  pool_.Allow(kWorkAhead);
+  BeginCall(kWorkAhead);
   while (text.size() < most && !pool_.nullable(state)) {
     Expr next = kNothing;
     uint8_t byte = 0;
@@ -72,7 +73,7 @@ std::string Automaton::ForcedText(Expr state, size_t most) {
     text += static_cast<char>(byte);
     state = next;
   }
-  EndCall(kWorkAhead);
+  EndCall();
   return text;
 }
 
@@ -82,20 +83,16 @@ size_t Automaton::bytes() const {
   return result + covered_.size() * 4 * sizeof(Expr);
 }
 
+// An automaton without much work left would soon be replaced.
 bool Automaton::reusable() const {
-  return !hard_ && bytes() <= 2 * grammar_.pool.bytes() + kMaxIdleBytes / 2;
+  return work() <= kWork / 2 && bytes() <= 2 * grammar_.pool.bytes() + kMaxIdleBytes / 2;
 }
 
-Expr Automaton::Trim(Expr state) {
-  if (pool_.bytes() < grammar_.pool.bytes() + kMaxBytes) return state;
-  ExprPool fresh = grammar_.pool;
-  fresh.Allow(UINT32_MAX);  // the state is within kMaxBytes
-  const Expr imported = fresh.Import(pool_, state);
-  if (fresh.trouble() != ExprPool::Trouble::kNone) return state;
-  state = imported;
-  pool_ = std::move(fresh);
-  masks_.clear();
-  covered_.clear();
+Expr Automaton::Import(const Automaton& other, Expr state) {
+  pool_.Allow(UINT32_MAX);
+  state = pool_.Import(other.pool_, state);
+  CHECK(!in_trouble());
+  work_before_ = pool_.work();
   return state;
 }
 
@@ -160,17 +157,17 @@ Status Automaton::FillMask(Expr state, std::span<uint32_t> allowed, uint64_t wor
   if (known != masks_.end()) {
     std::fill(std::copy(known->second.begin(), known->second.end(), allowed.begin()), allowed.end(),
               0);
+    failed_ = false;
     return {};
   }
-  pool_.Allow(work);
+  BeginCall(work);
   const Vocabulary::Impl& vocabulary = vocabulary_->impl();
   const PlainText covered = Covered(state);
   const std::vector<uint32_t>& plain = vocabulary.Mask(covered);
   std::fill(std::copy(plain.begin(), plain.end(), allowed.begin()), allowed.end(), 0);
   const size_t looked_at = Walk(state, vocabulary.TrieWithout(covered), allowed);
-  const bool failed = in_trouble();
-  EndCall(work);
-  if (failed) {
+  EndCall();
+  if (failed_) {
     std::fill(allowed.begin(), allowed.end(), 0);
     return ResourceExhausted(
         "the grammar is too ambiguous at this point of the answer; simplify it");
@@ -231,10 +228,9 @@ struct Matcher::State {
       : grammar(std::move(from)), vocabulary(std::move(over)), now(grammar->impl().start) {}
   // Shares the automaton of `other`.
   explicit State(State* other)
-      : grammar(other->grammar), vocabulary(other->vocabulary), now(other->now) {
+      : grammar(other->grammar), vocabulary(other->vocabulary), now(other->now), ahead_(true) {
     (void)other->automaton();
     borrowed_ = other->borrowed_;
-    work = grammar::Automaton::kWorkAhead;
   }
 
   // Made at the first use, because a request may wait long before that.
@@ -242,18 +238,28 @@ struct Matcher::State {
     if (borrowed_ == nullptr) borrowed_ = std::make_shared<Borrowed>(grammar, vocabulary);
     return *borrowed_->automaton;
   }
-  // Clones have states with numbers of their own, which a trim would change.
-  bool may_trim() const { return borrowed_.use_count() == 1; }
+
+  // Returns `call(automaton, work)`, a call about `now`.
+  template <typename Call>
+  auto Run(Call call) {
+    if (ahead_) return call(automaton(), grammar::Automaton::kWorkAhead);
+    const bool is_new = automaton().work() == 0;
+    auto result = call(automaton(), grammar::Automaton::kWork);
+    if (is_new || !automaton().failed()) return result;
+    Renew();
+    return call(automaton(), grammar::Automaton::kWork);
+  }
 
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<const Vocabulary> vocabulary;
   grammar::Expr now;
-  uint64_t work = grammar::Automaton::kWork;  // of one call
 
  private:
   struct Borrowed {
     Borrowed(std::shared_ptr<const Grammar> from, std::shared_ptr<const Vocabulary> over)
         : grammar(std::move(from)), automaton(grammar->impl().Borrow(std::move(over))) {}
+    Borrowed(std::shared_ptr<const Grammar> from, std::unique_ptr<grammar::Automaton> made)
+        : grammar(std::move(from)), automaton(std::move(made)) {}
     Borrowed(const Borrowed&) = delete;
     Borrowed& operator=(const Borrowed&) = delete;
     ~Borrowed() { grammar->impl().GiveBack(std::move(automaton)); }
@@ -262,6 +268,14 @@ struct Matcher::State {
     std::unique_ptr<grammar::Automaton> automaton;
   };
 
+  // Clones keep the old automaton, which has other numbers for states.
+  void Renew() {
+    auto made = std::make_unique<grammar::Automaton>(grammar->impl(), vocabulary);
+    now = made->Import(*borrowed_->automaton, now);
+    borrowed_ = std::make_shared<Borrowed>(grammar, std::move(made));
+  }
+
+  bool ahead_ = false;  // a clone
   std::shared_ptr<Borrowed> borrowed_;
 };
 
@@ -276,9 +290,9 @@ Matcher& Matcher::operator=(Matcher&&) noexcept = default;
 Matcher Matcher::Clone() const { return Matcher(std::make_unique<State>(state_.get())); }
 
 Status Matcher::FillMask(std::span<uint32_t> allowed) {
-  grammar::Automaton& automaton = state_->automaton();
-  if (state_->may_trim()) state_->now = automaton.Trim(state_->now);
-  return automaton.FillMask(state_->now, allowed, state_->work);
+  return state_->Run([&](grammar::Automaton& automaton, uint64_t work) {
+    return automaton.FillMask(state_->now, allowed, work);
+  });
 }
 
 bool Matcher::Accept(int32_t token) {
@@ -289,14 +303,20 @@ bool Matcher::Accept(int32_t token) {
 }
 
 bool Matcher::AcceptBytes(std::string_view bytes) {
-  const grammar::Expr next = state_->automaton().Advance(state_->now, bytes, state_->work);
+  const grammar::Expr next = state_->Run([&](grammar::Automaton& automaton, uint64_t work) {
+    return automaton.Advance(state_->now, bytes, work);
+  });
   if (next == grammar::kNothing) return false;
   state_->now = next;
   return true;
 }
 
 bool Matcher::complete() const { return state_->automaton().nullable(state_->now); }
-bool Matcher::finished() const { return complete() && !state_->automaton().CanGoOn(state_->now); }
+bool Matcher::finished() const {
+  return complete() && !state_->Run([&](grammar::Automaton& automaton, uint64_t work) {
+    return automaton.CanGoOn(state_->now, work);
+  });
+}
 std::string Matcher::ForcedText(size_t most) const {
   return state_->automaton().ForcedText(state_->now, most);
 }

@@ -1,6 +1,7 @@
 // A grammar as an automaton over bytes whose states are found on the way, and the masks of states.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -15,13 +16,19 @@
 namespace tokamak::grammar {
 
 // Used by one matcher at a time; what it has found stays for the next one.
+//
+// Whether a call needs too much work may depend on nothing but the state, or earlier answers and
+// looks ahead would decide about an answer's end. So it depends on what the call alone takes, from
+// a new automaton on. That is a part of what all calls together took here, if this call was one of
+// them: as long as their work stays within the bound, no call has to be looked at alone. Once it
+// does not, a new automaton tells (Matcher).
 class Automaton {
  public:
   Automaton(const Grammar::Impl& grammar, std::shared_ptr<const Vocabulary> vocabulary);
 
   const Vocabulary* vocabulary() const { return vocabulary_.get(); }
 
-  // The work that a call may do: of a look ahead less, because the answer does not depend on it.
+  // The bound on the work of all calls together, and of one that looks ahead.
   static constexpr uint64_t kWork = 400'000;  // about 0.1 s
   static constexpr uint64_t kWorkAhead = kWork / 4;
 
@@ -30,16 +37,19 @@ class Automaton {
   // The state after `bytes`; kNothing if they do not fit, or need too much work.
   Expr Advance(Expr state, std::string_view bytes, uint64_t work = kWork);
   bool nullable(Expr state) const { return pool_.nullable(state); }
-  // Whether any byte may follow.
-  bool CanGoOn(Expr state);
+  // Whether any byte may follow; true if it takes too much work to know.
+  bool CanGoOn(Expr state, uint64_t work = kWork);
   // See Matcher::ForcedText; a look ahead.
   std::string ForcedText(Expr state, size_t most);
-  // Forgets what was found if it takes too much memory. Returns the state's new number.
-  Expr Trim(Expr state);
+  // Takes over a state of another automaton of the same grammar. Returns its number here.
+  Expr Import(const Automaton& other, Expr state);
 
+  // Whether the last call needed too much work.
+  bool failed() const { return failed_; }
+  // The work of all calls.
+  uint64_t work() const { return pool_.work() - work_before_; }
   size_t bytes() const;
-  // Whether the next matcher may go on with what was found. If one call came near the bound on work
-  // it may not, or it would depend on earlier answers whether another one fails.
+  // Whether the next matcher may go on with what was found.
   bool reusable() const;
 
  private:
@@ -48,8 +58,10 @@ class Automaton {
   PlainText Covered(Expr state);
   bool Covers(Expr state, Expr text);
   bool in_trouble() const { return pool_.trouble() != ExprPool::Trouble::kNone; }
-  // Ends a call that may do so much work.
-  void EndCall(uint64_t work);
+  void BeginCall(uint64_t work) {
+    pool_.Allow(std::min(work, kWork - std::min(kWork, this->work())));
+  }
+  void EndCall();
   // Returns the number of nodes looked at.
   size_t Walk(Expr state, const std::vector<Vocabulary::Impl::Node>& trie,
               std::span<uint32_t> allowed);
@@ -61,7 +73,8 @@ class Automaton {
   std::unordered_map<Expr, PlainText> covered_;
   std::vector<Expr> path_;
   std::vector<int> class_sizes_;  // bytes of each class
-  bool hard_ = false;             // a call came near the bound
+  uint64_t work_before_ = 0;      // of the pool, before the first call
+  bool failed_ = false;
 };
 
 }  // namespace tokamak::grammar

@@ -32,6 +32,7 @@ ExprPool::ExprPool() {
   table_.assign(64, -1);
   nodes_ = {{Op::kNothing, false, 0, 0, 0, 0}, {Op::kEmpty, true, 0, 0, 0, 0}};
   row_of_.assign(2, -1);
+  search_row_of_.assign(2, -1);
   matches_.assign(2, 0);
   anything_ = Star(ByteRange(0, 255));
 }
@@ -93,6 +94,7 @@ Expr ExprPool::Add(const ExprNode& node) {
   table_[slot] = number;
   nodes_.push_back(node);
   row_of_.push_back(-1);
+  search_row_of_.push_back(-1);
   matches_.push_back(0);
   if (nodes_.size() * 2 > table_.size()) Rehash();
   return number;
@@ -297,30 +299,37 @@ Expr ExprPool::Or(std::vector<Expr> given, int depth) {
   return terms.size() == 1 ? terms[0] : AddList(Op::kOr, terms);
 }
 
+// Operands keep their order. Sorted by their numbers, they would differ from pool to pool, and with
+// them the work of derivatives, which end with the first operand that matches nothing.
 Expr ExprPool::And(const std::vector<Expr>& given) {
-  std::vector<Expr> terms;
-  FlattenInto(Op::kAnd, given, terms);
-  if (!Spend(terms.size())) return kNothing;
-  std::sort(terms.begin(), terms.end());
-  terms.erase(std::unique(terms.begin(), terms.end()), terms.end());
+  std::vector<Expr> all, terms;
+  FlattenInto(Op::kAnd, given, all);
+  if (!Spend(all.size())) return kNothing;
+  std::vector<Expr> sorted = all;
+  std::sort(sorted.begin(), sorted.end());
+  if (!sorted.empty() && sorted[0] == kNothing) return kNothing;
+  std::vector<bool> taken(sorted.size(), false);
   ByteSet bytes{~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}};
   bool sets = false;
-  for (const Expr term : terms) {
-    if (term == kNothing) return kNothing;
-    if (nodes_[term].op != Op::kSet) continue;
+  for (const Expr term : all) {
+    const auto at = std::lower_bound(sorted.begin(), sorted.end(), term) - sorted.begin();
+    if (taken[static_cast<size_t>(at)] || term == anything_) continue;
+    taken[static_cast<size_t>(at)] = true;
+    if (nodes_[term].op != Op::kSet) {
+      terms.push_back(term);
+      continue;
+    }
     sets = true;
     for (int i = 0; i < 4; ++i) bytes[i] &= sets_[nodes_[term].a][i];
   }
-  std::erase_if(terms, [&](Expr term) { return nodes_[term].op == Op::kSet || term == anything_; });
   if (sets) {
     const Expr set = Bytes(bytes);
     if (set == kNothing) return kNothing;
     terms.push_back(set);
-    std::sort(terms.begin(), terms.end());
   }
   if (terms.empty()) return anything_;
   if (terms.size() == 1) return terms[0];
-  if (terms[0] == kEmpty) {  // sorted: it comes first
+  if (std::find(terms.begin(), terms.end(), kEmpty) != terms.end()) {
     const auto nullable = [&](Expr term) { return nodes_[term].nullable; };
     return std::all_of(terms.begin(), terms.end(), nullable) ? kEmpty : kNothing;
   }
@@ -365,7 +374,7 @@ void ExprPool::SetRule(Expr rule, Expr body) {
 }
 
 size_t ExprPool::bytes() const {
-  return nodes_.capacity() * (sizeof(ExprNode) + sizeof(int32_t) + 1) +
+  return nodes_.capacity() * (sizeof(ExprNode) + 2 * sizeof(int32_t) + 1) +
          sets_.capacity() * sizeof(ByteSet) +
          sizeof(Expr) * (operands_.capacity() + bodies_.capacity() + rule_expr_.capacity() +
                          table_.capacity() + rows_.capacity());
@@ -453,48 +462,58 @@ Expr ExprPool::DeriveConcat(Expr expr, uint8_t byte_class) {
   return Or(std::move(terms), 0);
 }
 
+// The derivative of a conjunction, even if it matches nothing. It is kept, because searches need it
+// again.
 Expr ExprPool::DeriveAnd(Expr expr, uint8_t byte_class) {
+  if (search_row_of_[expr] < 0) {
+    if (!Spend(class_bytes_.size() / 16)) return kNothing;
+    search_row_of_[expr] = static_cast<int32_t>(rows_.size());
+    rows_.resize(rows_.size() + class_bytes_.size(), -1);
+  }
+  const size_t index = static_cast<size_t>(search_row_of_[expr]) + byte_class;
+  if (rows_[index] >= 0) return rows_[index];
   const ExprNode node = nodes_[expr];
   std::vector<Expr> terms;
-  for (uint32_t i = 0; i < node.b; ++i) {
+  bool none = false;
+  for (uint32_t i = 0; i < node.b && !none; ++i) {
     terms.push_back(Derive(operands_[node.a + i], byte_class));
-    if (terms.back() == kNothing) return kNothing;
+    none = terms.back() == kNothing;
   }
-  return And(terms);
+  const Expr result = none ? kNothing : And(terms);
+  if (trouble_ == Trouble::kNone) rows_[index] = result;
+  return result;
 }
 
 // Whether a conjunction matches any text: a search for a derivative that matches the empty one.
 // All others (besides negations, which appear in conjunctions only) match a text by construction.
+// What other searches found does not shorten it, so its work depends on the conjunction alone.
 bool ExprPool::CanMatch(Expr conjunction) {
   if (nodes_[conjunction].nullable) return true;
   if (matches_[conjunction] != 0) return matches_[conjunction] == 1;
-  struct Visit {
-    Expr expr;
-    int32_t parent;
-  };
-  std::vector<Visit> visits = {{conjunction, -1}};
-  matches_[conjunction] = 2;  // also marks what this search has seen
-  const auto found = [&](int32_t at) {
-    for (const Visit& visit : visits) matches_[visit.expr] = 0;
-    for (; at >= 0; at = visits[at].parent) matches_[visits[at].expr] = 1;
-    return true;
-  };
-  for (size_t i = 0; i < visits.size(); ++i) {
-    for (size_t c = 0; c < class_bytes_.size(); ++c) {
-      const Expr next = DeriveAnd(visits[i].expr, static_cast<uint8_t>(c));
-      if (trouble_ != Trouble::kNone) {
-        for (const Visit& visit : visits) matches_[visit.expr] = 0;
-        return false;
-      }
-      if (next == kNothing || matches_[next] == 2) continue;
-      if (nodes_[next].op != Op::kAnd || nodes_[next].nullable || matches_[next] == 1) {
-        return found(static_cast<int32_t>(i));
-      }
-      matches_[next] = 2;
-      visits.push_back({next, static_cast<int32_t>(i)});
+  std::vector<Expr> visits = {conjunction};
+  std::vector<bool> seen(nodes_.size(), false);
+  seen[static_cast<size_t>(conjunction)] = true;
+  bool found = false;
+  size_t looked_at = 0;
+  for (size_t i = 0; i < visits.size() && !found; ++i) {
+    // What is known takes a small part of the time of a new derivative.
+    constexpr size_t kKnownPerWork = 64;
+    looked_at += class_bytes_.size() + 8;
+    if (!Spend(looked_at / kKnownPerWork)) return false;
+    looked_at %= kKnownPerWork;
+    for (size_t c = 0; c < class_bytes_.size() && !found; ++c) {
+      const Expr next = DeriveAnd(visits[i], static_cast<uint8_t>(c));
+      if (trouble_ != Trouble::kNone) return false;
+      if (next == kNothing) continue;
+      found = nodes_[next].op != Op::kAnd || nodes_[next].nullable;
+      seen.resize(nodes_.size(), false);
+      if (seen[static_cast<size_t>(next)]) continue;
+      seen[static_cast<size_t>(next)] = true;
+      visits.push_back(next);
     }
   }
-  return false;
+  matches_[conjunction] = found ? 1 : 2;
+  return found;
 }
 
 }  // namespace tokamak::grammar

@@ -107,7 +107,8 @@ class ExprPool {
   const Expr* operands(const ExprNode& node) const { return &operands_[node.a]; }
   bool nullable(Expr expr) const { return nodes_[expr].nullable; }
 
-  // Copies an expression of a pool that began as a copy of this one.
+  // Copies an expression of a pool that began as a copy of this one, exactly as it is: the same
+  // derivatives take the same work.
   Expr Import(const ExprPool& other, Expr expr);
 
   // Work is counted in operands looked at; memory follows it.
@@ -145,6 +146,8 @@ class ExprPool {
   void ForEachLeft(Expr expr, F&& f) const;
   template <typename Map>
   Expr Rebuild(const ExprNode& node, const ExprPool& from, Map&& map);
+  template <typename Map>
+  Expr Copy(const ExprNode& node, const ExprPool& from, Map&& map);
 
   std::vector<ExprNode> nodes_;
   std::vector<ByteSet> sets_;
@@ -154,8 +157,10 @@ class ExprPool {
   std::vector<Expr> table_;      // open addressing; -1: free
   std::array<uint8_t, 256> class_of_{};
   std::vector<uint8_t> class_bytes_;
-  std::vector<int32_t> row_of_;   // by expression: where its derivatives start in rows_, or -1
-  std::vector<Expr> rows_;        // derivatives by class; -1: unknown
+  std::vector<int32_t> row_of_;  // by expression: where its derivatives start in rows_, or -1
+  std::vector<Expr> rows_;       // derivatives by class; -1: unknown
+  // Like row_of_, of conjunctions: derivatives of which is not known whether they match anything.
+  std::vector<int32_t> search_row_of_;
   std::vector<uint8_t> matches_;  // by expression, for conjunctions: 0 unknown, 1 yes, 2 no
   Expr anything_ = kNothing;
   uint64_t work_ = 0;

@@ -146,6 +146,30 @@ Expr ExprPool::Rebuild(const ExprNode& node, const ExprPool& from, Map&& map) {
   return kNothing;
 }
 
+// Leaves out what Rebuild simplifies: an expression is as simple as it was when it was made.
+template <typename Map>
+Expr ExprPool::Copy(const ExprNode& node, const ExprPool& from, Map&& map) {
+  switch (node.op) {
+    case Op::kConcat:
+      return AddConcat(map(static_cast<Expr>(node.a)), map(static_cast<Expr>(node.b)));
+    case Op::kOr:
+    case Op::kAnd: {
+      std::vector<Expr> terms;
+      for (uint32_t i = 0; i < node.b; ++i) terms.push_back(map(from.operands_[node.a + i]));
+      if (node.op == Op::kOr) std::sort(terms.begin(), terms.end());
+      return AddList(node.op, terms);
+    }
+    case Op::kNot:
+    case Op::kRepeat: {
+      ExprNode copy = node;
+      copy.a = static_cast<uint32_t>(map(static_cast<Expr>(node.a)));
+      return Add(copy);
+    }
+    default:
+      return Rebuild(node, from, map);
+  }
+}
+
 Expr ExprPool::DropUnproductive(const std::vector<bool>& productive, Expr root) {
   const size_t count = productive.size();
   size_t first = 1;
@@ -256,7 +280,7 @@ Expr ExprPool::Import(const ExprPool& other, Expr expr) {
   std::sort(found.begin(), found.end());
   std::vector<Expr> renamed(other.nodes_.size(), kNothing);
   const auto map = [&](Expr part) { return part < common ? part : renamed[part]; };
-  for (const Expr part : found) renamed[part] = Rebuild(other.nodes_[part], other, map);
+  for (const Expr part : found) renamed[part] = Copy(other.nodes_[part], other, map);
   return map(expr);
 }
 

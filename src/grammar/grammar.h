@@ -132,9 +132,9 @@ class Matcher {
   ~Matcher();
   Matcher(Matcher&&) noexcept;
   Matcher& operator=(Matcher&&) noexcept;
-  // A matcher of the same answer so far, for a look ahead: it fails at a fourth of the work. It
-  // shares what is found about the grammar with this one, so only one of them may be in use at a
-  // time.
+  // A matcher of the same answer so far, for a look ahead: it may fail where this one would not,
+  // because it has less work. It shares what is found about the grammar with this one, so only one
+  // of them may be in use at a time.
   Matcher Clone() const;
 
   // Sets bit t % 32 of word t / 32 for each allowed token t and clears all others. `allowed` has at

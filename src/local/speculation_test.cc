@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/testing/manual_clock.h"
 #include "engine/engine_core.h"
 #include "executor/in_process.h"
+#include "local/structured_output.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "runner/testing/toy_model.h"
@@ -34,9 +36,9 @@ Result<std::unique_ptr<Ops>> MakeOps(const Case& c) {
   return c.cuda ? MakeCudaOps({.threads = 1}) : MakeCpuOps({.threads = 1});
 }
 
-std::unique_ptr<Executor> MakeExecutor(const Case& c) {
+std::unique_ptr<Executor> MakeExecutor(const Case& c, const testing::ToyConfig& config = {}) {
   std::unique_ptr<Ops> ops = *MakeOps(c);
-  std::unique_ptr<const Model> model = testing::MakeToyModel(*ops), draft;
+  std::unique_ptr<const Model> model = testing::MakeToyModel(*ops, config), draft;
   if (c.drafts != Drafts::kText) {
     draft = testing::MakeToyModel(*ops, {.seed = c.drafts == Drafts::kOfTheModel ? 1u : 2u});
   }
@@ -55,8 +57,17 @@ std::unique_ptr<Executor> MakeExecutor(const Case& c) {
 struct Answer {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprobs> logprobs;
+  std::string error;
   friend bool operator==(const Answer&, const Answer&) = default;
 };
+void PrintTo(const Answer& answer, std::ostream* out) {
+  *out << answer.tokens.size() << " tokens, error \"" << answer.error << "\"";
+}
+
+// Allows all texts of the letters a and b. Each a among the last 250 letters is another place where
+// the last part may begin, so masks become harder from token to token.
+const StructuredOutput kHardGrammar = {.kind = StructuredOutput::Kind::kRegex,
+                                       .text = "(a|b)*a(a|b){250}"};
 
 Arrival MakeArrival(RequestId id) {
   const auto i = static_cast<int32_t>(id);
@@ -74,8 +85,10 @@ Arrival MakeArrival(RequestId id) {
 }
 
 // The clock stands still, so drafts cost nothing and the engine always drafts if it can.
-std::map<RequestId, Answer> RunAll(const Case& c, int32_t most_drafts, EngineStats* stats) {
-  const std::unique_ptr<Executor> executor = MakeExecutor(c);
+std::map<RequestId, Answer> RunAll(const Case& c, int32_t most_drafts, EngineStats* stats,
+                                   const testing::ToyConfig& config = {},
+                                   ConstraintMaker* grammars = nullptr) {
+  const std::unique_ptr<Executor> executor = MakeExecutor(c, config);
   ManualClock clock;
   EngineCoreOptions options;
   options.max_seqs = 4;
@@ -86,13 +99,19 @@ std::map<RequestId, Answer> RunAll(const Case& c, int32_t most_drafts, EngineSta
   auto core = EngineCore::Create(options, &clock, executor.get());
   CHECK_MSG(core.ok(), core.status().ToString());
   std::map<RequestId, Answer> answers;
-  for (RequestId id = 1; id <= 6; ++id) {
+  const RequestId last = grammars != nullptr ? 2 : 6;
+  for (RequestId id = 1; id <= last; ++id) {
     Arrival arrival = MakeArrival(id);
+    if (grammars != nullptr) {
+      arrival.sampling.structured_output = kHardGrammar;
+      arrival.sampling.logit_bias = {{static_cast<TokenId>(id), 100.0f}};  // repeats this token
+      arrival.constraints = *grammars->Make(kHardGrammar, 1);
+    }
     arrival.on_output = [&answers](OutputChunk chunk) {
-      EXPECT_TRUE(chunk.error.ok()) << chunk.error.ToString();
       Answer& answer = answers[chunk.request];
       answer.tokens.insert(answer.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
       answer.logprobs.insert(answer.logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+      if (!chunk.error.ok()) answer.error = chunk.error.ToString();
     };
     const Status status = (*core)->Submit(std::move(arrival));
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -114,6 +133,7 @@ TEST_P(Speculation, ChangesNoAnswer) {
   ASSERT_EQ(expected.size(), 6u);
   for (const auto& [id, answer] : expected) {
     EXPECT_EQ(answer.tokens.size(), 32u);
+    EXPECT_EQ(answer.error, "");
     EXPECT_EQ(actual.at(id), answer) << "request " << id;
   }
   EXPECT_EQ(plain.drafts, 0);
@@ -136,6 +156,34 @@ INSTANTIATE_TEST_SUITE_P(Backends, Speculation,
                                            Case{.depth = 2, .drafts = Drafts::kOfAnotherModel},
                                            Case{.depth = 4, .drafts = Drafts::kOfAnotherModel}),
                          ::testing::PrintToStringParamName());
+
+// What looks ahead for drafts found may not help the answer beyond the bound on its grammar's work.
+TEST(SpeculationWithGrammar, EndsAnAnswerAtItsBoundAtTheSameToken) {
+  constexpr int32_t kTokens = 416;
+  std::mt19937 random(3);
+  std::vector<std::string> texts(kTokens);
+  for (std::string& text : texts) {
+    for (size_t i = 9 + random() % 8; i > 0; --i) text += random() % 2 == 0 ? 'a' : 'b';
+  }
+  const auto tokens = MakeConstraintTokens(texts, [](int32_t) { return false; });
+  for (const int depth : {1, 2}) {
+    SCOPED_TRACE(depth);
+    const auto run = [&](int32_t most_drafts, EngineStats* stats) {
+      ConstraintMaker grammars(tokens);
+      return RunAll({.depth = depth}, most_drafts, stats, {.vocab_size = kTokens}, &grammars);
+    };
+    EngineStats plain, drafted;
+    const auto expected = run(0, &plain);
+    EXPECT_EQ(run(4, &drafted), expected);
+    ASSERT_EQ(expected.size(), 2u);
+    for (const auto& [id, answer] : expected) {
+      EXPECT_NE(answer.error.find("too ambiguous"), std::string::npos) << answer.error;
+      EXPECT_GT(answer.tokens.size(), 3u);
+      EXPECT_LT(answer.tokens.size(), 32u);
+    }
+    EXPECT_GT(drafted.accepted_drafts, 0);
+  }
+}
 
 }  // namespace
 }  // namespace tokamak
