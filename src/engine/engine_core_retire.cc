@@ -1,5 +1,6 @@
 // The half of EngineCore that turns step outputs into tokens, chunks and ends.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <utility>
@@ -69,7 +70,9 @@ void EngineCore::RetireOldest() {
 }
 
 void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, double seconds) {
-  costs_.Observe(step.cost, seconds, output.proposing_seconds);
+  // The executor measures this on its own clock, which need not agree with the engine's.
+  const double proposing_seconds = std::min(output.proposing_seconds, seconds);
+  costs_.Observe(step.cost, seconds, proposing_seconds);
   const auto num_decodes = static_cast<int32_t>(step.rows.size());
   int32_t num_drafts = 0;
   int32_t num_tokens = 0;
@@ -85,7 +88,7 @@ void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, do
     const double without = step_times_.Predict(num_decodes, 0, costs_.token_seconds());
     counters_.saved_seconds += without * num_tokens - seconds;
   }
-  step_times_.Observe(num_decodes, num_drafts, seconds - output.proposing_seconds);
+  step_times_.Observe(num_decodes, num_drafts, seconds - proposing_seconds);
 }
 
 void EngineCore::CountExperts(const std::vector<int32_t>& loads, bool decode) {
@@ -108,6 +111,10 @@ Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& outpu
   if (output.number != step.number || output.rows.size() != step.rows.size()) {
     return Internal("executor: step {} with {} rows was returned as step {} with {} rows",
                     step.number, step.rows.size(), output.number, output.rows.size());
+  }
+  if (!(output.proposing_seconds >= 0) || std::isinf(output.proposing_seconds)) {
+    return Internal("executor: step {} says that its proposals took {} seconds", step.number,
+                    output.proposing_seconds);
   }
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const RowOutput& row = output.rows[i];

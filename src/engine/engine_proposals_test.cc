@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "engine/testing/engine_core_fixture.h"
@@ -119,6 +121,28 @@ TEST_P(EngineProposalsTest, AreNotMoreThanWereRequested) {
   RunAll();
   EXPECT_EQ(results_.at({1, 0}).error.message(),
             "executor: step 0 row 0 has 4 proposals, expected at most 0");
+}
+
+TEST_P(EngineProposalsTest, TakeATimeThatCanBe) {
+  for (const double seconds : {-1.0, std::nan(""), HUGE_VAL}) {
+    StartWithDraftModel(0.01);
+    executor_.proposal_seconds = seconds;
+    ASSERT_TRUE(core_->Submit(Make(1, {3, 5}, 40)).ok());
+    RunAll();
+    const Status error = std::exchange(results_, {}).at({1, 0}).error;
+    EXPECT_NE(error.message().find("says that its proposals took"), std::string_view::npos)
+        << seconds << ": " << error.ToString();
+    EXPECT_TRUE(executor_.Reset().ok());  // its steps begin with 0 again
+  }
+}
+
+TEST_P(EngineProposalsTest, CountAsNoLongerThanTheirStep) {
+  StartWithDraftModel(0.01);
+  executor_.proposal_seconds = 1e300;
+  ASSERT_TRUE(core_->Submit(Make(1, {3, 5}, 40)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).tokens, Continue({3, 5}, 40));
+  EXPECT_GT(core_->stats(clock_.Now()).drafts, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Depths, EngineProposalsTest, ::testing::Values(1, 2, 4));
