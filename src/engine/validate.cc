@@ -13,8 +13,6 @@ constexpr int32_t kMaxChoices = 128;
 // Limits on what one request adds to the work per token or to the queue's memory.
 constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
-constexpr size_t kMaxStopTokens = 1024;
-constexpr size_t kMaxBiases = 4096;
 
 // NaN fails every comparison, so the tests state what must hold.
 Status InRange(std::string_view field, float value, float low, float high) {

@@ -1,6 +1,7 @@
 // ExecutorLimits: what an executor can take. Both sides keep to it, and the codec refuses more.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "step/cache_spec.h"
@@ -22,5 +23,8 @@ struct ExecutorLimits {
 
 // The most alternatives that SamplingParams::logprobs and prompt_logprobs may ask for.
 inline constexpr int32_t kMaxLogprobs = 20;
+// The most entries of SamplingParams::logit_bias and stop_token_ids in a request.
+inline constexpr size_t kMaxBiases = 4096;
+inline constexpr size_t kMaxStopTokens = 1024;
 
 }  // namespace tokamak

@@ -10,7 +10,10 @@ StepBounds StepBounds::Of(const ExecutorLimits& limits) {
   const auto seqs = static_cast<uint64_t>(limits.max_seqs);
   const auto drafts = static_cast<uint64_t>(limits.max_step_drafts);
   const auto vocab = static_cast<uint64_t>(limits.vocab_size);
+  // A step moves each device block to the host and overwrites it at most once. To a request's stop
+  // tokens it adds the model's own, each once.
   return {.seqs = seqs,
+          .copies = 2 * static_cast<uint64_t>(limits.cache.num_device_blocks),
           .appends = seqs * limits.cache.groups.size(),
           .context = static_cast<uint64_t>(limits.max_context),
           .step_tokens = static_cast<uint64_t>(limits.max_step_tokens),
@@ -19,6 +22,8 @@ StepBounds StepBounds::Of(const ExecutorLimits& limits) {
           .masks = seqs + drafts,
           .mask_words = (vocab + 31) / 32,
           .vocab = vocab,
+          .biases = kMaxBiases,
+          .stop_tokens = kMaxStopTokens + vocab,
           .logprobs = kMaxLogprobs,
           .expert_loads = static_cast<uint64_t>(limits.num_moe_layers) *
                           static_cast<uint64_t>(limits.max_experts)};

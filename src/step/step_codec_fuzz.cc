@@ -85,7 +85,7 @@ class Source {
 
 // Every list of a Source fits.
 ExecutorLimits Limits() {
-  return {.cache = {.groups = {{}}},
+  return {.cache = {.groups = {{}}, .num_device_blocks = 8},
           .max_seqs = 8,
           .max_step_tokens = 8,
           .max_step_drafts = 8,

@@ -11,9 +11,9 @@
 namespace tokamak {
 namespace {
 
-// 2 groups; 40 tokens have masks of 2 words.
+// 2 groups; 40 tokens have masks of 2 words; up to 6 copies.
 ExecutorLimits Limits() {
-  return {.cache = {.groups = {{}, {}}},
+  return {.cache = {.groups = {{}, {}}, .num_device_blocks = 3},
           .max_seqs = 2,
           .max_step_tokens = 4,
           .max_step_drafts = 3,
@@ -213,9 +213,8 @@ TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
 }
 
 TEST(StepCodec, RefusesCountsBeyondTheBytes) {
-  EXPECT_EQ(
-      InputError("01 00 00 ffffffffffffffffff01"),
-      "step input: copies: byte 3: has 18446744073709551615 elements, but only 0 bytes follow");
+  EXPECT_EQ(InputError("01 00 00 06 00 00"),
+            "step input: copies: byte 3: has 6 elements, but only 2 bytes follow");
   EXPECT_EQ(DecodeTokenMasks(Bytes("01 01 00 00 02 01000000 020000"), Limits()).status().message(),
             "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");
 }
@@ -227,11 +226,22 @@ TEST(StepCodec, RefusesListsBeyondTheLimits) {
   };
   const Case cases[] = {
       {"free", [](StepInput& s) { s.free.push_back(0); }},
+      {"copies", [](StepInput& s) { s.copies.resize(s.copies.size() < 6 ? 6 : 7); }},
       {"admit", [](StepInput& s) { s.admit.push_back(s.admit[0]); }},
       {"append", [](StepInput& s) { s.append.resize(s.append.size() < 4 ? 4 : 5); }},
       {"rows", [](StepInput& s) { s.rows.push_back(s.rows[0]); }},
       {"admit[0].tokens",
        [](StepInput& s) { s.admit[0].tokens.resize(s.admit[0].tokens.size() < 5 ? 5 : 6); }},
+      {"admit[0].logit_bias",
+       [](StepInput& s) {
+         auto& biases = s.admit[0].sampling.logit_bias;
+         biases.resize(biases.size() < 4096 ? 4096 : 4097);
+       }},
+      {"admit[0].stop_token_ids",
+       [](StepInput& s) {  // 1,024 of the request, and the model's own
+         auto& ids = s.admit[0].sampling.stop_token_ids;
+         ids.resize(ids.size() < 1024 + 40 ? 1024 + 40 : 1024 + 41);
+       }},
       {"append[0].blocks",
        [](StepInput& s) { s.append[0].blocks.resize(s.append[0].blocks.size() < 5 ? 5 : 6); }},
       {"rows[0].drafts", [](StepInput& s) { s.rows[0].drafts.push_back(1); }},

@@ -13,6 +13,7 @@ namespace tokamak::codec {
 // The greatest lengths of lists in steps, and the ends of indices.
 struct StepBounds {
   uint64_t seqs = kNoLimit;
+  uint64_t copies = kNoLimit;
   uint64_t appends = kNoLimit;
   uint64_t context = kNoLimit;
   uint64_t step_tokens = kNoLimit;
@@ -21,6 +22,8 @@ struct StepBounds {
   uint64_t masks = kNoLimit;
   uint64_t mask_words = kNoLimit;
   uint64_t vocab = kNoLimit;
+  uint64_t biases = kNoLimit;
+  uint64_t stop_tokens = kNoLimit;
   uint64_t logprobs = kNoLimit;
   uint64_t expert_loads = kNoLimit;
 
@@ -66,10 +69,10 @@ void DrawFields(auto& a, SamplingParams& v) {
   Field(a, "repetition_penalty", repetition_penalty);
   Field(a, "presence_penalty", presence_penalty);
   Field(a, "frequency_penalty", frequency_penalty);
-  Field(a, "logit_bias", logit_bias);
+  Field(a, "logit_bias", logit_bias, BoundsOf(a).biases);
   Field(a, "seed", seed);
   Field(a, "min_tokens", min_tokens);
-  Field(a, "stop_token_ids", stop_token_ids);
+  Field(a, "stop_token_ids", stop_token_ids, BoundsOf(a).stop_tokens);
   Field(a, "logprobs", logprobs);
   Field(a, "prompt_logprobs", prompt_logprobs);
 }
@@ -105,7 +108,7 @@ void Field(auto& a, StepInput& v) {
   auto& [number, free, copies, admit, append, rows] = v;
   Field(a, "number", number);
   Field(a, "free", free, BoundsOf(a).seqs);
-  Field(a, "copies", copies);
+  Field(a, "copies", copies, BoundsOf(a).copies);
   Field(a, "admit", admit, BoundsOf(a).seqs);
   Field(a, "append", append, BoundsOf(a).appends);
   Field(a, "rows", rows, BoundsOf(a).seqs);
