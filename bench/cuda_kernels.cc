@@ -184,9 +184,10 @@ struct AttentionCase {
   int batch;
   int context;      // keys of a sequence, its last query's included
   int num_queries;  // of a sequence
+  int num_kv_heads = 8;
+  int head_dim = 128;
+  bool causal = true;
 };
-constexpr int kKvHeads = 8;
-constexpr int kHeadDim = 128;
 constexpr int kBlockSize = 16;
 
 std::vector<AttentionCase> AttentionCases(bool small) {
@@ -194,7 +195,8 @@ std::vector<AttentionCase> AttentionCases(bool small) {
   if (small) {
     return {{"Llama-3.1-8B", 32, 2, 20, 1},
             {"Qwen3-0.6B", 16, 1, 70, 5},
-            {"Qwen3-0.6B", 16, 1, 60, 40}};
+            {"Qwen3-0.6B", 16, 1, 60, 40},
+            {"all-MiniLM-L6-v2", 12, 2, 70, 70, 12, 32, false}};
   }
   for (const int context : {512, 4096, 32768}) {
     for (const int batch : {8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
@@ -220,6 +222,9 @@ std::vector<AttentionCase> AttentionCases(bool small) {
   cases.push_back({"Llama-3.1-8B", 32, 1, 4096, 64});
   cases.push_back({"Llama-3.1-8B", 32, 1, 4096, 512});
   cases.push_back({"Qwen3-0.6B", 16, 1, 4096, 512});
+  for (const int context : {8, 32, 128, 256}) {
+    cases.push_back({"all-MiniLM-L6-v2", 12, 64, context, context, 12, 32, false});
+  }
   return cases;
 }
 
@@ -231,12 +236,12 @@ class AttentionBench {
         case_(c),
         cache_(device,
                {.k_offset = 0,
-                .v_offset = kKeyBytes,
+                .v_offset = KeyBytes(c),
                 .dtype = DType::kBF16,
                 .block_size = kBlockSize,
-                .num_kv_heads = kKvHeads,
-                .head_dim = kHeadDim},
-               2 * kKeyBytes, c.batch, c.context) {
+                .num_kv_heads = c.num_kv_heads,
+                .head_dim = c.head_dim},
+               2 * KeyBytes(c), c.batch, c.context) {
     q_ = device.Allocate(out_elements() * 2);
     device.FillRandom(q_, 3, 1);
     expected_ = device.Allocate(out_elements() * 4);
@@ -244,8 +249,9 @@ class AttentionBench {
   }
 
   void Run() {
-    if (case_.num_queries == 1 || device_.small()) {
-      RunDecode();
+    const bool is_usual = case_.head_dim == 64 || case_.head_dim == 128;
+    if (case_.num_queries == 1 || device_.small() || !is_usual) {
+      RunBesidePlain();
     } else {
       MakePlan({.narrow = 2 * device_.num_sms()});
       Launch(0, Kernel::kMma, expected_, /*bf16=*/false);
@@ -255,19 +261,21 @@ class AttentionBench {
   }
 
  private:
-  static constexpr int64_t kKeyBytes = int64_t{kKvHeads} * kBlockSize * kHeadDim * 2;  // of a block
-
+  static int64_t KeyBytes(const AttentionCase& c) {  // of a block
+    return int64_t{c.num_kv_heads} * kBlockSize * c.head_dim * 2;
+  }
   int64_t num_tokens() const { return int64_t{case_.batch} * case_.num_queries; }
-  int64_t out_elements() const { return num_tokens() * case_.num_heads * kHeadDim; }
+  int64_t out_elements() const { return num_tokens() * case_.num_heads * case_.head_dim; }
   double Flops() const {
     const double queries = case_.num_queries;
-    const double pairs = queries * case_.context - queries * (queries - 1) / 2;  // with keys
-    return 4.0 * case_.batch * case_.num_heads * kHeadDim * pairs;
+    const double unseen = case_.causal ? queries * (queries - 1) / 2 : 0;
+    const double pairs = queries * case_.context - unseen;  // with keys
+    return 4.0 * case_.batch * case_.num_heads * case_.head_dim * pairs;
   }
 
   enum class Kernel { kPlain, kMma, kWide };
 
-  void RunDecode() {
+  void RunBesidePlain() {
     MakePlan({.narrow = 4 * device_.num_sms()});
     Launch(0, Kernel::kPlain, expected_, /*bf16=*/false);
     Print("plain", "", Time(Kernel::kPlain));
@@ -295,9 +303,10 @@ class AttentionBench {
   void MakePlan(const AttentionCtas& num_ctas) {
     plan_ = Take(
         CudaAttentionPlan::Make({.num_heads = case_.num_heads,
-                                 .num_kv_heads = kKvHeads,
-                                 .head_dim = kHeadDim,
+                                 .num_kv_heads = case_.num_kv_heads,
+                                 .head_dim = case_.head_dim,
                                  .block_size = kBlockSize,
+                                 .causal = case_.causal,
                                  .kv_dtype = DType::kBF16,
                                  .max_seqs = case_.batch,
                                  .max_tokens = static_cast<int32_t>(num_tokens()),
@@ -312,9 +321,9 @@ class AttentionBench {
     args.q_bf16 = true;
     args.out = out.data();
     args.out_bf16 = bf16;
-    args.q_stride = args.out_stride = int64_t{case_.num_heads} * kHeadDim;
-    args.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
-    args.group = case_.num_heads / kKvHeads;
+    args.q_stride = args.out_stride = int64_t{case_.num_heads} * case_.head_dim;
+    args.scale = 1 / std::sqrt(static_cast<float>(case_.head_dim));
+    args.group = case_.num_heads / case_.num_kv_heads;
     const auto launch = kernel == Kernel::kPlain                ? &LaunchAttention
                         : kernel == Kernel::kWide               ? &LaunchWideAttention
                         : device_.form() == KernelForm::kHopper ? &LaunchMmaAttention
@@ -349,7 +358,7 @@ class AttentionBench {
         "\"queries\": %d, \"kernel\": \"%s\", %s\"tflop_s\": %.1f, ",
         case_.model, case_.batch, case_.context, case_.num_queries, kernel, extra,
         Flops() / timing.median_us / 1e6);
-    PrintTiming(timing, 4.0 * case_.batch * case_.context * kKvHeads * kHeadDim);
+    PrintTiming(timing, 4.0 * case_.batch * case_.context * case_.num_kv_heads * case_.head_dim);
   }
 
   Device& device_;

@@ -87,6 +87,8 @@ class CudaOps final : public Ops {
   Status WaitAfterError(Stream& stream);
   // Whether kernels of attention on tensor cores may read keys, or latents, of this type.
   bool MultipliesKeys(DType dtype) const { return dtype != DType::kF8E4M3 || uses_fp8_attention_; }
+  // Whether those kernels run for such a cache.
+  bool UsesMmaAttention(DType dtype, int32_t head_dim, int32_t block_size) const;
   bool MultipliesLatents(DType dtype) const {
     return dtype != DType::kF8E4M3 || uses_fp8_latent_attention_;
   }

@@ -91,6 +91,13 @@ Capabilities CudaOps::capabilities() const {
   return shared_bytes_ < kLatentSharedBytes ? all - Capability::kMla : all;
 }
 
+bool CudaOps::UsesMmaAttention(DType dtype, int32_t head_dim, int32_t block_size) const {
+  const bool is_usual = head_dim == 64 || head_dim == 128;
+  return uses_mma_attention_ && MultipliesKeys(dtype) &&
+         (is_usual || UsesKernels(kMoreHeads, kernels_, capability_)) &&
+         HasMmaAttention(dtype, head_dim, block_size);
+}
+
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   if (shape.kv_dtype == DType::kF8E4M3 && !std::exchange(has_fp8_cache_, true)) {
     WarnOfUnverified(kFp8Families);
@@ -100,8 +107,7 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
                      FlashInferPlan::Make(shape, num_sms_ * kFlashInferCtasPerSm, guard_, pinned_));
     return std::unique_ptr<AttentionPlan>(std::move(plan));
   }
-  const bool by_mma = uses_mma_attention_ && MultipliesKeys(shape.kv_dtype) &&
-                      HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
+  const bool by_mma = UsesMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
   const bool is_latent =
       uses_latent_attention_ && MultipliesLatents(shape.kv_dtype) && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
@@ -141,8 +147,8 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
     }
     return;
   }
-  if (!uses_mma_attention_ || !MultipliesKeys(op.cache.dtype) || !MmaAttentionReads(op.cache) ||
-      args.EditsScores()) {
+  if (!UsesMmaAttention(op.cache.dtype, op.cache.head_dim, op.cache.block_size) ||
+      !MmaAttentionReads(op.cache) || args.EditsScores()) {
     const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
     CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
     return;

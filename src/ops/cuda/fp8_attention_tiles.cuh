@@ -107,7 +107,8 @@ class Fp8Loader {
       for (int i = 0; i < kPartLoads; ++i) {
         const int half = HalfOf(part, i);
         const std::byte* const at = from[half] + offset + StripOf(part, i) * kStripDims;
-        loaded[i] = is_seen[half] ? __ldcg(reinterpret_cast<const uint4*>(at)) : uint4{};
+        const bool is_read = is_seen[half] && IsInHead(StripOf(part, i));
+        loaded[i] = is_read ? __ldcg(reinterpret_cast<const uint4*>(at)) : uint4{};
       }
       if (part > 0) {
         StorePart(part - 1, part % 2 == 0 ? odd_ : even_);
@@ -122,6 +123,10 @@ class Fp8Loader {
   }
   static __device__ int StripOf(int part, int i) {
     return (part % kParts * kPartLoads + i) % kStrips<kDim>;
+  }
+  // Whether the thread's bytes of the strip are part of a head. Beside it are zeros, as from TMA.
+  __device__ bool IsInHead(int strip) const {
+    return kDim % kStripDims == 0 || strip * kStripDims + piece_ * 16 < kDim;
   }
 
   __device__ void StorePart(int part, const Part& loaded) {

@@ -52,6 +52,9 @@ inline constexpr KernelFamily kWideAttention = {.name = "wide_attention.cu",
                                                 .only_on = 90,
                                                 .has_older = true,
                                                 .proofs = {{{90, "H200", "353722d"}}}};
+// Both kernels' instances for heads of other sizes than 64 and 128.
+inline constexpr KernelFamily kMoreHeads = {.name = "mma_attention.h for heads of 32",
+                                            .has_older = true};
 // Only for a KV cache in FP8. The rest of these kernels is that of mma_attention.h.
 inline constexpr KernelFamily kFp8Attention = {.name = "fp8_attention_tiles.cuh",
                                                .only_on = 90,
@@ -83,16 +86,16 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
                                                   .proofs = {{{90, "H200", "d05c3ea"}}}};
 // Not in the lists below: runs only if it is asked for by name.
 inline constexpr KernelFamily kTritonNorm = {.name = "triton/add_rms_norm.py"};
-inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm, kGatedSkinnyGemm,
-                                              kMmaAttention, kWideAttention};
+inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm,    kGatedSkinnyGemm,
+                                              kMmaAttention, kWideAttention, kMoreHeads};
 inline constexpr std::array kFp8Families = {kFp8Cache, kFp8Attention, kFp8LatentAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
                                               kMoeKernels,       kGroupedGemm,
                                               kGatedGroupedGemm, kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels,  kFp8Cache,     kSkinnyGemm,         kGatedSkinnyGemm, kMmaAttention,
-    kWideAttention, kFp8Attention, kFp8LatentAttention, kLatentAttention, kWideLatentAttention,
-    kMoeKernels,    kGroupedGemm,  kGatedGroupedGemm,   kWideGroupedGemm};
+    kPlainKernels,        kFp8Cache,   kSkinnyGemm,   kGatedSkinnyGemm,    kMmaAttention,
+    kWideAttention,       kMoreHeads,  kFp8Attention, kFp8LatentAttention, kLatentAttention,
+    kWideLatentAttention, kMoeKernels, kGroupedGemm,  kGatedGroupedGemm,   kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

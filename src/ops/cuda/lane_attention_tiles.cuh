@@ -2,6 +2,7 @@
 // TMA: a warp copies them by cp.async, to where TMA would put them.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "ops/cuda/mma_attention_tiles.cuh"
@@ -15,15 +16,17 @@ template <int kHeadDim, typename Memory>
 class LaneLoader {
   static constexpr int kChunkBytes = 16;
   static constexpr int kChunks = kHeadDim * 2 / kChunkBytes;  // of a key, or of its values
-  static constexpr int kCopied = kWarp / kChunks;             // keys at a time
+  // Lanes that copy a key. If chunks are no power of two, the last ones have none.
+  static constexpr int kKeyLanes = std::bit_ceil(unsigned{kChunks});
+  static constexpr int kCopied = kWarp / kKeyLanes;  // keys at a time
 
  public:
   __device__ LaneLoader(const AttentionArgs& a, Memory& memory)
       : a_(a),
         memory_(memory),
         block_bits_(LogOf(a.cache.block_size)),
-        row_(static_cast<int>(threadIdx.x % kWarp) / kChunks),
-        chunk_(static_cast<int>(threadIdx.x % kWarp) % kChunks) {}
+        row_(static_cast<int>(threadIdx.x % kWarp) / kKeyLanes),
+        chunk_(static_cast<int>(threadIdx.x % kWarp) % kKeyLanes) {}
 
   // Looks up the blocks of the unit after this one last.
   __device__ void Load(const AttentionUnit& unit, int kv_head, const AttentionUnit& next_unit) {
@@ -70,7 +73,7 @@ class LaneLoader {
       const int row = first + row_, key = tile + row;
       const int32_t in_cache = __shfl_sync(kAllLanes, block, (key >> block_bits_) - first_block);
       const int in_block = (kv_head << block_bits_) + (key & ((1 << block_bits_) - 1));
-      if (key < rows.FirstKey() || key > rows.LastKey()) continue;
+      if (chunk_ >= kChunks || key < rows.FirstKey() || key > rows.LastKey()) continue;
       ptx::CopyAsync16(to + row * kRowBytes + (chunk_ % kRowChunks ^ row % 8) * kChunkBytes,
                        from + in_cache * cache.block_stride + in_block * (kHeadDim * 2));
     }

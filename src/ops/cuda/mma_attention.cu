@@ -44,9 +44,10 @@ struct Shape {
   static constexpr bool kIsHopper = kForm == KernelForm::kHopper;
   static constexpr int kRingBytes = (kIsHopper ? 48 : 32) << 10;
   static constexpr unsigned kStages = kRingBytes / kStageBytes<kHeadDim>;
-  static constexpr int kWarpDims = kHeadDim / kWarps;
+  static constexpr int kWarpDims = (kHeadDim / kWarps + kStep - 1) / kStep * kStep;
   static constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
-  static_assert(kWarpDims % kStep == 0 && kStages >= (kIsHopper ? 3 : 2));
+  static constexpr int kValueWarps = kHeadDim / kWarpDims;  // others have no columns of values
+  static_assert(kHeadDim % kWarpDims == 0 && kStages >= (kIsHopper ? 3 : 2));
 
   struct alignas(SwizzleAligned) Memory {
     uint8_t stages[kStages][kStageBytes<kHeadDim>];
@@ -86,7 +87,7 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
       State sums;
       ComputeSplit(rows, split, sums);
       if (unit.IsPart()) {
-        part.WritePartial(unit, rows, split, sums);
+        if (HasColumns()) part.WritePartial(unit, rows, split, sums);
       } else {
         total.TakeIn(rows, RowOf(0), split, 0, sums);
         total.TakeIn(rows, RowOf(1), split, 1, sums);
@@ -97,7 +98,7 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
       if (IsLastPart(a_, unit, kv_head, memory_.is_last, sync)) {
         MergeParts<kHeadDim, kConsumers>(a_, unit, rows, kv_head);
       }
-    } else {
+    } else if (HasColumns()) {
       part.Write(rows, total);
     }
   }
@@ -109,6 +110,9 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
   using Base::RowOf;
   using Base::SyncComputers;
   using Base::warp_;
+
+  // Whether the warp sums up any of the values' columns.
+  __device__ bool HasColumns() const { return S::kValueWarps == kWarps || warp_ < S::kValueWarps; }
 
   __device__ void LoadQueries(const Rows& rows, int kv_head) {
     const bool fits = QueryPairsFit(a_);
@@ -164,6 +168,10 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
   // Adds the values of the tile that begins at key `first`.
   __device__ void AddValues(const Rows& rows, const SeenInSplit& seen, int first, State& sums) {
     memory_.ring.WaitUntilFilled(fill_);
+    if (!HasColumns()) {
+      Release();
+      return;
+    }
     if (seen.All(first, kKeyTile)) {
 #pragma unroll
       for (int k = 0; k < kKeyTile / kStep; ++k) {
@@ -330,7 +338,7 @@ cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t strea
 
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size) {
   return (dtype == DType::kBF16 || dtype == DType::kF8E4M3) &&
-         (head_dim == 64 || head_dim == 128) && block_size >= 8 &&
+         (head_dim == 32 || head_dim == 64 || head_dim == 128) && block_size >= 8 &&
          std::has_single_bit(static_cast<unsigned>(block_size));
 }
 
@@ -345,15 +353,17 @@ bool MmaAttentionReads(const KvLayerView& cache) {
 
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
-  return args.cache.head_dim == 64 ? mma_attention::Launch<64>(args, ctas, stream)
-                                   : mma_attention::Launch<128>(args, ctas, stream);
+  return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
+    return mma_attention::Launch<decltype(dim)::value>(args, ctas, stream);
+  });
 }
 
 cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   const bool is_bf16 = args.cache.dtype == DType::kBF16;
   if (!is_bf16 || !MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
-  return args.cache.head_dim == 64 ? mma_attention::LaunchAmpere<64>(args, ctas, stream)
-                                   : mma_attention::LaunchAmpere<128>(args, ctas, stream);
+  return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
+    return mma_attention::LaunchAmpere<decltype(dim)::value>(args, ctas, stream);
+  });
 }
 
 }  // namespace tokamak::cuda

@@ -25,8 +25,8 @@
 
 namespace tokamak::cuda {
 
-// Returns whether this attention exists for such a cache: bf16 or FP8, heads of 64 or 128, and at
-// least 8 positions per block, a power of two.
+// Returns whether this attention exists for such a cache: bf16 or FP8, heads of 32, 64 or 128, and
+// at least 8 positions per block, a power of two.
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
 // Returns whether it can also read this cache: everything lies at multiples of 16 bytes, and values
 // are not part of the keys.

@@ -286,6 +286,8 @@ __device__ void MergeParts(const AttentionArgs& a, const AttentionUnit& unit, co
 template <int kHeadDim, int kRows, int kGroups>
 struct Place {
   using State = Sums<kGroups>;
+  // Groups of columns that lie in the head. Those of a wide tile may go beyond it.
+  static constexpr int kInHead = kGroups * 8 < kHeadDim ? kGroups : kHeadDim / 8;
   const AttentionArgs& a;
   int kv_head;
   int first_row;      // in the tile
@@ -307,7 +309,7 @@ struct Place {
       if (RowOf(i) >= rows.count) continue;
       float* const partial = Partial(unit, split, i);
 #pragma unroll
-      for (int j = 0; j < kGroups; ++j) {
+      for (int j = 0; j < kInHead; ++j) {
         *reinterpret_cast<float2*>(partial + DimOf(j)) =
             float2{sums.values[j][2 * i], sums.values[j][2 * i + 1]};
       }
@@ -327,7 +329,7 @@ struct Place {
     sums.highest[i] = state.x;
     sums.sum[i] = state.y;
 #pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
+    for (int j = 0; j < kInHead; ++j) {
       const float2 pair = load(DimOf(j));
       sums.values[j][2 * i] = pair.x;
       sums.values[j][2 * i + 1] = pair.y;
@@ -362,7 +364,7 @@ struct Place {
       const int head = kv_head * rows.group + rows.HeadInGroup(RowOf(i));
       const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim;
 #pragma unroll
-      for (int j = 0; j < kGroups; ++j) {
+      for (int j = 0; j < kInHead; ++j) {
         const auto value = [&](int c) { return OutputOf(total.values[j][2 * i + c], total.sum[i]); };
         StorePair(a, at + DimOf(j), value(0), value(1));
       }

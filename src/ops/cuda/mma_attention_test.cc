@@ -58,6 +58,13 @@ TEST(MmaAttention, RowsThatSeeTheirWholeSequence) {
               {{20, 20}, {1, 1}, {270, 12}, {64, 64}});
 }
 
+TEST(MmaAttention, HeadsOf32GiveTheBitsOfTheRecipe) {
+  CheckRecipe({.num_heads = 6, .num_kv_heads = 3, .head_dim = 32, .block_size = 16, .window = 0},
+              {{70, 70}, {300, 1}, {1, 1}});
+  CheckRecipe({.num_heads = 2, .num_kv_heads = 2, .head_dim = 32, .block_size = 8, .window = 70},
+              {{300, 20}});
+}
+
 // A shape that a random number chooses.
 Problem RandomProblem(std::mt19937& random) {
   const auto draw = [&random](int low, int high) {
@@ -66,7 +73,7 @@ Problem RandomProblem(std::mt19937& random) {
   Geometry g;
   g.num_kv_heads = draw(1, 2);
   g.num_heads = g.num_kv_heads * draw(1, 6);
-  g.head_dim = 64 << draw(0, 1);
+  g.head_dim = 32 << draw(0, 2);
   g.block_size = 8 << draw(0, 4);
   g.window = draw(0, 1) * draw(1, 150);
   std::vector<Sequence> sequences;

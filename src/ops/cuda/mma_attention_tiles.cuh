@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/attention_layout.h"
 #include "ops/cuda/device.cuh"
@@ -23,8 +24,9 @@ inline constexpr int kStripBytes = kKeyTile * kRowBytes;
 inline constexpr int kStep = 16;  // columns of a and rows of b in a product
 static_assert(kSplitKeys % kKeyTile == 0);
 
+// A head takes whole strips. TMA fills what a short last one lacks with zeros.
 template <int kHeadDim>
-inline constexpr int kStrips = kHeadDim / kStripDims;
+inline constexpr int kStrips = (kHeadDim + kStripDims - 1) / kStripDims;
 template <int kHeadDim>
 inline constexpr int kStageBytes = kStrips<kHeadDim>* kStripBytes;
 
@@ -231,6 +233,21 @@ inline CUresult MapCache(const KvLayerView& cache, int64_t offset, CUtensorMap* 
        .box = {kStripDims, static_cast<uint32_t>(std::min(cache.block_size, kKeyTile)), 1},
        .swizzle = kRowBytes},
       map);
+}
+
+// Calls launch(std::integral_constant) for a head size of HasMmaAttention.
+template <typename Launch>
+cudaError_t WithHeadDim(int32_t head_dim, Launch launch) {
+  switch (head_dim) {
+    case 32:
+      return launch(std::integral_constant<int, 32>());
+    case 64:
+      return launch(std::integral_constant<int, 64>());
+    case 128:
+      return launch(std::integral_constant<int, 128>());
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 // Launches a kernel of attention with maps of keys and values. A function object `launch` starts

@@ -40,7 +40,8 @@ static_assert(kGroupRows == 64);          // of a wgmma
 template <int kHeadDim>
 struct Shape {
   static constexpr unsigned kStages = 8;
-  static constexpr int kGroups = kHeadDim / 8;  // of 8 columns
+  // Of 8 columns. A product takes whole strips of values, whose columns beside the head are zeros.
+  static constexpr int kGroups = kStrips<kHeadDim> * kStripDims / 8;
 
   struct alignas(SwizzleAligned) Memory {
     uint8_t stages[kStages][kStageBytes<kHeadDim>];
@@ -488,8 +489,9 @@ cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
 
 cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
-  return args.cache.head_dim == 64 ? mma_attention::Launch<64>(args, ctas, stream)
-                                   : mma_attention::Launch<128>(args, ctas, stream);
+  return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
+    return mma_attention::Launch<decltype(dim)::value>(args, ctas, stream);
+  });
 }
 
 }  // namespace tokamak::cuda
