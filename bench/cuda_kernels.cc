@@ -187,6 +187,11 @@ struct AttentionCase {
   int num_kv_heads = 8;
   int head_dim = 128;
   bool causal = true;
+  float softcap = 0;
+  bool has_sinks = false;
+
+  // Whether mma_attention.h has served it from the beginning.
+  bool IsUsual() const { return (head_dim == 64 || head_dim == 128) && softcap == 0 && !has_sinks; }
 };
 constexpr int kBlockSize = 16;
 
@@ -196,7 +201,9 @@ std::vector<AttentionCase> AttentionCases(bool small) {
     return {{"Llama-3.1-8B", 32, 2, 20, 1},
             {"Qwen3-0.6B", 16, 1, 70, 5},
             {"Qwen3-0.6B", 16, 1, 60, 40},
-            {"all-MiniLM-L6-v2", 12, 2, 70, 70, 12, 32, false}};
+            {"all-MiniLM-L6-v2", 12, 2, 70, 70, 12, 32, false},
+            {"gpt-oss-20b", 64, 1, 70, 5, 8, 64, true, 0, true},
+            {"Gemma-2-27B", 32, 1, 70, 5, 16, 128, true, 50}};
   }
   for (const int context : {512, 4096, 32768}) {
     for (const int batch : {8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
@@ -225,6 +232,13 @@ std::vector<AttentionCase> AttentionCases(bool small) {
   for (const int context : {8, 32, 128, 256}) {
     cases.push_back({"all-MiniLM-L6-v2", 12, 64, context, context, 12, 32, false});
   }
+  for (const auto& [context, queries] : {std::pair(4096, 1), std::pair(2048, 2048)}) {
+    for (const int batch : {1, 32}) {
+      if (batch > 1 && queries > 1) continue;
+      cases.push_back({"gpt-oss-20b", 64, batch, context, queries, 8, 64, true, 0, true});
+      cases.push_back({"Gemma-2-27B", 32, batch, context, queries, 16, 128, true, 50});
+    }
+  }
   return cases;
 }
 
@@ -244,13 +258,13 @@ class AttentionBench {
                2 * KeyBytes(c), c.batch, c.context) {
     q_ = device.Allocate(out_elements() * 2);
     device.FillRandom(q_, 3, 1);
+    sinks_ = device.Upload(std::vector<float>(static_cast<size_t>(c.num_heads), 1));
     expected_ = device.Allocate(out_elements() * 4);
     actual_ = device.Allocate(out_elements() * 4);
   }
 
   void Run() {
-    const bool is_usual = case_.head_dim == 64 || case_.head_dim == 128;
-    if (case_.num_queries == 1 || device_.small() || !is_usual) {
+    if (case_.num_queries == 1 || device_.small() || !case_.IsUsual()) {
       RunBesidePlain();
     } else {
       MakePlan({.narrow = 2 * device_.num_sms()});
@@ -324,6 +338,8 @@ class AttentionBench {
     args.q_stride = args.out_stride = int64_t{case_.num_heads} * case_.head_dim;
     args.scale = 1 / std::sqrt(static_cast<float>(case_.head_dim));
     args.group = case_.num_heads / case_.num_kv_heads;
+    args.softcap = case_.softcap;
+    if (case_.has_sinks) args.sinks = reinterpret_cast<const float*>(sinks_.data());
     const auto launch = kernel == Kernel::kPlain                ? &LaunchAttention
                         : kernel == Kernel::kWide               ? &LaunchWideAttention
                         : device_.form() == KernelForm::kHopper ? &LaunchMmaAttention
@@ -364,7 +380,7 @@ class AttentionBench {
   Device& device_;
   const AttentionCase case_;
   PagedCache cache_;
-  Buffer q_, expected_, actual_;
+  Buffer q_, sinks_, expected_, actual_;
   std::unique_ptr<CudaAttentionPlan> plan_;
 };
 

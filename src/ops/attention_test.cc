@@ -234,19 +234,22 @@ TEST_P(AttentionOps, EditedScoresDependOnNothingButTheRow) {
                                {{1100, 30}, {64, 64}, {40, 1}});
   c.softcap = 20;
   c.sinks = {2, 1, 0, -2};
-  c.slopes = {0.5f, 0.25f, 0.00390625f, 0.03f};
-  CheckAttention(*ops, *reference, c, worst, "all");
-  const AttentionResult all = RunAttention(*ops, c);
   const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
-  for (size_t s = 0; s < c.seq_lens.size(); ++s) {
-    const int64_t first = c.query_start_loc[s], length = c.query_start_loc[s + 1] - first;
-    for (int64_t begin = 0; begin < length; begin += 13) {
-      const int64_t end = std::min(length, begin + 13);
-      const AttentionResult some =
-          RunAttention(*ops, OnlyQueries(c, static_cast<int64_t>(s), begin, end));
-      ASSERT_TRUE(SameBits(some.out, {all.out.begin() + (first + begin) * width,
-                                      all.out.begin() + (first + end) * width}))
-          << "sequence " << s << ", queries " << begin << " to " << end;
+  for (const std::vector<float>& slopes :
+       {std::vector<float>{}, std::vector<float>{0.5f, 0.25f, 0.00390625f, 0.03f}}) {
+    c.slopes = slopes;
+    CheckAttention(*ops, *reference, c, worst, slopes.empty() ? "without slopes" : "with slopes");
+    const AttentionResult all = RunAttention(*ops, c);
+    for (size_t s = 0; s < c.seq_lens.size(); ++s) {
+      const int64_t first = c.query_start_loc[s], length = c.query_start_loc[s + 1] - first;
+      for (int64_t begin = 0; begin < length; begin += 13) {
+        const int64_t end = std::min(length, begin + 13);
+        const AttentionResult some =
+            RunAttention(*ops, OnlyQueries(c, static_cast<int64_t>(s), begin, end));
+        ASSERT_TRUE(SameBits(some.out, {all.out.begin() + (first + begin) * width,
+                                        all.out.begin() + (first + end) * width}))
+            << "sequence " << s << ", queries " << begin << " to " << end;
+      }
     }
   }
 }

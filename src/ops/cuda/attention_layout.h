@@ -76,7 +76,7 @@ struct AttentionArgs {
   float* partials;    // [partial, num_kv_heads, kTileRows, PartialFloats]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches
   std::byte* totals;  // only for LaunchWideLatentAttention
-  // The same as in Attention. Only the plain kernel reads these.
+  // The same as in Attention. Kernels for latents read none of these, mma_attention.h no slopes.
   float softcap;        // or 0
   const float* sinks;   // [heads], or null
   const float* slopes;  // [heads], or null

@@ -148,7 +148,8 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
     return;
   }
   if (!UsesMmaAttention(op.cache.dtype, op.cache.head_dim, op.cache.block_size) ||
-      !MmaAttentionReads(op.cache) || args.EditsScores()) {
+      !MmaAttentionReads(op.cache) || args.slopes != nullptr ||
+      (args.EditsScores() && !UsesKernels(kEditedScores, kernels_, capability_))) {
     const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
     CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
     return;

@@ -55,6 +55,9 @@ inline constexpr KernelFamily kWideAttention = {.name = "wide_attention.cu",
 // Both kernels' instances for heads of other sizes than 64 and 128.
 inline constexpr KernelFamily kMoreHeads = {.name = "mma_attention.h for heads of 32",
                                             .has_older = true};
+// What both kernels do with capped scores and sinks.
+inline constexpr KernelFamily kEditedScores = {
+    .name = "mma_attention.h with capped scores or sinks", .has_older = true};
 // Only for a KV cache in FP8. The rest of these kernels is that of mma_attention.h.
 inline constexpr KernelFamily kFp8Attention = {.name = "fp8_attention_tiles.cuh",
                                                .only_on = 90,
@@ -87,15 +90,17 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
 // Not in the lists below: runs only if it is asked for by name.
 inline constexpr KernelFamily kTritonNorm = {.name = "triton/add_rms_norm.py"};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm,    kGatedSkinnyGemm,
-                                              kMmaAttention, kWideAttention, kMoreHeads};
+                                              kMmaAttention, kWideAttention, kMoreHeads,
+                                              kEditedScores};
 inline constexpr std::array kFp8Families = {kFp8Cache, kFp8Attention, kFp8LatentAttention};
 inline constexpr std::array kStackFamilies = {kLatentAttention,  kWideLatentAttention,
                                               kMoeKernels,       kGroupedGemm,
                                               kGatedGroupedGemm, kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels,        kFp8Cache,   kSkinnyGemm,   kGatedSkinnyGemm,    kMmaAttention,
-    kWideAttention,       kMoreHeads,  kFp8Attention, kFp8LatentAttention, kLatentAttention,
-    kWideLatentAttention, kMoeKernels, kGroupedGemm,  kGatedGroupedGemm,   kWideGroupedGemm};
+    kPlainKernels, kFp8Cache,           kSkinnyGemm,       kGatedSkinnyGemm,
+    kMmaAttention, kWideAttention,      kMoreHeads,        kEditedScores,
+    kFp8Attention, kFp8LatentAttention, kLatentAttention,  kWideLatentAttention,
+    kMoeKernels,   kGroupedGemm,        kGatedGroupedGemm, kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

@@ -163,6 +163,10 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
       ptx::MultiplyBf16(scores[1], queries_[k], {b[2], b[3]});
     }
     Release();
+    if (a_.softcap <= 0) return;
+    const ScoreCap cap(a_);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) scores[c / 4][c % 4] = cap.Of(scores[c / 4][c % 4]);
   }
 
   // Adds the values of the tile that begins at key `first`.
@@ -352,7 +356,7 @@ bool MmaAttentionReads(const KvLayerView& cache) {
 }
 
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  if (!MmaAttentionReads(args.cache) || args.slopes != nullptr) return cudaErrorInvalidValue;
   return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
     return mma_attention::Launch<decltype(dim)::value>(args, ctas, stream);
   });
@@ -360,7 +364,9 @@ cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t
 
 cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   const bool is_bf16 = args.cache.dtype == DType::kBF16;
-  if (!is_bf16 || !MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  if (!is_bf16 || !MmaAttentionReads(args.cache) || args.slopes != nullptr) {
+    return cudaErrorInvalidValue;
+  }
   return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
     return mma_attention::LaunchAmpere<decltype(dim)::value>(args, ctas, stream);
   });

@@ -3,8 +3,9 @@
 //
 // They take the units of attention_layout.h. A row's recipe, whatever tile and CTA it is in:
 //   tiles    64 keys each, at absolute positions, within splits of 256
-//   scores   q rounded to bf16; one chain over ascending dimensions, 16 at a time; -∞ for keys that
-//            the row does not see
+//   scores   q rounded to bf16; one chain over ascending dimensions, 16 at a time; if scores are
+//            capped, then tanh(scale · score / cap), and the cap takes the place of the scale; -∞
+//            for keys that the row does not see
 //   weights  2^(scale · log2(e) · score - highest), with the highest score of the split's tiles so
 //            far. When a tile has a higher one, the sums so far are multiplied by 2^(old - new)
 //   values   weights rounded to bf16; one chain over the tile's ascending keys, 16 at a time, which
@@ -13,7 +14,7 @@
 //            to 3. Each tile adds (w[k] + w[k + 1]) + (w[k + 8] + w[k + 9]) with k = 16 g + 2 p. At
 //            the end each g has ((g, 0) + (g, 1)) + ((g, 2) + (g, 3)), and these four are added in
 //            ascending order
-//   splits   each from zero sums, merged in ascending order
+//   splits   each from zero sums, merged in ascending order; last the sink, a score without a value
 // Keys and values are multiplied as bf16, which has all values of FP8 (E4M3).
 //
 // A key that the row does not see changes no bit, even if its value is NaN or Inf. Its weight is 0.
@@ -32,9 +33,10 @@ bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
 // are not part of the keys.
 bool MmaAttentionReads(const KvLayerView& cache);
 
-// LaunchAttention as a dependent of the kernel ahead. `partials` hold `highest` in units of log2.
-// Plan, block tables and keys of positions before the step's must be written before the first of
-// the dependent launches ahead begins: they are read before the kernel ahead has ended.
+// LaunchAttention as a dependent of the kernel ahead, without slopes. `partials` hold `highest` in
+// units of log2. Plan, block tables and keys of positions before the step's must be written before
+// the first of the dependent launches ahead begins: they are read before the kernel ahead has
+// ended.
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 // The same for GPUs without TMA. They have no wide units, and read only caches in bf16.
 cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);

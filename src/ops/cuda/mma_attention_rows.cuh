@@ -43,6 +43,27 @@ __device__ inline bool QueryEightsFit(const AttentionArgs& a) {
   return a.q_bf16 && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && a.q_stride % 8 == 0;
 }
 
+// Capped scores are the cap times tanh(scale · score / cap): the cap takes the place of the scale.
+class ScoreCap {
+ public:
+  __device__ explicit ScoreCap(const AttentionArgs& a) {
+    exponent_ = __fmul_rn(__fmul_rn(2 * kLog2E, a.scale), __fdividef(1.0f, a.softcap));
+  }
+
+  // tanh(x) = 1 - 2 / (1 + e^(2x)). Near zero that is off by a few 2^-24 of the cap.
+  __device__ float Of(float score) const {
+    const float power = exp2f(__fmul_rn(exponent_, score));
+    return fmaf(-2.0f, __fdividef(1.0f, __fadd_rn(power, 1.0f)), 1.0f);
+  }
+  // The factor from scores, capped if there is a cap, to units of log2.
+  static __device__ float Scale(const AttentionArgs& a) {
+    return (a.softcap > 0 ? a.softcap : a.scale) * kLog2E;
+  }
+
+ private:
+  float exponent_;
+};
+
 // The largest and the sum of the values of a row's four lanes.
 __device__ inline float MaxOfRow(float value) {
   value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
@@ -219,14 +240,23 @@ __device__ inline void StorePair(const AttentionArgs& a, int64_t at, float low, 
     to[1] = BF16::Store(high);
   }
 }
-// Adds zero, which makes a negative zero positive. Whether a zero is negative may depend on the
-// tile that computed it.
-__device__ inline float OutputOf(float value, float sum) {
-  return __fadd_rn(__fdiv_rn(value, sum), 0.0f);
-}
-__device__ inline void StoreLse(const AttentionArgs& a, int64_t token, int head, float highest,
-                                float sum) {
-  a.lse[token * a.lse_stride + head] = __fmul_rn(__fadd_rn(highest, log2f(sum)), kLn2);
+// The end of a row: the sink, if the head has one, is merged last, as a score without a value.
+struct RowEnd {
+  __device__ RowEnd(const AttentionArgs& a, int head, float highest_score, float sum_of_weights)
+      : highest(highest_score), sum(sum_of_weights), factor(1) {
+    if (a.sinks == nullptr) return;
+    factor = MergeWeights(highest, sum, __fmul_rn(a.sinks[head], kLog2E), 1).sums;
+  }
+  __device__ float OutputOf(float value) const {
+    // Adds zero, which makes a negative zero positive. Whether a zero is negative may depend on the
+    // tile that computed it.
+    return __fadd_rn(__fdiv_rn(__fmul_rn(value, factor), sum), 0.0f);
+  }
+
+  float highest, sum, factor;
+};
+__device__ inline void StoreLse(const AttentionArgs& a, int64_t token, int head, const RowEnd& end) {
+  a.lse[token * a.lse_stride + head] = __fmul_rn(__fadd_rn(end.highest, log2f(end.sum)), kLn2);
 }
 
 // Merges the partials of all splits of a narrow tile and writes its rows. kThreads threads call it,
@@ -274,11 +304,12 @@ __device__ void MergeParts(const AttentionArgs& a, const AttentionUnit& unit, co
     const int64_t token = rows.Token(row);
     const int head = kv_head * rows.group + rows.HeadInGroup(row);
     const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim + dim;
+    const RowEnd end(a, head, highest, sum);
 #pragma unroll
     for (int c = 0; c < 4; c += 2) {
-      StorePair(a, at + c, OutputOf(total.values[c], sum), OutputOf(total.values[c + 1], sum));
+      StorePair(a, at + c, end.OutputOf(total.values[c]), end.OutputOf(total.values[c + 1]));
     }
-    if (a.lse != nullptr && dim == 0) StoreLse(a, token, head, highest, sum);
+    if (a.lse != nullptr && dim == 0) StoreLse(a, token, head, end);
   }
 }
 
@@ -363,14 +394,13 @@ struct Place {
       const int64_t token = rows.Token(RowOf(i));
       const int head = kv_head * rows.group + rows.HeadInGroup(RowOf(i));
       const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim;
+      const RowEnd end(a, head, total.highest[i], total.sum[i]);
 #pragma unroll
       for (int j = 0; j < kInHead; ++j) {
-        const auto value = [&](int c) { return OutputOf(total.values[j][2 * i + c], total.sum[i]); };
-        StorePair(a, at + DimOf(j), value(0), value(1));
+        StorePair(a, at + DimOf(j), end.OutputOf(total.values[j][2 * i]),
+                  end.OutputOf(total.values[j][2 * i + 1]));
       }
-      if (a.lse != nullptr && writes_state) {
-        StoreLse(a, token, head, total.highest[i], total.sum[i]);
-      }
+      if (a.lse != nullptr && writes_state) StoreLse(a, token, head, end);
     }
   }
 };

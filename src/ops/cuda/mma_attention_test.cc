@@ -65,6 +65,23 @@ TEST(MmaAttention, HeadsOf32GiveTheBitsOfTheRecipe) {
               {{300, 20}});
 }
 
+TEST(MmaAttention, SinksAndCappedScoresGiveTheBitsOfTheRecipe) {
+  CheckRecipe({.num_heads = 8,
+               .num_kv_heads = 2,
+               .head_dim = 64,
+               .block_size = 16,
+               .window = 70,
+               .has_sinks = true},
+              {{300, 1}, {100, 20}});
+  CheckRecipe({.num_heads = 4,
+               .num_kv_heads = 2,
+               .head_dim = 128,
+               .block_size = 16,
+               .window = 0,
+               .softcap = 3},
+              {{300, 1}, {80, 40}});
+}
+
 // A shape that a random number chooses.
 Problem RandomProblem(std::mt19937& random) {
   const auto draw = [&random](int low, int high) {
@@ -76,6 +93,8 @@ Problem RandomProblem(std::mt19937& random) {
   g.head_dim = 32 << draw(0, 2);
   g.block_size = 8 << draw(0, 4);
   g.window = draw(0, 1) * draw(1, 150);
+  g.softcap = static_cast<float>(draw(0, 2) * 5);
+  g.has_sinks = draw(0, 1) > 0;
   std::vector<Sequence> sequences;
   for (int s = draw(1, 2); s > 0; --s) {
     const int queries = draw(1, 180 / g.group());

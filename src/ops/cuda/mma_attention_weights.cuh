@@ -44,7 +44,7 @@ class TileComputer {
         memory_(memory),
         warp_(static_cast<int>(threadIdx.x / kWarp)),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
-        scale_(a.scale * kLog2E) {}
+        scale_(ScoreCap::Scale(a)) {}
 
   __device__ int RowOf(int i) const { return lane_ / 4 + 8 * i; }
   __device__ void SyncComputers() { ptx::SyncNamed(1, kWarps * kWarp); }

@@ -100,7 +100,7 @@ class Computer {
         group_(warp / kWarps),
         warp_(warp),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
-        scale_(a.scale * kLog2E) {
+        scale_(ScoreCap::Scale(a)) {
 #pragma unroll
     for (float& score : scores_) score = 0;
   }
@@ -179,7 +179,7 @@ class Computer {
         ptx::WaitForProducts<1>();
         PinScores();
         memory_.ring.ReleaseAfterProducts(fill_);
-        if (!seen_.HasAll(first)) HideUnseen(first);
+        EditScores(first);
         Weigh(sums, parts, factors);
         // The compiler does not move the wait for products up past a loop, here the wait for the
         // ring. So the products overlap with the computation of weights above.
@@ -197,7 +197,7 @@ class Computer {
         ptx::WaitForProducts<0>();
         PinScores();
         memory_.ring.ReleaseAfterProducts(fill_);
-        if (!seen_.HasAll(first)) HideUnseen(first);
+        EditScores(first);
         Weigh(sums, parts, factors);
         memory_.ring.WaitUntilFilled(fill_ + 1);
       }
@@ -263,6 +263,15 @@ class Computer {
     return scores_[4 * (2 * step + half) + 2 * i + c];
   }
 
+  // Caps the scores of the tile from key `first` on, and hides those of keys that rows do not see.
+  __device__ void EditScores(int first) {
+    if (a_.softcap > 0) {
+      const ScoreCap cap(a_);
+#pragma unroll
+      for (float& score : scores_) score = cap.Of(score);
+    }
+    if (!seen_.HasAll(first)) HideUnseen(first);
+  }
   __device__ void HideUnseen(int first) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -488,7 +497,7 @@ cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
 }  // namespace mma_attention
 
 cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  if (!MmaAttentionReads(args.cache) || args.slopes != nullptr) return cudaErrorInvalidValue;
   return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
     return mma_attention::Launch<decltype(dim)::value>(args, ctas, stream);
   });

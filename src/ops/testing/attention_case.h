@@ -72,9 +72,9 @@ struct AttentionResult {
 AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1);
 
 // Compares with the reference in f32. A score is off by a few units of |q| |k| · scale, and a
-// weight by that relative error; sums add their own errors. CUDA's tensor-core kernels, which do
-// not edit scores, also round q and weights to bf16. Outputs of bf16 are rounded, and
-// so may be the results that they merge.
+// weight by that relative error; sums add their own errors. CUDA's tensor-core kernels, which take
+// no slopes, also round q and weights to bf16. Outputs of bf16 are rounded, and so may be the
+// results that they merge.
 void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError& worst,
                     const std::string& where);
 

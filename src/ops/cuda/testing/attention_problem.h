@@ -28,12 +28,15 @@ using emulation::ElementType;
 
 inline constexpr int kKeyTile = 64;
 inline constexpr uint16_t kNan = 0xffff;
+inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Geometry {
   int num_heads, num_kv_heads, head_dim, block_size, window;
   bool causal = true;
   int latent_dim = 0;  // if values are the last elements of the keys
+  float softcap = 0;
+  bool has_sinks = false;
   int group() const { return num_heads / num_kv_heads; }
   int value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
   int wide_rows() const { return latent_dim > 0 ? kWideLatentRows : kWideRows; }
@@ -51,7 +54,8 @@ struct Problem {
   std::vector<int32_t> tables;
   int64_t k_offset = 0, v_offset = 0, block_stride = 0;  // bytes
   std::vector<uint16_t> cache;
-  std::vector<float> q;  // [tokens, heads, head_dim]
+  std::vector<float> q;      // [tokens, heads, head_dim]
+  std::vector<float> sinks;  // [heads], or none
   float scale = 0;
 
   // The elements of a position's key, or value.
@@ -110,6 +114,7 @@ inline Problem MakeProblem(const Geometry& g, const std::vector<Sequence>& seque
   for (int i = 0; i < p.first_token.back() * g.num_heads * g.head_dim; ++i) {
     p.q.push_back(normal(random));
   }
+  for (int h = 0; g.has_sinks && h < g.num_heads; ++h) p.sinks.push_back(3 * normal(random));
   return p;
 }
 
@@ -298,6 +303,7 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
   std::vector<uint16_t> rounded;
   for (const float value : p.q) rounded.push_back(FloatToBFloat16(value));
   const DeviceArray<uint16_t> rounded_q(rounded);
+  const DeviceArray<float> sinks(p.sinks);
   const auto places = static_cast<size_t>(std::max(1, num_partials) * g.num_kv_heads);
   DeviceArray<float> partials(places * kTileRows *
                               static_cast<size_t>(PartialFloats(g.value_dim())));
@@ -317,6 +323,8 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
   args.scale = p.scale;
   args.group = g.group();
   args.window = g.window;
+  args.softcap = g.softcap;
+  args.sinks = g.has_sinks ? sinks.data() : nullptr;
   args.cache = {.base = reinterpret_cast<std::byte*>(cache.data()),
                 .block_stride = p.block_stride,
                 .k_offset = p.k_offset,
@@ -360,6 +368,8 @@ class PlainRow {
       : p_(p),
         s_(s),
         kv_head_(head / p.g.group()),
+        head_(head),
+        scale_((p.g.softcap > 0 ? p.g.softcap : p.scale) * kLog2E),
         last_(p.g.causal ? p.sequences[s].length - p.sequences[s].num_queries + query
                          : p.sequences[s].length - 1),
         first_(p.g.window > 0 ? std::max(0, last_ + 1 - p.g.window) : 0) {
@@ -389,6 +399,7 @@ class PlainRow {
         total.values[d] = std::fma(state.values[d], weight, total.values[d] * factor);
       }
     }
+    if (p_.g.has_sinks) TakeSink(total);
     for (const float value : total.values) out.push_back(value / total.sum + 0.0f);
     lse.push_back((total.highest + DeviceLog2({total.sum})[0]) * 0.6931471805599453f);
   }
@@ -399,6 +410,15 @@ class PlainRow {
     float sum = 0;
     std::vector<float> values;
   };
+
+  void TakeSink(State& total) const {
+    const float sink = p_.sinks[static_cast<size_t>(head_)] * kLog2E;
+    const float both = std::max(total.highest, sink);
+    const std::vector<float> factors = DeviceExp2({total.highest - both, sink - both});
+    total.highest = both;
+    total.sum = factors[1] + total.sum * factors[0];
+    for (float& value : total.values) value *= factors[0];
+  }
 
   // Rows of a tile, zero where the row does not see them.
   std::vector<uint16_t> Tile(int first, bool values) const {
@@ -423,14 +443,25 @@ class PlainRow {
            .column_stride = p_.g.head_dim},
           scores.data());
     }
+    if (p_.g.softcap > 0) Cap(scores);
     for (int i = 0; i < kKeyTile; ++i) {
       if (first + i < first_ || first + i > last_) scores[static_cast<size_t>(i)] = -kInfinity;
     }
     return scores;
   }
 
+  // tanh(x) = 1 - 2 / (1 + e^(2x)).
+  void Cap(std::array<float, kKeyTile>& scores) const {
+    const float exponent = 2 * kLog2E * p_.scale * DeviceReciprocal({p_.g.softcap})[0];
+    std::vector<float> powers;
+    for (const float score : scores) powers.push_back(exponent * score);
+    powers = DeviceExp2(powers);
+    for (float& power : powers) power += 1;
+    const std::vector<float> reciprocals = DeviceReciprocal(powers);
+    for (size_t i = 0; i < scores.size(); ++i) scores[i] = std::fma(-2.0f, reciprocals[i], 1.0f);
+  }
+
   State RunSplit(int split) const {
-    const float scale = p_.scale * 1.4426950408889634f;
     State state;
     const int dim = p_.g.value_dim();
     state.values.assign(static_cast<size_t>(dim), 0);
@@ -440,9 +471,9 @@ class PlainRow {
          first += kKeyTile) {
       const std::array<float, kKeyTile> scores = Scores(first);
       const float highest =
-          std::max(state.highest, *std::max_element(scores.begin(), scores.end()) * scale);
+          std::max(state.highest, *std::max_element(scores.begin(), scores.end()) * scale_);
       std::vector<float> weights;
-      for (const float score : scores) weights.push_back(std::fma(score, scale, -highest));
+      for (const float score : scores) weights.push_back(std::fma(score, scale_, -highest));
       weights.push_back(state.highest - highest);
       weights = DeviceExp2(weights);
       const float factor = weights.back();
@@ -477,7 +508,9 @@ class PlainRow {
 
   Problem& p_;
   const size_t s_;
-  const int kv_head_, last_, first_;  // keys that it sees
+  const int kv_head_, head_;
+  const float scale_;       // to units of log2
+  const int last_, first_;  // keys that it sees
   std::vector<uint16_t> q_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kThreads = 128;
 
-enum class Function { kExp2, kLog2, kSilu, kGeluTanh };
+enum class Function { kExp2, kLog2, kReciprocal, kSilu, kGeluTanh };
 
 template <Function kFunction>
 __device__ float Apply(float x) {
@@ -18,6 +18,8 @@ __device__ float Apply(float x) {
     return exp2f(x);
   } else if constexpr (kFunction == Function::kLog2) {
     return log2f(x);
+  } else if constexpr (kFunction == Function::kReciprocal) {
+    return __fdividef(1.0f, x);
   } else {
     return SiluOrGeluTanh(kFunction == Function::kGeluTanh, x);
   }
@@ -73,6 +75,10 @@ void StoreLate(const DeviceArray<int32_t>& at, const DeviceArray<uint32_t>& word
 
 std::vector<float> DeviceLog2(const std::vector<float>& values) {
   return OnDevice<Function::kLog2>(values);
+}
+
+std::vector<float> DeviceReciprocal(const std::vector<float>& values) {
+  return OnDevice<Function::kReciprocal>(values);
 }
 
 std::vector<float> DeviceSilu(const std::vector<float>& values) {

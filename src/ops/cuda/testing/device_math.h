@@ -12,9 +12,10 @@ namespace tokamak::cuda {
 // How the tensor cores that run the kernels under test add.
 emulation::Arithmetic TensorCoreSums();
 
-// The device's exp2f, log2f and activations of each value.
+// The device's exp2f, log2f, 1 / x (__fdividef) and activations of each value.
 std::vector<float> DeviceExp2(const std::vector<float>& values);
 std::vector<float> DeviceLog2(const std::vector<float>& values);
+std::vector<float> DeviceReciprocal(const std::vector<float>& values);
 std::vector<float> DeviceSilu(const std::vector<float>& values);
 std::vector<float> DeviceGeluTanh(const std::vector<float>& values);
 
