@@ -203,7 +203,9 @@ std::vector<AttentionCase> AttentionCases(bool small) {
             {"Qwen3-0.6B", 16, 1, 60, 40},
             {"all-MiniLM-L6-v2", 12, 2, 70, 70, 12, 32, false},
             {"gpt-oss-20b", 64, 1, 70, 5, 8, 64, true, 0, true},
-            {"Gemma-2-27B", 32, 1, 70, 5, 16, 128, true, 50}};
+            {"Gemma-2-27B", 32, 1, 70, 5, 16, 128, true, 50},
+            {"Gemma-3-4B", 8, 1, 70, 5, 4, 256},
+            {"Phi-3-mini", 32, 1, 70, 40, 32, 96}};
   }
   for (const int context : {512, 4096, 32768}) {
     for (const int batch : {8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
@@ -237,6 +239,9 @@ std::vector<AttentionCase> AttentionCases(bool small) {
       if (batch > 1 && queries > 1) continue;
       cases.push_back({"gpt-oss-20b", 64, batch, context, queries, 8, 64, true, 0, true});
       cases.push_back({"Gemma-2-27B", 32, batch, context, queries, 16, 128, true, 50});
+      cases.push_back({"Gemma-2-9B", 16, batch, context, queries, 8, 256, true, 50});
+      cases.push_back({"Gemma-3-4B", 8, batch, context, queries, 4, 256});
+      cases.push_back({"Phi-3-mini", 32, batch, context, queries, 32, 96});
     }
   }
   return cases;
@@ -271,7 +276,8 @@ class AttentionBench {
       Launch(0, Kernel::kMma, expected_, /*bf16=*/false);
       Print("mma_attention", "", Time(Kernel::kMma));
     }
-    if (case_.num_queries > 16 && device_.form() == KernelForm::kHopper) RunWide();
+    const bool has_wide = HasWideAttention(case_.head_dim) && device_.form() == KernelForm::kHopper;
+    if (case_.num_queries > 16 && has_wide) RunWide();
   }
 
  private:

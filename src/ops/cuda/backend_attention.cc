@@ -111,8 +111,9 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const Attentio
   const bool is_latent =
       uses_latent_attention_ && MultipliesLatents(shape.kv_dtype) && HasLatentAttention(shape);
   const int narrow_per_sm = is_latent ? kLatentCtasPerSm : by_mma ? kMmaCtasPerSm : kPlainCtasPerSm;
+  const bool is_wide = by_mma && uses_wide_attention_ && HasWideAttention(shape.head_dim);
   AttentionCtas ctas = {.narrow = num_sms_ * narrow_per_sm,
-                        .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
+                        .wide = is_wide ? num_sms_ * kWideCtasPerSm : 0};
   if (is_latent && uses_wide_latent_attention_) {
     ctas.wide = num_sms_ * kWideCtasPerSm;
     ctas.wide_rows = kWideLatentRows;

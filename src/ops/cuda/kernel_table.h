@@ -53,7 +53,7 @@ inline constexpr KernelFamily kWideAttention = {.name = "wide_attention.cu",
                                                 .has_older = true,
                                                 .proofs = {{{90, "H200", "353722d"}}}};
 // Both kernels' instances for heads of other sizes than 64 and 128.
-inline constexpr KernelFamily kMoreHeads = {.name = "mma_attention.h for heads of 32",
+inline constexpr KernelFamily kMoreHeads = {.name = "mma_attention.h for heads of 32, 96 or 256",
                                             .has_older = true};
 // What both kernels do with capped scores and sinks.
 inline constexpr KernelFamily kEditedScores = {

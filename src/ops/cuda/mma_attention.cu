@@ -13,9 +13,11 @@
 // (fp8_attention_tiles.cuh).
 //
 // Shared memory is 51 KB, so that an SM holds two CTAs and leaves room for the next kernel's.
-// Without TMA it is 36 KB, so that two CTAs fit into the 100 KB of compute capability 8.6.
+// Without TMA it is 36 KB, so that two CTAs fit into the 100 KB of compute capability 8.6. Heads of
+// 256 take 107 KB, of which an SM also holds two, or 75 KB without TMA.
 #include "ops/cuda/mma_attention.h"
 
+#include <algorithm>
 #include <bit>
 #include <type_traits>
 
@@ -42,15 +44,25 @@ constexpr int kFp8LoaderRegisters = 72, kFp8ComputerRegisters = 184;
 template <int kHeadDim, KernelForm kForm>
 struct Shape {
   static constexpr bool kIsHopper = kForm == KernelForm::kHopper;
-  static constexpr int kRingBytes = (kIsHopper ? 48 : 32) << 10;
-  static constexpr unsigned kStages = kRingBytes / kStageBytes<kHeadDim>;
+  static constexpr int kRingBytes = (kIsHopper ? 48 : 32) << 10;  // at least
+  static constexpr unsigned kStages =
+      std::max(kRingBytes / kStageBytes<kHeadDim>, kIsHopper ? 3 : 2);
   static constexpr int kWarpDims = (kHeadDim / kWarps + kStep - 1) / kStep * kStep;
   static constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
   static constexpr int kValueWarps = kHeadDim / kWarpDims;  // others have no columns of values
-  static_assert(kHeadDim % kWarpDims == 0 && kStages >= (kIsHopper ? 3 : 2));
+  static_assert(kHeadDim % kWarpDims == 0);
 
-  struct alignas(SwizzleAligned) Memory {
-    uint8_t stages[kStages][kStageBytes<kHeadDim>];
+  // The queries of a tile are the same for all warps. Those of heads of 256 would leave too few
+  // registers.
+  static constexpr bool kSharesQueries = kHeadDim > 128;
+  struct NoQueries {};
+  struct Queries {
+    Four<uint32_t> queries[kHeadDim / kStep][kWarp];
+  };
+
+  struct alignas(SwizzleAligned) Memory
+      : std::conditional_t<kSharesQueries, Queries, NoQueries> {
+    alignas(SwizzleAligned) uint8_t stages[kStages][kStageBytes<kHeadDim>];
     // bf16; padded, so that ldmatrix meets no bank twice.
     alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
     float highest[kWarps][kTileRows];
@@ -81,6 +93,7 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
     this->TakeKeys(rows);
     ptx::WaitForKernelAhead();
     LoadQueries(rows, kv_head);
+    if constexpr (S::kSharesQueries) SyncComputers();
     State total;
     total.Clear();
     for (int split = unit.begin_part; split < unit.end_part; ++split) {
@@ -124,12 +137,22 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
       const int first = (kv_head * rows.group + rows.HeadInGroup(row)) * kHeadDim + lane_ % 4 * 2;
 #pragma unroll
       for (int k = 0; k < kHeadDim / kStep; ++k) {
+        if (S::kSharesQueries && k % kWarps != warp_) continue;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const uint32_t pair = QueryPair(a_, token, first + k * kStep + half * 8, fits);
-          queries_[k][2 * half + i] = is_row ? pair : 0;
+          Query(k)[2 * half + i] = is_row ? pair : 0;
         }
       }
+    }
+  }
+
+  // The fragment of 16 dimensions of all rows.
+  __device__ uint32_t (&Query(int k))[4] {
+    if constexpr (S::kSharesQueries) {
+      return memory_.queries[k][lane_].values;
+    } else {
+      return queries_[k];
     }
   }
 
@@ -159,8 +182,8 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
     for (int k = 0; k < kHeadDim / kStep; ++k) {
       uint32_t b[4];
       ptx::LoadMatrices(b, ChunkOf(keys, key, 2 * k + matrix % 2));
-      ptx::MultiplyBf16(scores[0], queries_[k], {b[0], b[1]});
-      ptx::MultiplyBf16(scores[1], queries_[k], {b[2], b[3]});
+      ptx::MultiplyBf16(scores[0], Query(k), {b[0], b[1]});
+      ptx::MultiplyBf16(scores[1], Query(k), {b[2], b[3]});
     }
     Release();
     if (a_.softcap <= 0) return;
@@ -232,7 +255,7 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
     }
   }
 
-  uint32_t queries_[kHeadDim / kStep][4];
+  uint32_t queries_[S::kSharesQueries ? 1 : kHeadDim / kStep][4];
   unsigned fill_ = 0;
 };
 
@@ -288,7 +311,9 @@ __global__ void __launch_bounds__(kFp8Threads, 2)
     Fp8MmaAttentionKernel(const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
     RunCta<kHeadDim, KernelForm::kHopper, true>(a, [&](auto& memory) {
-      return Fp8Loader<kHeadDim, 2, 1, false, std::remove_reference_t<decltype(memory)>>(a, memory);
+      constexpr int kParts = kHeadDim > 128 ? 2 : 1;  // of a fill, as registers allow
+      return Fp8Loader<kHeadDim, 2, kParts, false, std::remove_reference_t<decltype(memory)>>(
+          a, memory);
     });
   }
 }
@@ -305,7 +330,7 @@ template <typename Memory, typename... Params, typename... Maps>
 cudaError_t LaunchCtas(void (*kernel)(Params...), const AttentionArgs& args, int ctas, int threads,
                        bool dependent, cudaStream_t stream, const Maps&... maps) {
   constexpr size_t kBytes = sizeof(Memory);
-  static_assert(kBytes <= 54 << 10);
+  static_assert(kBytes <= 113 << 10);  // half of an SM's
   const cudaError_t error = AllowSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(ctas * args.cache.num_kv_heads);
@@ -342,8 +367,9 @@ cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t strea
 
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size) {
   return (dtype == DType::kBF16 || dtype == DType::kF8E4M3) &&
-         (head_dim == 32 || head_dim == 64 || head_dim == 128) && block_size >= 8 &&
-         std::has_single_bit(static_cast<unsigned>(block_size));
+         (head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 ||
+          head_dim == 256) &&
+         block_size >= 8 && std::has_single_bit(static_cast<unsigned>(block_size));
 }
 
 bool MmaAttentionReads(const KvLayerView& cache) {

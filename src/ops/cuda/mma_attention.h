@@ -26,9 +26,12 @@
 
 namespace tokamak::cuda {
 
-// Returns whether this attention exists for such a cache: bf16 or FP8, heads of 32, 64 or 128, and
-// at least 8 positions per block, a power of two.
+// Returns whether this attention exists for such a cache: bf16 or FP8, heads of 32, 64, 96, 128 or
+// 256, and at least 8 positions per block, a power of two.
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
+// Returns whether it also has wide tiles. A wide tile's sums of heads of 256 would not fit into
+// registers.
+constexpr bool HasWideAttention(int32_t head_dim) { return head_dim <= 128; }
 // Returns whether it can also read this cache: everything lies at multiples of 16 bytes, and values
 // are not part of the keys.
 bool MmaAttentionReads(const KvLayerView& cache);

@@ -22,6 +22,7 @@ void CheckRecipe(const Geometry& g, const std::vector<Sequence>& sequences) {
        InFormsHere({Cut{}, Cut{.spread = 1, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1},
                     Cut{.ctas = 9}, Cut{.tile_rows = 5, .spread = 2, .ctas = 2}, kWide,
                     Cut{.tile_rows = 72, .spread = 1, .ctas = 3, .wide = true}})) {
+    if (cut.wide && !HasWideAttention(g.head_dim)) continue;
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -65,6 +66,24 @@ TEST(MmaAttention, HeadsOf32GiveTheBitsOfTheRecipe) {
               {{300, 20}});
 }
 
+TEST(MmaAttention, HeadsOf96GiveTheBitsOfTheRecipe) {
+  CheckRecipe({.num_heads = 4, .num_kv_heads = 2, .head_dim = 96, .block_size = 16, .window = 0},
+              {{80, 40}, {300, 1}});
+}
+
+TEST(MmaAttention, HeadsOf256GiveTheBitsOfTheRecipe) {
+  const Geometry g = {.num_heads = 4,
+                      .num_kv_heads = 2,
+                      .head_dim = 256,
+                      .block_size = 8,
+                      .window = 70,
+                      .softcap = 5};
+  CheckRecipe(g, {{80, 20}, {300, 1}});
+  const Problem p = InFp8(MakeProblem(g, {{80, 20}}));
+  const Outputs expected = Attend(p), actual = Attend(p, {.fp8 = true});
+  EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse);
+}
+
 TEST(MmaAttention, SinksAndCappedScoresGiveTheBitsOfTheRecipe) {
   CheckRecipe({.num_heads = 8,
                .num_kv_heads = 2,
@@ -90,7 +109,8 @@ Problem RandomProblem(std::mt19937& random) {
   Geometry g;
   g.num_kv_heads = draw(1, 2);
   g.num_heads = g.num_kv_heads * draw(1, 6);
-  g.head_dim = 32 << draw(0, 2);
+  constexpr int kHeadDims[] = {32, 64, 96, 128};  // those with wide tiles
+  g.head_dim = kHeadDims[draw(0, 3)];
   g.block_size = 8 << draw(0, 4);
   g.window = draw(0, 1) * draw(1, 150);
   g.softcap = static_cast<float>(draw(0, 2) * 5);

@@ -243,8 +243,12 @@ cudaError_t WithHeadDim(int32_t head_dim, Launch launch) {
       return launch(std::integral_constant<int, 32>());
     case 64:
       return launch(std::integral_constant<int, 64>());
+    case 96:
+      return launch(std::integral_constant<int, 96>());
     case 128:
       return launch(std::integral_constant<int, 128>());
+    case 256:
+      return launch(std::integral_constant<int, 256>());
     default:
       return cudaErrorInvalidValue;
   }

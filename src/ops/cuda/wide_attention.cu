@@ -499,7 +499,12 @@ cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
 cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   if (!MmaAttentionReads(args.cache) || args.slopes != nullptr) return cudaErrorInvalidValue;
   return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
-    return mma_attention::Launch<decltype(dim)::value>(args, ctas, stream);
+    constexpr int kHeadDim = decltype(dim)::value;
+    if constexpr (HasWideAttention(kHeadDim)) {
+      return mma_attention::Launch<kHeadDim>(args, ctas, stream);
+    } else {
+      return cudaErrorInvalidValue;
+    }
   });
 }
 
