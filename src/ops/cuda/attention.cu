@@ -9,6 +9,9 @@
 // a split, merging between splits, and last with the sink. A wide tile of the plan is taken as
 // kWideRows / kTileRows tiles.
 //
+// Values that are part of the keys are read from there. If shared memory does not suffice, a tile
+// has half as many rows, and a chunk's values replace its keys: 99 KB suffice for every size.
+//
 // Bound: for decoding the bytes of K and V, each read once per tile; for prefill the plain FP32
 // units, 4 · head_dim FLOPs per row and key. To decompress a key and its value takes 2 · latent ·
 // (nope_dim + value_dim) FLOPs, for each tile anew. Other kernels use tensor cores; this one runs
@@ -24,6 +27,7 @@
 #include "ops/cuda/attention_splits.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/shared_bytes.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -33,27 +37,41 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kRowsPerWarp = kTileRows / kWarps;
 constexpr int kChunk = kWarp;  // keys; one per lane
 static_assert(kSplitKeys % kChunk == 0);
+constexpr int kPiece = 128;  // elements of a latent that are decompressed at a time
 
 // Shared memory, in floats. Keys have an odd stride, so that lanes meet no bank twice.
 struct Layout {
-  __host__ __device__ Layout(const AttentionArgs& a, int padded_dim)
+  __host__ __device__ Layout(const AttentionArgs& a, int padded_dim, bool is_tight)
       : key_dim(a.key_dim()),
         value_dim(a.value_dim()),
         padded(padded_dim),
-        entry_dim(a.Expands() ? a.cache.head_dim : 0) {}
+        piece_dim(a.Expands() ? min(a.cache.ValueDim(), kPiece) : 0),
+        tile_rows(is_tight ? kTileRows / 2 : kTileRows),
+        values_in_keys(a.cache.values_in_keys && !a.Expands()),
+        values_replace_keys(is_tight && !values_in_keys) {}
   __host__ __device__ int key_stride() const { return key_dim | 1; }
-  __host__ __device__ int values() const { return kChunk * key_stride(); }
-  __host__ __device__ int queries() const { return values() + kChunk * padded; }
-  __host__ __device__ int entries() const { return queries() + kTileRows * key_dim; }
-  __host__ __device__ int entry_stride() const { return entry_dim | 1; }
+  __host__ __device__ int value_stride() const { return values_in_keys ? key_stride() : padded; }
+  __host__ __device__ int values() const {
+    if (values_in_keys) return key_dim - value_dim;
+    return values_replace_keys ? 0 : kChunk * key_stride();
+  }
+  // Lanes read the values of padded_dim elements from each row.
+  __host__ __device__ int queries() const {
+    const int end = values() + (kChunk - 1) * value_stride() + padded;
+    return max(end, kChunk * key_stride());
+  }
+  __host__ __device__ int pieces() const { return queries() + tile_rows * key_dim; }
+  __host__ __device__ int piece_stride() const { return piece_dim | 1; }
   __host__ __device__ int floats() const {
-    return entries() + (entry_dim > 0 ? kChunk * entry_stride() : 0);
+    return pieces() + (piece_dim > 0 ? kChunk * piece_stride() : 0);
   }
 
   int key_dim;
   int value_dim;
   int padded;     // value_dim rounded up to whole warps
-  int entry_dim;  // of the cache's rows, if keys and values are decompressed from them; else 0
+  int piece_dim;  // of latents, if keys and values are decompressed from them; else 0
+  int tile_rows;  // at a time
+  bool values_in_keys, values_replace_keys;
 };
 
 // Eight elements, aligned to their size, but to no more than 16 bytes.
@@ -104,36 +122,39 @@ struct KeyRow {
   int64_t value;
 };
 
-// One tile of one KV head, as a warp sees it: its rows are warp, warp + kWarps, ...
+// Rows of a unit from `first` on, as many as fit, and one KV head. A warp's rows are warp, warp +
+// kWarps, ...
 template <typename Cache, int kDims, bool kExpands>
 class Tile {
  public:
   using Storage = typename Cache::Storage;
 
-  __device__ Tile(const AttentionArgs& a, const AttentionUnit& unit, float* shared,
-                  KeyRow* key_rows)
+  __device__ Tile(const AttentionArgs& a, const AttentionUnit& unit, const Layout& layout,
+                  int first, float* shared, KeyRow* key_rows)
       : a_(a),
         unit_(unit),
+        first_(first),
+        num_rows_(min(unit.num_rows - first, layout.tile_rows)),
         table_(a.block_tables + a.table_rows[unit.sequence] * a.table_stride),
         kv_head_(static_cast<int>(blockIdx.y)),
         warp_(static_cast<int>(threadIdx.x / kWarp)),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
-        layout_(a, kDims * kWarp),
+        layout_(layout),
         keys_(shared),
         values_(shared + layout_.values()),
         queries_(shared + layout_.queries()),
-        entries_(shared + layout_.entries()),
+        pieces_(shared + layout_.pieces()),
         key_rows_(key_rows) {
-    const int last_row = unit.first_row + unit.num_rows - 1;
-    tile_first_ = FirstKey(unit.first_row);
-    tile_last_ = LastKey(last_row);
-    my_rows_ = (unit.num_rows - warp_ + kWarps - 1) / kWarps;
+    const int first_row = unit.first_row + first;
+    tile_first_ = FirstKey(first_row);
+    tile_last_ = LastKey(first_row + num_rows_ - 1);
+    my_rows_ = (num_rows_ - warp_ + kWarps - 1) / kWarps;
   }
 
   __device__ void LoadQueries() {
     const int key_dim = layout_.key_dim;
-    for (int i = static_cast<int>(threadIdx.x); i < unit_.num_rows * key_dim; i += kThreads) {
-      const int row = unit_.first_row + i / key_dim;
+    for (int i = static_cast<int>(threadIdx.x); i < num_rows_ * key_dim; i += kThreads) {
+      const int row = unit_.first_row + first_ + i / key_dim;
       const int64_t at = Token(row) * a_.q_stride + int64_t{Head(row)} * key_dim + i % key_dim;
       queries_[i] = a_.q_bf16 ? BF16::Load(static_cast<const uint16_t*>(a_.q)[at])
                               : static_cast<const float*>(a_.q)[at];
@@ -151,6 +172,11 @@ class Tile {
       float weights[kRowsPerWarp];
       Score(first, weights);
       Weigh(first, weights, sums);
+      if (layout_.values_replace_keys) {
+        __syncthreads();  // all warps have used the keys
+        CopyValues();
+        __syncthreads();
+      }
       AddValues(first, weights, sums);
     }
   }
@@ -204,7 +230,8 @@ class Tile {
 
  private:
   // Returns the number of the warp's row i in the sequence; the functions below take such numbers.
-  __device__ int RowOf(int i) const { return unit_.first_row + warp_ + i * kWarps; }
+  __device__ int RowOf(int i) const { return unit_.first_row + RowOfUnit(i); }
+  __device__ int RowOfUnit(int i) const { return first_ + warp_ + i * kWarps; }
   __device__ int64_t Token(int row) const { return unit_.first_token + row / a_.group; }
   __device__ int Head(int row) const { return kv_head_ * a_.group + row % a_.group; }
   __device__ int Position(int row) const { return unit_.first_position + row / a_.group; }
@@ -214,7 +241,7 @@ class Tile {
   __device__ int LastKey(int row) const { return max(Position(row), unit_.shared_last_key); }
   __device__ float* Partial(int split, int i) const {
     const int64_t index = unit_.partial + (split - unit_.begin_split);
-    const int64_t row = (index * a_.cache.num_kv_heads + kv_head_) * kTileRows + warp_ + i * kWarps;
+    const int64_t row = (index * a_.cache.num_kv_heads + kv_head_) * kTileRows + RowOfUnit(i);
     return a_.partials + row * PartialFloats(layout_.value_dim);
   }
 
@@ -231,12 +258,11 @@ class Tile {
     }
   }
 
-  // Loads keys [first, first + kChunk), and their values. Keys that no row of the tile sees may
-  // have no block; they become zeros.
+  // Loads keys [first, first + kChunk), and their values if those have a place. Keys that no row of
+  // the tile sees may have no block; they become zeros.
   __device__ void LoadChunk(int first) {
     const KvLayerView& cache = a_.cache;
-    constexpr auto kBytes = static_cast<int64_t>(sizeof(Storage));
-    const int value_step = cache.values_in_keys ? cache.head_dim : cache.ValueDim();
+    constexpr int64_t kBytes = sizeof(Storage);
     __syncthreads();  // all warps have used the chunk before
     if (threadIdx.x < kChunk) {
       const int key = first + static_cast<int>(threadIdx.x);
@@ -246,23 +272,23 @@ class Tile {
         const int64_t row =
             int64_t{kExpands ? 0 : kv_head_} * cache.block_size + key % cache.block_size;
         place = {.key = block + row * cache.head_dim * kBytes,
-                 .value = block + row * value_step * kBytes};
+                 .value = block + row * cache.ValueDim() * kBytes};
       }
       key_rows_[threadIdx.x] = place;
     }
     __syncthreads();
     if constexpr (kExpands) {
-      CopyRows(cache.k_offset, &KeyRow::key, cache.head_dim, cache.head_dim, entries_,
-               layout_.entry_stride());
-      __syncthreads();
       Expand();
     } else {
       CopyRows(cache.k_offset, &KeyRow::key, cache.head_dim, cache.head_dim, keys_,
                layout_.key_stride());
-      CopyRows(cache.v_offset, &KeyRow::value, cache.ValueDim(), value_step, values_,
-               layout_.padded);
+      if (!layout_.values_in_keys && !layout_.values_replace_keys) CopyValues();
     }
     __syncthreads();
+  }
+  __device__ void CopyValues() {
+    const int dim = a_.cache.ValueDim();
+    CopyRows(a_.cache.v_offset, &KeyRow::value, dim, dim, values_, layout_.padded);
   }
 
   // Copies the first `dim` elements of each of the chunk's rows, which have `step` elements.
@@ -300,38 +326,46 @@ class Tile {
     }
   }
 
-  // Decompresses the chunk's keys and values of the CTA's head. The lanes of a warp have different
-  // keys and the same row of a weight.
+  // Decompresses the chunk's keys and values of the CTA's head, from one piece of the latents after
+  // the other. The lanes of a warp have different keys and the same row of a weight.
   __device__ void Expand() {
-    const int latent = a_.cache.ValueDim();
-    const int rotated = a_.cache.head_dim - latent;
+    const KvLayerView& cache = a_.cache;
+    const int latent = cache.ValueDim();
+    const int rotated = cache.head_dim - latent;
     const int nope = layout_.key_dim - rotated;
-    for (int i = static_cast<int>(threadIdx.x); i < kChunk * (layout_.key_dim + layout_.value_dim);
-         i += kThreads) {
-      const int key = i % kChunk;
-      const int d = i / kChunk;  // of the key, then of the value
-      const float* entry = entries_ + key * layout_.entry_stride();
-      if (d < rotated) {
-        keys_[key * layout_.key_stride() + d] = entry[d];
-      } else if (d < layout_.key_dim) {
-        keys_[key * layout_.key_stride() + d] =
-            TimesRow(a_.w_uk, int64_t{kv_head_} * nope + d - rotated, entry + rotated, latent);
-      } else {
-        const int v = d - layout_.key_dim;
-        values_[key * layout_.padded + v] =
-            TimesRow(a_.w_uv, int64_t{kv_head_} * layout_.value_dim + v, entry + rotated, latent);
+    const auto copy = [&](int from, int dim, float* to, int stride) {
+      constexpr int64_t kBytes = sizeof(Storage);
+      CopyRows(cache.k_offset + from * kBytes, &KeyRow::key, dim, cache.head_dim, to, stride);
+    };
+    copy(0, rotated, keys_, layout_.key_stride());
+    for (int first = 0; first < latent; first += kPiece) {
+      const int cols = min(kPiece, latent - first);
+      if (first > 0) __syncthreads();  // all warps have used the piece before
+      copy(rotated + first, cols, pieces_, layout_.piece_stride());
+      __syncthreads();
+      for (int i = static_cast<int>(threadIdx.x); i < kChunk * (nope + layout_.value_dim);
+           i += kThreads) {
+        const int key = i % kChunk;
+        const int d = i / kChunk;  // of the key, then of the value
+        const bool is_key = d < nope;
+        const int v = d - nope;
+        float& sum = is_key ? keys_[key * layout_.key_stride() + rotated + d]
+                            : values_[key * layout_.padded + v];
+        const void* const weights = is_key ? a_.w_uk : a_.w_uv;
+        const int64_t row =
+            is_key ? int64_t{kv_head_} * nope + d : int64_t{kv_head_} * layout_.value_dim + v;
+        const float* const x = pieces_ + key * layout_.piece_stride();
+        float total = first == 0 ? 0.0f : sum;
+        for (int k = 0; k < cols; ++k) {
+          const int64_t at = row * latent + first + k;
+          const float weight = a_.weights_bf16
+                                   ? BF16::Load(static_cast<const uint16_t*>(weights)[at])
+                                   : static_cast<const float*>(weights)[at];
+          total = fmaf(weight, x[k], total);
+        }
+        sum = total;
       }
     }
-  }
-  __device__ float TimesRow(const void* weights, int64_t row, const float* x, int cols) const {
-    float sum = 0;
-    for (int k = 0; k < cols; ++k) {
-      const int64_t at = row * cols + k;
-      const float weight = a_.weights_bf16 ? BF16::Load(static_cast<const uint16_t*>(weights)[at])
-                                           : static_cast<const float*>(weights)[at];
-      sum = fmaf(weight, x[k], sum);
-    }
-    return sum;
   }
 
   // Whether the row sees any, or a given one, of the keys of a chunk.
@@ -393,9 +427,10 @@ class Tile {
   __device__ void AddValues(int first, const float (&weights)[kRowsPerWarp],
                             Sums<kDims> (&sums)[kRowsPerWarp]) {
     for (int key = 0; key < kChunk; ++key) {
+      const float* from = values_ + key * layout_.value_stride();
       float values[kDims];
 #pragma unroll
-      for (int j = 0; j < kDims; ++j) values[j] = values_[key * layout_.padded + lane_ + j * kWarp];
+      for (int j = 0; j < kDims; ++j) values[j] = from[lane_ + j * kWarp];
 #pragma unroll
       for (int i = 0; i < kRowsPerWarp; ++i) {
         const float weight = __shfl_sync(kAllLanes, weights[i], key);
@@ -443,13 +478,14 @@ class Tile {
 
   const AttentionArgs& a_;
   const AttentionUnit& unit_;
-  const int32_t* table_;  // the sequence's blocks
+  const int first_, num_rows_;  // of the unit's rows
+  const int32_t* table_;        // the sequence's blocks
   const int kv_head_, warp_, lane_;
   const Layout layout_;
   float* keys_;                 // [kChunk, key_dim], stride key_stride()
-  float* values_;               // [kChunk, padded]
+  float* values_;               // [kChunk, padded], stride value_stride()
   float* queries_;              // [num_rows, key_dim]
-  float* entries_;              // [kChunk, entry_dim], stride entry_stride(), if kExpands
+  float* pieces_;               // [kChunk, piece_dim], stride piece_stride(), if kExpands
   KeyRow* key_rows_;            // [kChunk]
   int tile_first_, tile_last_;  // keys that any row of the tile sees
   int my_rows_;                 // of this warp
@@ -489,39 +525,48 @@ __device__ AttentionUnit UnitOf(const AttentionHeader& plan, int i) {
 
 template <typename Cache, int kDims, bool kExpands>
 __global__ void __launch_bounds__(kThreads)
-    AttentionKernel(const __grid_constant__ AttentionArgs a) {
+    AttentionKernel(const __grid_constant__ AttentionArgs a, bool is_tight) {
   DYNAMIC_SHARED(shared, float);
   SHARED(key_rows, KeyRow[kChunk]);
   SHARED(is_last, bool);
-  // Elements of values beyond value_dim are never written again; they must not be NaN by chance.
-  const Layout layout(a, kDims * kWarp);
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * layout.padded; i += kThreads) {
-    shared[layout.values() + i] = 0;
-  }
+  const Layout layout(a, kDims * kWarp, is_tight);
   const int num_units = NumUnits<kExpands>(*a.plan);
   for (int u = static_cast<int>(blockIdx.x); u < num_units; u += static_cast<int>(gridDim.x)) {
     const AttentionUnit unit = UnitOf<kExpands>(*a.plan, u);
     if (unit.num_rows == 0) continue;
-    Tile<Cache, kDims, kExpands> tile(a, unit, shared, key_rows);
-    __syncthreads();  // the last unit's queries have been used
-    tile.LoadQueries();
-    tile.Compute();
+    const auto for_each_tile = [&](auto run) {
+      for (int first = 0; first < unit.num_rows; first += layout.tile_rows) {
+        Tile<Cache, kDims, kExpands> tile(a, unit, layout, first, shared, key_rows);
+        run(tile);
+      }
+    };
+    for_each_tile([](auto& tile) {
+      __syncthreads();  // the last tile's queries have been used
+      tile.LoadQueries();
+      tile.Compute();
+    });
     if (!unit.IsPart()) continue;
     const auto sync = [] { __syncthreads(); };
-    if (IsLastPart(a, unit, blockIdx.y, is_last, sync)) tile.MergePartials();
+    if (IsLastPart(a, unit, blockIdx.y, is_last, sync)) {
+      for_each_tile([](auto& tile) { tile.MergePartials(); });
+    }
   }
 }
 
 template <typename Cache, int kDims, bool kExpands = false>
 cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  const Layout layout(args, kDims * kWarp);
-  const size_t bytes = static_cast<size_t>(layout.floats()) * sizeof(float);
+  constexpr int64_t kStaticBytes = 1 << 10;  // at most
+  const auto bytes_of = [&](bool is_tight) {
+    return Layout(args, kDims * kWarp, is_tight).floats() * static_cast<int64_t>(sizeof(float));
+  };
+  const bool is_tight = !kExpands && bytes_of(false) > MaxSharedBytes() - kStaticBytes;
+  const auto bytes = static_cast<size_t>(bytes_of(is_tight));
   const auto kernel = &AttentionKernel<Cache, kDims, kExpands>;
   const cudaError_t error = AllowSharedMemory(kernel, bytes);
   if (error != cudaSuccess) return error;
   const int heads = kExpands ? args.num_heads : args.cache.num_kv_heads;
   const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(heads));
-  return LaunchKernel(kernel, grid, kThreads, bytes, stream, args);
+  return LaunchKernel(kernel, grid, kThreads, bytes, stream, args, is_tight);
 }
 
 template <typename Cache>
@@ -534,7 +579,7 @@ cudaError_t LaunchFor(const AttentionArgs& args, int ctas, cudaStream_t stream) 
   if (dim <= 64) return Launch<Cache, 2>(args, ctas, stream);
   if (dim <= 128) return Launch<Cache, 4>(args, ctas, stream);
   if (dim <= 256) return Launch<Cache, 8>(args, ctas, stream);
-  return Launch<Cache, kMaxHeadDim / kWarp>(args, ctas, stream);
+  return Launch<Cache, kMaxValueDim / kWarp>(args, ctas, stream);
 }
 
 }  // namespace

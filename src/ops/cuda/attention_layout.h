@@ -20,7 +20,9 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kWideRows = 128;
 inline constexpr int kWideLatentRows = 64;
 inline constexpr int kSplitKeys = 256;
-inline constexpr int kMaxHeadDim = 576;  // the most that registers and shared memory hold
+// The most that registers and shared memory hold.
+inline constexpr int kMaxHeadDim = 576;
+inline constexpr int kMaxValueDim = 512;
 // The same for keys and values that are decompressed from latents.
 inline constexpr int kMaxExpandedDim = 256;
 

@@ -44,6 +44,10 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
     return Unimplemented("CUDA: attention with heads of {}; up to {} are supported", shape.head_dim,
                          kMaxHeadDim);
   }
+  if (shape.ValueDim() > kMaxValueDim) {
+    return Unimplemented("CUDA: attention with values of {}; up to {} are supported",
+                         shape.ValueDim(), kMaxValueDim);
+  }
   const int32_t rotated = shape.head_dim - shape.ValueDim();
   if (const LatentExpansion& e = shape.expansion;
       e.min_queries > 0 && std::max(rotated + e.nope_dim, e.value_dim) > kMaxExpandedDim) {

@@ -125,9 +125,6 @@ Status CudaOps::Start() {
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)));
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
-  RETURN_IF_ERROR(CUDA_TRY(
-      guard_,
-      cudaDeviceGetAttribute(&shared_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
   capability_ = 10 * major + minor;
   name_ += precise_ ? "/precise" : NameSuffix(kKernelFamilies, kernels_, capability_);

@@ -122,7 +122,6 @@ class CudaOps final : public Ops {
   const int64_t stall_event_;
   int64_t num_recorded_ = 0;  // events
   int num_sms_ = 0;
-  int shared_bytes_ = 0;  // that a CTA may have
   BlockPool pinned_;
   WeightLoader loader_;
   Gemm gemm_;

@@ -81,14 +81,10 @@ Status CudaOps::StartFlashInfer() {
 }
 
 Capabilities CudaOps::capabilities() const {
-  Capabilities all = kCudaCapabilities;
-  if (uses_flashinfer_) {
-    all = all - Capabilities{Capability::kMla, Capability::kNonCausal, Capability::kSinks,
-                             Capability::kAlibi, Capability::kAttentionSoftcap};
-  }
-  // The plain kernel for latents, of DeepSeek's sizes, needs more than GPUs before Hopper have.
-  constexpr int kLatentSharedBytes = 184 << 10;
-  return shared_bytes_ < kLatentSharedBytes ? all - Capability::kMla : all;
+  if (!uses_flashinfer_) return kCudaCapabilities;
+  return kCudaCapabilities - Capabilities{Capability::kMla, Capability::kNonCausal,
+                                          Capability::kSinks, Capability::kAlibi,
+                                          Capability::kAttentionSoftcap};
 }
 
 bool CudaOps::UsesMmaAttention(DType dtype, int32_t head_dim, int32_t block_size) const {

@@ -17,6 +17,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/launch_as.cuh"
 #include "ops/cuda/ptx.h"
+#include "ops/cuda/shared_bytes.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -314,11 +315,7 @@ bool HasVectors(const RouterLinearArgs& args) {
 }  // namespace
 
 bool HasRouterTiles(const RouterLinearArgs& args) {
-  int device = 0, shared_bytes = 0;
-  return HasVectors(args) && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
-             cudaSuccess &&
-         static_cast<size_t>(shared_bytes) >= sizeof(tiled::Memory);
+  return HasVectors(args) && static_cast<size_t>(MaxSharedBytes()) >= sizeof(tiled::Memory);
 }
 
 cudaError_t LaunchRouterTiles(const RouterLinearArgs& args, cudaStream_t stream) {
