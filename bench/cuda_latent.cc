@@ -57,6 +57,7 @@ class LatentBench {
   void RunPrompt() {
     MakePlan({.narrow = device_.num_sms()});
     Print("latent_attention", Time(/*wide=*/false), bytes(), Flops());
+    if (device_.form() != KernelForm::kHopper) return;
     Attend(0, /*wide=*/false);
     Buffer expected = device_.Allocate(num_rows() * kEntryDim * 2);
     std::swap(out_, expected);
@@ -111,9 +112,11 @@ class LatentBench {
     if (wide) {
       CUDA_RUN(device_.guard(),
                LaunchWideLatentAttention(args, plan_->wide_ctas(), device_.handle()));
-    } else {
-      CUDA_RUN(device_.guard(), LaunchLatentAttention(args, plan_->ctas(), device_.handle()));
+      return;
     }
+    const auto launch = device_.form() == KernelForm::kHopper ? &LaunchLatentAttention
+                                                              : &LaunchAmpereLatentAttention;
+    CUDA_RUN(device_.guard(), launch(args, plan_->ctas(), device_.handle()));
   }
   Timing Time(bool wide) {
     return device_.Time(cache_.num_layers(), [&](int i) { Attend(i, wide); });

@@ -316,6 +316,8 @@ void RunAttention(MemoryBench& bench) {
                          128, false, DType::kF8E4M3},
            AttentionCase{"LatentAttentionKernel", &LaunchLatentAttention, false, 16, 1, 576, 1, 256,
                          1, true},
+           AttentionCase{"AmpereLatentAttentionKernel", &LaunchAmpereLatentAttention, false, 16, 1,
+                         576, 1, 256, 1, true},
            AttentionCase{"WideLatentAttentionKernel", &LaunchWideLatentAttention, true, 16, 1, 576,
                          1, 64, 16, true},
            AttentionCase{"Fp8LatentAttentionKernel", &LaunchLatentAttention, false, 16, 1, 576, 1,

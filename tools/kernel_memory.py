@@ -40,6 +40,7 @@ SINGLE_BF16 = ('a lane stores each bf16 by itself, and of tiles with few tokens 
 EXCEPTIONS = {
     'AcceptKernel': {'Bytes': 'a few words of each array, which do not fill a sector'},
     'AmpereGroupedGemmKernel': {'Stores': FRAGMENTS},
+    'AmpereLatentAttentionKernel': {'Stores': FRAGMENTS},
     'AmpereMmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'AmpereSkinnyGemmKernel': {'Stores': SINGLE_BF16},
     'AttentionKernel': {

@@ -137,7 +137,10 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   if (uses_latent_attention_ && MultipliesLatents(op.cache.dtype) &&
       LatentAttentionReads(op.cache) && !args.EditsScores()) {
     if (plan.ctas() > 0) {
-      CUDA_RUN(guard_, LaunchLatentAttention(args, plan.ctas(), Handle(stream)));
+      const auto launch = FormFor(capability_) == KernelForm::kHopper
+                              ? &LaunchLatentAttention
+                              : &LaunchAmpereLatentAttention;
+      CUDA_RUN(guard_, launch(args, plan.ctas(), Handle(stream)));
     }
     if (plan.wide_ctas() > 0) {
       CUDA_RUN(guard_, LaunchWideLatentAttention(args, plan.wide_ctas(), Handle(stream)));

@@ -19,6 +19,7 @@
 #include "ops/cuda/launch_as.cuh"
 #include "ops/cuda/plain_tile.cuh"
 #include "ops/cuda/ptx.h"
+#include "ops/cuda/shared_bytes.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -242,10 +243,13 @@ Vectors VectorsOf(const HeadLinearArgs& args) {
                           FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16))};
 }
 
+size_t SharedBytes(const HeadLinearArgs& args, int tokens) {
+  return static_cast<size_t>((kRows + tokens) * RowElements(args.x.cols)) * sizeof(uint16_t);
+}
+
 template <typename X, typename Out, int kTokens>
 cudaError_t LaunchTokens(const HeadLinearArgs& args, cudaStream_t stream) {
-  const size_t bytes =
-      static_cast<size_t>((kRows + kTokens) * RowElements(args.x.cols)) * sizeof(uint16_t);
+  const size_t bytes = SharedBytes(args, kTokens);
   const auto kernel = &MmaHeadLinearKernel<X, Out, kTokens>;
   const cudaError_t error = AllowSharedMemory(kernel, bytes);
   if (error != cudaSuccess) return error;
@@ -290,7 +294,8 @@ cudaError_t LaunchMmaHeadLinear(const HeadLinearArgs& args, cudaStream_t stream)
   constexpr int64_t kEnoughCtas = 128;  // so many that most SMs of a Hopper have one
   const int64_t ctas = CeilDiv(args.rows, int64_t{kRows}) * args.num_heads *
                        CeilDiv(args.num_tokens, int64_t{kManyTokens});
-  const bool few = args.num_tokens <= kFewTokens || ctas < kEnoughCtas;
+  const bool few = args.num_tokens <= kFewTokens || ctas < kEnoughCtas ||
+                   SharedBytes(args, kManyTokens) > static_cast<size_t>(MaxSharedBytes());
   return LaunchOf(args.x.bf16, [&]<typename X>() {
     return LaunchOf(args.out_bf16, [&]<typename Out>() {
       return few ? LaunchTokens<X, Out, kFewTokens>(args, stream)

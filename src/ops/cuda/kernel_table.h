@@ -66,11 +66,10 @@ inline constexpr KernelFamily kFp8Attention = {.name = "fp8_attention_tiles.cuh"
 // The same for latents. An H200 gives the right bits; it has not been made the default yet.
 inline constexpr KernelFamily kFp8LatentAttention = {
     .name = "fp8_attention_tiles.cuh for latents", .only_on = 90, .has_older = true};
-// Only for models with stacks of weights: experts, or the heads of latent attention.
-inline constexpr KernelFamily kLatentAttention = {.name = "latent_attention.h",
-                                                  .only_on = 90,
-                                                  .has_older = true,
-                                                  .proofs = {{{90, "H200", "353722d"}}}};
+// Only for models with stacks of weights: experts, or the heads of latent attention. Two forms,
+// too.
+inline constexpr KernelFamily kLatentAttention = {
+    .name = "latent_attention.h", .has_older = true, .proofs = {{{90, "H200", "353722d"}}}};
 inline constexpr KernelFamily kWideLatentAttention = {.name = "wide_latent_attention.cu",
                                                       .only_on = 90,
                                                       .has_older = true,

@@ -60,12 +60,12 @@ TEST(KernelTable, TheBackendsNameSaysWhichKernelsRun) {
 
 TEST(KernelTable, KernelsWithAFormForOtherGpusRunThereIfNewOnesAreWanted) {
   for (const int capability : {80, 86, 89, 120}) {
-    for (const KernelFamily& family :
-         {kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention, kGroupedGemm, kGatedGroupedGemm}) {
+    for (const KernelFamily& family : {kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention,
+                                       kLatentAttention, kGroupedGemm, kGatedGroupedGemm}) {
       EXPECT_TRUE(Uses(family, KernelChoice::kNew, capability)) << family.name;
       EXPECT_FALSE(Uses(family, KernelChoice::kVerified, capability)) << family.name;
     }
-    for (const KernelFamily& family : {kWideAttention, kWideGroupedGemm, kLatentAttention}) {
+    for (const KernelFamily& family : {kWideAttention, kWideGroupedGemm, kWideLatentAttention}) {
       EXPECT_FALSE(Uses(family, KernelChoice::kNew, capability)) << family.name;
     }
     EXPECT_EQ(NameSuffix(kKernelFamilies, KernelChoice::kNew, capability), "/new");

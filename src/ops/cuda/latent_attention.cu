@@ -13,16 +13,25 @@
 //
 // Shared memory is 203 KB, for two tiles and these. While one tile is computed the other arrives,
 // which covers the latency, because a tile has 72 KB.
+//
+// On GPUs without TMA the loading warp copies by cp.async (lane_attention_tiles.cuh). Shared memory
+// is 93 KB there, or 147 KB on GPUs that have it. So it holds a tile, or two but for a quarter, and
+// a quarter of a tile makes room for the next one when its values have been added. The sums of
+// merged splits are in registers.
 #include "ops/cuda/latent_attention.h"
 
 #include <bit>
+#include <type_traits>
 
 #include "ops/cuda/attention_splits.cuh"
 #include "ops/cuda/fp8_attention_tiles.cuh"
+#include "ops/cuda/kernel_form.h"
+#include "ops/cuda/lane_attention_tiles.cuh"
 #include "ops/cuda/latent_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
 #include "ops/cuda/mma_attention_weights.cuh"
+#include "ops/cuda/shared_bytes.h"
 
 namespace tokamak::cuda {
 namespace mma_attention {
@@ -38,31 +47,50 @@ constexpr int kFp8LoaderRegisters = 120, kFp8ComputerRegisters = 192;
 constexpr int kWarpDims = kValueDim / kWarps;
 constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
 constexpr int kQueryStripBytes = kTileRows * kRowBytes;
-constexpr unsigned kStages = 2;
 
+using State = Sums<2 * kPairs>;
+
+// The totals of merged splits of each thread: {highest, sum} of its rows, and values.
+struct SharedTotals {
+  Four<float> states[kConsumers];
+  Four<float> values[2 * kPairs][kConsumers];
+};
+struct NoTotals {};
+
+// A slot of the ring has a tile, or without TMA a quarter of one: the 16 keys that a warp scores.
+template <KernelForm kForm, unsigned kRingSlots>
 struct alignas(SwizzleAligned) LatentMemory {
-  uint8_t stages[kStages][kLatentTileBytes];
+  static constexpr bool kIsHopper = kForm == KernelForm::kHopper;
+  static constexpr int kSlotKeys = kIsHopper ? kKeyTile : kStep;
+  static constexpr unsigned kTileSlots = kKeyTile / kSlotKeys;
+  static constexpr unsigned kSlots = kRingSlots;
+  static constexpr int kSlotStripBytes = kSlotKeys * kRowBytes;
+  static_assert(kSlots >= kTileSlots && kScorers * kStep == kKeyTile);
+
+  uint8_t stages[kSlots][kLatentStrips * kSlotStripBytes];
   uint8_t queries[kLatentStrips][kQueryStripBytes];  // bf16, swizzled as the keys are
   // bf16; padded, so that ldmatrix meets no bank twice.
   alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
-  // The totals of merged splits of each thread: {highest, sum} of its rows, and values.
-  Four<float> states[kConsumers];
-  Four<float> totals[2 * kPairs][kConsumers];
+  std::conditional_t<kIsHopper, SharedTotals, NoTotals> totals;
   float highest[kScorers][kTileRows];
   float sums[kScorers][kTileRows];
-  RingBarriers<kStages> ring;
+  RingBarriers<kSlots> ring;
   bool is_last;
 };
-static_assert(sizeof(LatentMemory) <= 227 << 10);
+using HopperMemory = LatentMemory<KernelForm::kHopper, 2>;
+using AmpereMemory = LatentMemory<KernelForm::kAmpere, 7>;
+using SmallAmpereMemory = LatentMemory<KernelForm::kAmpere, 4>;
+static_assert(sizeof(HopperMemory) <= 227 << 10 && sizeof(AmpereMemory) <= 163 << 10 &&
+              sizeof(SmallAmpereMemory) <= 99 << 10);
 
 // The work of the computing warps.
-class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
+template <typename Memory>
+class LatentComputer : TileComputer<Memory, kWarps, kScorers> {
  public:
-  using Base = TileComputer<LatentMemory, kWarps, kScorers>;
-  using State = Sums<2 * kPairs>;
+  using Base = TileComputer<Memory, kWarps, kScorers>;
   using Part = Place<kValueDim, kTileRows, 2 * kPairs>;
 
-  __device__ LatentComputer(const AttentionArgs& a, LatentMemory& memory) : Base(a, memory) {}
+  __device__ LatentComputer(const AttentionArgs& a, Memory& memory) : Base(a, memory) {}
 
   __device__ void Run(const AttentionUnit& unit) {
     const Part part = {.a = a_,
@@ -71,18 +99,19 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
                        .first_dim = warp_ * kWarpDims + lane_ % 4 * 2,
                        .writes_state = warp_ == 0 && lane_ % 4 == 0};
     const Rows rows(a_, unit);
-    TakeKeys(rows);
+    this->TakeKeys(rows);
     ptx::WaitForKernelAhead();
     LoadQueries(rows);
     SyncComputers();
     State sums;
+    if constexpr (!kIsHopper) total_.Clear();
     const bool is_one = unit.end_split == unit.begin_split + 1;
     for (int split = unit.begin_part; split < unit.end_part; ++split) {
       ComputeSplit(rows, split, sums);
       if (unit.IsPart()) {
         part.WritePartial(unit, rows, split, sums);
       } else if (!is_one) {
-        TakeIn(split, sums);
+        TakeIn(rows, split, sums);
       }
     }
     if (unit.IsPart()) {
@@ -96,6 +125,17 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
   }
 
  private:
+  using Base::a_;
+  using Base::first_key_;
+  using Base::IsScorer;
+  using Base::lane_;
+  using Base::last_key_;
+  using Base::memory_;
+  using Base::RowOf;
+  using Base::SyncComputers;
+  using Base::warp_;
+  static constexpr bool kIsHopper = Memory::kIsHopper;
+
   // Returns where 16 bytes of a query lie: chunk number `chunk` of a row.
   __device__ uint8_t* QueryChunk(int row, int chunk) {
     return memory_.queries[chunk / 8] + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
@@ -131,15 +171,35 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
     const KeyTiles tiles(rows, split);
     const SeenInSplit seen(rows, tiles);
     for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
-      memory_.ring.WaitUntilFilled(fill_);
+      if constexpr (kIsHopper) {
+        memory_.ring.WaitUntilFilled(fill_);
+      } else if (IsScorer()) {
+        // The scorers wait for all of the tile. The others learn from them that it is there.
+        memory_.ring.WaitUntilFilled(fill_ + static_cast<unsigned>(warp_));
+      }
       const uint8_t* const latents = memory_.stages[memory_.ring.Slot(fill_)];
       float scores[2][4];
       if (IsScorer()) Score(latents, scores);
-      Weigh(rows, first, scores, sums);
+      this->Weigh(rows, first, scores, sums);
       AddValues(rows, seen, first, latents, sums);
-      memory_.ring.ReleaseAfterLoads(fill_++);
+      if constexpr (kIsHopper) memory_.ring.ReleaseAfterLoads(fill_);
+      fill_ += Memory::kTileSlots;
     }
-    AddUpWeights(sums);
+    this->AddUpWeights(sums);
+  }
+  // Returns where 16 bytes of the tile lie: chunk number `chunk` of a key. `latents` is its first
+  // slot.
+  __device__ const uint8_t* LatentChunk(const uint8_t* latents, int key, int chunk) const {
+    if constexpr (!kIsHopper) {
+      const auto slot = static_cast<unsigned>(key / Memory::kSlotKeys);
+      latents = memory_.stages[memory_.ring.Slot(fill_ + slot)];
+      key %= Memory::kSlotKeys;
+    }
+    return ChunkOf<Memory::kSlotStripBytes>(latents, key, chunk);
+  }
+  // Releases the keys [16 k, 16 k + 16), if they are a slot.
+  __device__ void Release(int k) {
+    if constexpr (!kIsHopper) memory_.ring.ReleaseToThreads(fill_ + static_cast<unsigned>(k));
   }
 
   // Computes scores[j]: those of the rows and the warp's keys [8 j, 8 j + 8).
@@ -156,7 +216,8 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
       for (int k = 0; k < kStripDims / kStep; ++k) {
         uint32_t query[4], b[4];
         ptx::LoadMatrices(query, QueryChunk(row, 2 * k + matrix / 2) + strip * kQueryStripBytes);
-        ptx::LoadMatrices(b, ChunkOf(latents, key, 2 * k + matrix % 2) + strip * kStripBytes);
+        ptx::LoadMatrices(b, LatentChunk(latents, key, 2 * k + matrix % 2) +
+                                 strip * Memory::kSlotStripBytes);
         ptx::MultiplyBf16(scores[0], query, {b[0], b[1]});
         ptx::MultiplyBf16(scores[1], query, {b[2], b[3]});
       }
@@ -172,6 +233,7 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
         uint32_t weights[4], values[2 * kPairs][2];
         LoadStep(k, latents, weights, values);
         Multiply(weights, values, sums);
+        Release(k);
       }
     } else {
       // Rolled up: in a short kernel, instructions that are not in the cache take long.
@@ -179,6 +241,7 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
       for (int k = seen.BeginStep(first); k < seen.EndStep(first); ++k) {
         AddSeen(rows, seen, first + k * kStep, k, latents, sums);
       }
+      for (int k = 0; k < kKeyTile / kStep; ++k) Release(k);
     }
   }
   // Loads the weights and values of 16 keys of the tile.
@@ -191,7 +254,7 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
     for (int pair = 0; pair < kPairs; ++pair) {
       const int chunk = kFirstValueChunk + warp_ * (kWarpDims / 8) + 2 * pair + matrix / 2;
       uint32_t both[4];
-      ptx::LoadMatricesTransposed(both, ChunkOf(latents, k * kStep + row, chunk));
+      ptx::LoadMatricesTransposed(both, LatentChunk(latents, k * kStep + row, chunk));
 #pragma unroll
       for (int c = 0; c < 4; ++c) values[2 * pair + c / 2][c % 2] = both[c];
     }
@@ -237,29 +300,39 @@ class LatentComputer : TileComputer<LatentMemory, kWarps, kScorers> {
   }
 
   // Merges a split into the totals.
-  __device__ void TakeIn(int split, const State& sums) {
-    Four<float>& state = memory_.states[threadIdx.x];
-    float highest[2] = {state.values[0], state.values[1]};
-    float sum[2] = {state.values[2], state.values[3]};
-    TakeIntoTotals(split, first_key_, last_key_, sums, highest, sum, memory_.totals);
-    state = {highest[0], highest[1], sum[0], sum[1]};
+  __device__ void TakeIn(const Rows& rows, int split, const State& sums) {
+    if constexpr (kIsHopper) {
+      Four<float>& state = memory_.totals.states[threadIdx.x];
+      float highest[2] = {state.values[0], state.values[1]};
+      float sum[2] = {state.values[2], state.values[3]};
+      TakeIntoTotals(split, first_key_, last_key_, sums, highest, sum, memory_.totals.values);
+      state = {highest[0], highest[1], sum[0], sum[1]};
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) total_.TakeIn(rows, RowOf(i), split, i, sums);
+    }
   }
   __device__ void LoadTotal(State& sums) const {
-    const Four<float> state = memory_.states[threadIdx.x];
-    LoadTotals({state.values[0], state.values[1]}, {state.values[2], state.values[3]},
-               memory_.totals, sums);
+    if constexpr (kIsHopper) {
+      const Four<float> state = memory_.totals.states[threadIdx.x];
+      LoadTotals({state.values[0], state.values[1]}, {state.values[2], state.values[3]},
+                 memory_.totals.values, sums);
+    } else {
+      sums = total_;
+    }
   }
 
   unsigned fill_ = 0;
+  std::conditional_t<kIsHopper, NoTotals, State> total_;
 };
 
 // What a CTA does whose loading warps call Load of what make_loader(memory) returns. CTAs without a
 // unit end at once; there are many if sequences are few. Loader says why the plan may be read so
 // early. One thread of the grid must still wait for the kernel ahead.
-template <bool kFp8, typename MakeLoader>
+template <typename Memory, bool kFp8, typename MakeLoader>
 __device__ void RunOnLatents(const AttentionArgs& a, MakeLoader make_loader) {
   DYNAMIC_SHARED(aligned, SwizzleAligned);
-  auto& memory = *reinterpret_cast<LatentMemory*>(aligned);
+  auto& memory = *reinterpret_cast<Memory*>(aligned);
   ptx::LaunchDependents();
   const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
   const int num_units = a.plan->num_units;
@@ -267,7 +340,8 @@ __device__ void RunOnLatents(const AttentionArgs& a, MakeLoader make_loader) {
     if (blockIdx.x == 0) ptx::WaitForKernelAhead();
     return;
   }
-  if (threadIdx.x == 0) memory.ring.Init(kWarps, kFp8 ? kFp8LoaderWarps : 1);
+  constexpr int kWriters = kFp8 ? kFp8LoaderWarps : Memory::kIsHopper ? 1 : kWarp;
+  if (threadIdx.x == 0) memory.ring.Init(kWarps, kWriters);
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
     if constexpr (kFp8) ptx::GiveRegistersBack<kFp8LoaderRegisters>();
@@ -275,9 +349,10 @@ __device__ void RunOnLatents(const AttentionArgs& a, MakeLoader make_loader) {
     ForEachJob(a, units, num_units, [&](const AttentionUnit& unit, int, const AttentionUnit& next) {
       loader.Load(unit, 0, next);
     });
+    if constexpr (!Memory::kIsHopper) loader.End();
   } else {
     if constexpr (kFp8) ptx::TakeRegisters<kFp8ComputerRegisters>();
-    LatentComputer computer(a, memory);
+    LatentComputer<Memory> computer(a, memory);
     ForEachJob(a, units, num_units,
                [&](const AttentionUnit& unit, int, const AttentionUnit&) { computer.Run(unit); });
   }
@@ -289,15 +364,36 @@ __global__ void __launch_bounds__(kThreads, 1)
     LatentAttentionKernel(const __grid_constant__ CUtensorMap latents,
                           const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    RunOnLatents<false>(a, [&](auto& memory) { return LatentLoader(&latents, a, memory); });
+    RunOnLatents<HopperMemory, false>(
+        a, [&](auto& memory) { return LatentLoader(&latents, a, memory); });
   }
 }
 template <int kDim>
 __global__ void __launch_bounds__(kFp8Threads, 1)
     Fp8LatentAttentionKernel(const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    RunOnLatents<true>(
-        a, [&](auto& memory) { return Fp8Loader<kDim, 1, 2, false, LatentMemory>(a, memory); });
+    RunOnLatents<HopperMemory, true>(
+        a, [&](auto& memory) { return Fp8Loader<kDim, 1, 2, false, HopperMemory>(a, memory); });
+  }
+}
+template <typename Memory>
+__global__ void __launch_bounds__(kThreads, 1)
+    AmpereLatentAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  RunOnLatents<Memory, false>(a, [&](auto& memory) {
+    return LaneLoader<kKeyDim, Memory::kSlotKeys, false, Memory>(a, memory);
+  });
+}
+
+template <typename Memory>
+cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  if constexpr (kHasAmpereForm) {
+    const auto kernel = &AmpereLatentAttentionKernel<Memory>;
+    const cudaError_t error = AllowSharedMemory(kernel, sizeof(Memory));
+    if (error != cudaSuccess) return error;
+    return LaunchGroups({.dependent = HasDependents()}, kernel, static_cast<unsigned>(ctas),
+                        kThreads, sizeof(Memory), stream, args);
+  } else {
+    return cudaErrorInvalidValue;
   }
 }
 
@@ -330,7 +426,16 @@ cudaError_t LaunchLatentAttention(const AttentionArgs& args, int ctas, cudaStrea
   return mma_attention::LaunchOnLatents(
       &mma_attention::LatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kThreads,
       &mma_attention::Fp8LatentAttentionKernel<mma_attention::kKeyDim>, mma_attention::kFp8Threads,
-      sizeof(mma_attention::LatentMemory), args, ctas, stream);
+      sizeof(mma_attention::HopperMemory), args, ctas, stream);
+}
+
+cudaError_t LaunchAmpereLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  const bool is_bf16 = args.cache.dtype == DType::kBF16;
+  if (!is_bf16 || !LatentAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  using mma_attention::AmpereMemory, mma_attention::SmallAmpereMemory;
+  return static_cast<size_t>(MaxSharedBytes()) >= sizeof(AmpereMemory)
+             ? mma_attention::LaunchAmpere<AmpereMemory>(args, ctas, stream)
+             : mma_attention::LaunchAmpere<SmallAmpereMemory>(args, ctas, stream);
 }
 
 }  // namespace tokamak::cuda

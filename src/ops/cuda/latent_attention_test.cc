@@ -30,8 +30,8 @@ Geometry Latents(int num_heads, int block_size = 16) {
 void CheckLatentRecipe(const Geometry& g, const std::vector<Sequence>& sequences) {
   const Problem p = MakeProblem(g, sequences);
   const Outputs expected = Expect(p);
-  for (const Cut& cut :
-       {Cut{.ctas = 1}, Cut{.spread = 1, .ctas = 3}, Cut{.tile_rows = 5, .spread = 2, .ctas = 2}}) {
+  for (const Cut& cut : InFormsHere({Cut{.ctas = 1}, Cut{.spread = 1, .ctas = 3},
+                                     Cut{.tile_rows = 5, .spread = 2, .ctas = 2}})) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -49,11 +49,12 @@ TEST(LatentAttention, ChunksOfPromptsGiveTheBitsOfTheRecipe) {
   CheckLatentRecipe(Latents(20, 128), {{130, 2}});
 }
 
-void CheckWideLatents(const Problem& p, const Outputs& expected) {
+void CheckOthers(const Problem& p, const Outputs& expected) {
   for (const Cut& cut :
        {Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true, .bf16_queries = true},
         Cut{.tile_rows = 37, .ctas = 3, .wide = true},
-        Cut{.tile_rows = kWideLatentRows, .spread = 1, .ctas = 3, .wide = true}}) {
+        Cut{.tile_rows = kWideLatentRows, .spread = 1, .ctas = 3, .wide = true},
+        Cut{.ctas = 3, .form = KernelForm::kAmpere}}) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -62,11 +63,11 @@ void CheckWideLatents(const Problem& p, const Outputs& expected) {
 
 TEST(LatentAttention, WideTilesGiveTheBitsOfTheRecipe) {
   const Problem p = MakeProblem(Latents(7), {{70, 3}, {300, 10}});
-  CheckWideLatents(p, Expect(p));
+  CheckOthers(p, Expect(p));
 }
 
-TEST(LatentAttention, BothKernelsGiveTheSameBits) {
-  const auto check = [](const Problem& p) { CheckWideLatents(p, Attend(p)); };
+TEST(LatentAttention, BothKernelsAndFormsGiveTheSameBits) {
+  const auto check = [](const Problem& p) { CheckOthers(p, Attend(p)); };
   if (!testing::kSanitized) {  // the next one covers the same memory errors, in a minute less
     check(MakeProblem(Latents(16, 64), {{33, 9}, {1, 1}, {514, 3}}));
     check(MakeProblem(Latents(128), {{65, 1}, {258, 1}}));
@@ -98,8 +99,10 @@ void CheckLateStores(const Problem& p, bool fp8) {
   const Outputs expected = Attend(p);
   for (int i = 0; i < 3; ++i) {
     for (const bool keys_last : {false, true}) {
-      for (Cut cut : {Cut{.ctas = 1}, Cut{.spread = 2},
-                      Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true}}) {
+      std::vector<Cut> cuts = {Cut{.ctas = 1}, Cut{.spread = 2},
+                               Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true}};
+      if (!fp8) cuts = InFormsHere(cuts);
+      for (Cut& cut : cuts) {
         cut.late = true;
         cut.keys_last = keys_last;
         cut.fp8 = fp8;
@@ -154,8 +157,9 @@ TEST(LatentAttention, LatentsThatARowDoesNotSeeDoNotReachIt) {
   Problem sick = healthy;
   sick.At(0, 68, 0, true)[5] = 0x7fc0;
   // Position 67, query 2, is the last that does not see position 68.
-  ExpectNanFrom(3, Attend(sick), Attend(healthy), 3 * 512);
-  ExpectNanFrom(3, Attend(sick, kWideLatent), Attend(healthy), 3 * 512);
+  for (const Cut& cut : InFormsHere({Cut{}, kWideLatent})) {
+    ExpectNanFrom(3, Attend(sick, cut), Attend(healthy), 3 * 512);
+  }
   for (Cut cut : {Cut{}, kWideLatent}) {
     cut.fp8 = true;
     ExpectNanFrom(3, Attend(InFp8(sick), cut), Attend(InFp8(healthy)), 3 * 512);

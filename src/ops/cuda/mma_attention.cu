@@ -321,7 +321,8 @@ template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
     AmpereMmaAttentionKernel(const __grid_constant__ AttentionArgs a) {
   RunCta<kHeadDim, KernelForm::kAmpere, false>(a, [&](auto& memory) {
-    return LaneLoader<kHeadDim, std::remove_reference_t<decltype(memory)>>(a, memory);
+    using Memory = std::remove_reference_t<decltype(memory)>;
+    return LaneLoader<kHeadDim, kKeyTile, true, Memory>(a, memory);
   });
 }
 

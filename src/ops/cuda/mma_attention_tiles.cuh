@@ -202,8 +202,9 @@ class Loader {
 };
 
 // Returns where 16 bytes of a stage lie: chunk number `chunk` of a row.
-__device__ inline const uint8_t* ChunkOf(const uint8_t* stage, int row, int chunk) {
-  return stage + chunk / 8 * kStripBytes + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
+template <int kBytesOfStrip = kStripBytes>
+__device__ const uint8_t* ChunkOf(const uint8_t* stage, int row, int chunk) {
+  return stage + chunk / 8 * kBytesOfStrip + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
 // Calls run(unit, KV head, next unit) for this CTA's share of the jobs. Each of the `count` units

@@ -352,11 +352,11 @@ inline Outputs Attend(Problem p, const Cut& cut = {}) {
     if (!cut.keys_last) store_queries();
   }
   const bool is_hopper = cut.form == KernelForm::kHopper && FormsHere().size() > 1;
-  const auto launch = g.latent_dim > 0
-                          ? (cut.wide ? LaunchWideLatentAttention : LaunchLatentAttention)
-                      : cut.wide  ? LaunchWideAttention
-                      : is_hopper ? LaunchMmaAttention
-                                  : LaunchAmpereAttention;
+  const bool is_latent = g.latent_dim > 0;
+  const auto launch = cut.wide ? (is_latent ? LaunchWideLatentAttention : LaunchWideAttention)
+                      : is_hopper
+                          ? (is_latent ? LaunchLatentAttention : LaunchMmaAttention)
+                          : (is_latent ? LaunchAmpereLatentAttention : LaunchAmpereAttention);
   EXPECT_EQ(launch(args, cut.ctas, stream.get()), cudaSuccess);
   return {Bits(out.Download(stream)), Bits(lse.Download(stream))};
 }
