@@ -39,6 +39,8 @@ SINGLE_BF16 = ('a lane stores each bf16 by itself, and of tiles with few tokens 
                'the rest')
 EXCEPTIONS = {
     'AcceptKernel': {'Bytes': 'a few words of each array, which do not fill a sector'},
+    'AmpereFp8LatentAttentionKernel': {'Stores': FRAGMENTS},
+    'AmpereFp8MmaAttentionKernel': {'Stores': FRAGMENTS},
     'AmpereGroupedGemmKernel': {'Stores': FRAGMENTS},
     'AmpereLatentAttentionKernel': {'Stores': FRAGMENTS},
     'AmpereMmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},

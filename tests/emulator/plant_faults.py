@@ -309,6 +309,8 @@ FAULTS = [
      'kFp8 ? kFp8LoaderWarps : S::', 'kFp8 ? kFp8LoaderWarps - 1 : S::', None, FP8_ATTENTION),
     ('wgmma reads stores to a tile of an FP8 cache without a fence', 'fp8_attention_tiles.cuh',
      'if constexpr (kForProducts) ptx::FenceAsyncProxy();', '', 'wide_attention.cu', FP8_ATTENTION),
+    ('NaN of E4M3 becomes a number', 'fp8_attention_tiles.cuh', 'if (nans != 0) {',
+     'if (nans == 1) {', 'mma_attention.cu', MMA_ATTENTION),
     ('queries are read before they are stored', 'mma_attention.cu',
      '    ptx::WaitForKernelAhead();\n    LoadQueries', '    LoadQueries', None, MMA_ATTENTION),
     ('a box of keys begins a block too late', 'mma_attention_tiles.cuh',

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/cuda/kernel_form.h"
 #include "ops/cuda/mma_attention_tiles.cuh"
 
 namespace tokamak::cuda::mma_attention {
@@ -20,6 +21,30 @@ __device__ inline uint32_t HalvesToBf16(uint32_t halves) {
   return low >> 16 | (high & 0xffff0000);
 }
 
+// Pairs of bf16 numbers from four of E4M3, by instructions that all GPUs have: read as an f32, a
+// number has an exponent that is too small by 120.
+__device__ inline void E4m3ToBf16(uint32_t (&pairs)[2], uint32_t four) {
+  const uint32_t nans = ((four & 0x7f7f7f7f) + 0x01010101) & 0x80808080;
+  float values[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t code = four << (24 - 8 * i);
+    const uint32_t bits = (code & 0x80000000) | (code & 0x7f000000) >> 4;
+    values[i] = __fmul_rn(__uint_as_float(bits), 0x1p120f);
+  }
+  if (nans != 0) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((nans >> (8 * i + 7) & 1) != 0) values[i] = NAN;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    pairs[i] = __float_as_uint(values[2 * i]) >> 16 |
+               (__float_as_uint(values[2 * i + 1]) & 0xffff0000);
+  }
+}
+
 // The loading warps' work: the tiles of every unit, which the ring then counts as filled when each
 // of these warps has arrived.
 //
@@ -28,20 +53,25 @@ __device__ inline uint32_t HalvesToBf16(uint32_t halves) {
 // between two sets of registers, so that one part arrives while another is converted and stored.
 //
 // kFills per tile: 2 for keys and values, 1 for latents. A fill has kParts parts. kForProducts:
-// wgmma reads the stages.
+// wgmma reads the stages. kSlotKeys: if a slot of the ring has fewer keys than a tile, a part is
+// the fills of half of the keys.
 //
 // Rows that no row of the unit sees become zeros. Their positions may have no block.
 //
 // As with Loader, reads of earlier steps' positions overlap with the kernel ahead. The first tile
 // with positions of this step waits for it. Reads go past the L1, which might keep a sector that
 // holds both.
-template <int kDim, int kFills, int kParts, bool kForProducts, typename Memory>
+template <int kDim, int kFills, int kParts, bool kForProducts, typename Memory,
+          KernelForm kForm = KernelForm::kHopper, int kSlotKeys = kKeyTile>
 class Fp8Loader {
   static constexpr int kLoads = 2 * kStrips<kDim>;  // of 16 bytes, by a thread for a fill
   static constexpr int kPartLoads = kLoads / kParts;
   static_assert(kLoads % kParts == 0 && kFills * kParts % 2 == 0);
   static constexpr int kHalf = kKeyTile / 2;  // rows
   static_assert(kFp8LoaderThreads == 4 * kHalf);
+  static constexpr bool kHasWholeSlots = kSlotKeys == kKeyTile;
+  static constexpr unsigned kPartFills = kHasWholeSlots ? 1 : kHalf / kSlotKeys;
+  static_assert(kHasWholeSlots || kParts == 2);
 
  public:
   __device__ Fp8Loader(const AttentionArgs& a, Memory& memory)
@@ -130,30 +160,45 @@ class Fp8Loader {
   }
 
   __device__ void StorePart(int part, const Part& loaded) {
-    const unsigned slot = memory_.ring.Slot(fill_);
-    if (part % kParts == 0) memory_.ring.WaitUntilEmpty(fill_);
+    if (part % kParts == 0 || !kHasWholeSlots) {
+      for (unsigned i = 0; i < kPartFills; ++i) memory_.ring.WaitUntilEmpty(fill_ + i);
+    }
     // Of a strip's chunks, the thread has two neighbours.
-    uint8_t* const stage = memory_.stages[slot] + row_ * kRowBytes;
+    const unsigned fill = fill_ + static_cast<unsigned>(row_ / kSlotKeys);
+    uint8_t* const stage =
+        memory_.stages[memory_.ring.Slot(fill)] + row_ % kSlotKeys * kRowBytes;
     uint8_t* const first = stage + ((2 * piece_) ^ (row_ % 8)) * 16;
     uint8_t* const second = stage + ((2 * piece_ + 1) ^ (row_ % 8)) * 16;
 #pragma unroll
     for (int i = 0; i < kPartLoads; ++i) {
-      const int offset = StripOf(part, i) * kStripBytes + HalfOf(part, i) * kHalf * kRowBytes;
+      const int half = kHasWholeSlots ? HalfOf(part, i) : 0;
+      const int offset = (StripOf(part, i) * kSlotKeys + half * kHalf) * kRowBytes;
       *reinterpret_cast<Four<uint32_t>*>(first + offset) = ToBf16(loaded[i].x, loaded[i].y);
       *reinterpret_cast<Four<uint32_t>*>(second + offset) = ToBf16(loaded[i].z, loaded[i].w);
     }
-    if (part % kParts < kParts - 1) return;
+    if (part % kParts < kParts - 1 && kHasWholeSlots) return;
     if constexpr (kForProducts) ptx::FenceAsyncProxy();
     __syncwarp();
-    if (threadIdx.x % kWarp == 0) ptx::Arrive(&memory_.ring.filled[slot]);
-    ++fill_;
+    if (threadIdx.x % kWarp == 0) {
+      for (unsigned i = 0; i < kPartFills; ++i) {
+        ptx::Arrive(&memory_.ring.filled[memory_.ring.Slot(fill_ + i)]);
+      }
+    }
+    fill_ += kPartFills;
   }
   static __device__ Four<uint32_t> ToBf16(uint32_t low, uint32_t high) {
-    uint32_t halves[2][2];
-    ptx::E4m3ToHalves(halves[0], low);
-    ptx::E4m3ToHalves(halves[1], high);
-    return {HalvesToBf16(halves[0][0]), HalvesToBf16(halves[0][1]), HalvesToBf16(halves[1][0]),
-            HalvesToBf16(halves[1][1])};
+    uint32_t pairs[2][2];
+    if constexpr (kForm == KernelForm::kHopper) {
+      uint32_t halves[2][2];
+      ptx::E4m3ToHalves(halves[0], low);
+      ptx::E4m3ToHalves(halves[1], high);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pairs[i / 2][i % 2] = HalvesToBf16(halves[i / 2][i % 2]);
+    } else {
+      E4m3ToBf16(pairs[0], low);
+      E4m3ToBf16(pairs[1], high);
+    }
+    return {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
   }
 
   const AttentionArgs& a_;

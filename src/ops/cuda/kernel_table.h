@@ -58,14 +58,12 @@ inline constexpr KernelFamily kMoreHeads = {.name = "mma_attention.h for heads o
 // What both kernels do with capped scores and sinks.
 inline constexpr KernelFamily kEditedScores = {
     .name = "mma_attention.h with capped scores or sinks", .has_older = true};
-// Only for a KV cache in FP8. The rest of these kernels is that of mma_attention.h.
-inline constexpr KernelFamily kFp8Attention = {.name = "fp8_attention_tiles.cuh",
-                                               .only_on = 90,
-                                               .has_older = true,
-                                               .proofs = {{{90, "H200", "2e68807"}}}};
+// Only for a KV cache in FP8. The rest of these kernels is that of mma_attention.h. Two forms, too.
+inline constexpr KernelFamily kFp8Attention = {
+    .name = "fp8_attention_tiles.cuh", .has_older = true, .proofs = {{{90, "H200", "2e68807"}}}};
 // The same for latents. An H200 gives the right bits; it has not been made the default yet.
-inline constexpr KernelFamily kFp8LatentAttention = {
-    .name = "fp8_attention_tiles.cuh for latents", .only_on = 90, .has_older = true};
+inline constexpr KernelFamily kFp8LatentAttention = {.name = "fp8_attention_tiles.cuh for latents",
+                                                     .has_older = true};
 // Only for models with stacks of weights: experts, or the heads of latent attention. Two forms,
 // too.
 inline constexpr KernelFamily kLatentAttention = {

@@ -60,8 +60,9 @@ TEST(KernelTable, TheBackendsNameSaysWhichKernelsRun) {
 
 TEST(KernelTable, KernelsWithAFormForOtherGpusRunThereIfNewOnesAreWanted) {
   for (const int capability : {80, 86, 89, 120}) {
-    for (const KernelFamily& family : {kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention,
-                                       kLatentAttention, kGroupedGemm, kGatedGroupedGemm}) {
+    for (const KernelFamily& family :
+         {kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention, kFp8Attention, kLatentAttention,
+          kFp8LatentAttention, kGroupedGemm, kGatedGroupedGemm}) {
       EXPECT_TRUE(Uses(family, KernelChoice::kNew, capability)) << family.name;
       EXPECT_FALSE(Uses(family, KernelChoice::kVerified, capability)) << family.name;
     }

@@ -344,14 +344,14 @@ __device__ void RunOnLatents(const AttentionArgs& a, MakeLoader make_loader) {
   if (threadIdx.x == 0) memory.ring.Init(kWarps, kWriters);
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
-    if constexpr (kFp8) ptx::GiveRegistersBack<kFp8LoaderRegisters>();
+    if constexpr (kFp8 && Memory::kIsHopper) ptx::GiveRegistersBack<kFp8LoaderRegisters>();
     auto loader = make_loader(memory);
     ForEachJob(a, units, num_units, [&](const AttentionUnit& unit, int, const AttentionUnit& next) {
       loader.Load(unit, 0, next);
     });
-    if constexpr (!Memory::kIsHopper) loader.End();
+    if constexpr (!Memory::kIsHopper && !kFp8) loader.End();
   } else {
-    if constexpr (kFp8) ptx::TakeRegisters<kFp8ComputerRegisters>();
+    if constexpr (kFp8 && Memory::kIsHopper) ptx::TakeRegisters<kFp8ComputerRegisters>();
     LatentComputer<Memory> computer(a, memory);
     ForEachJob(a, units, num_units,
                [&](const AttentionUnit& unit, int, const AttentionUnit&) { computer.Run(unit); });
@@ -385,13 +385,24 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <typename Memory>
+__global__ void __launch_bounds__(kFp8Threads, 1)
+    AmpereFp8LatentAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  RunOnLatents<Memory, true>(a, [&](auto& memory) {
+    return Fp8Loader<kKeyDim, 1, 2, false, Memory, KernelForm::kAmpere, Memory::kSlotKeys>(a,
+                                                                                           memory);
+  });
+}
+
+template <typename Memory>
 cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   if constexpr (kHasAmpereForm) {
-    const auto kernel = &AmpereLatentAttentionKernel<Memory>;
+    const bool is_fp8 = args.cache.dtype == DType::kF8E4M3;
+    const auto kernel =
+        is_fp8 ? &AmpereFp8LatentAttentionKernel<Memory> : &AmpereLatentAttentionKernel<Memory>;
     const cudaError_t error = AllowSharedMemory(kernel, sizeof(Memory));
     if (error != cudaSuccess) return error;
     return LaunchGroups({.dependent = HasDependents()}, kernel, static_cast<unsigned>(ctas),
-                        kThreads, sizeof(Memory), stream, args);
+                        is_fp8 ? kFp8Threads : kThreads, sizeof(Memory), stream, args);
   } else {
     return cudaErrorInvalidValue;
   }
@@ -430,8 +441,7 @@ cudaError_t LaunchLatentAttention(const AttentionArgs& args, int ctas, cudaStrea
 }
 
 cudaError_t LaunchAmpereLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  const bool is_bf16 = args.cache.dtype == DType::kBF16;
-  if (!is_bf16 || !LatentAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  if (!LatentAttentionReads(args.cache)) return cudaErrorInvalidValue;
   using mma_attention::AmpereMemory, mma_attention::SmallAmpereMemory;
   return static_cast<size_t>(MaxSharedBytes()) >= sizeof(AmpereMemory)
              ? mma_attention::LaunchAmpere<AmpereMemory>(args, ctas, stream)

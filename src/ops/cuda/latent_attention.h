@@ -23,7 +23,7 @@ bool LatentAttentionReads(const KvLayerView& cache);
 
 // Like LaunchMmaAttention.
 cudaError_t LaunchLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
-// The same for GPUs without TMA. They have no wide units, and read only caches in bf16.
+// The same for GPUs without TMA. They have no wide units.
 cudaError_t LaunchAmpereLatentAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 // LaunchLatentAttention for the plan's wide units, of up to kWideLatentRows rows. `totals` has
 // kWideLatentBytes for each of the `ctas` CTAs, which overwrites them.

@@ -84,10 +84,10 @@ TEST(LatentAttention, ACacheInFp8GivesTheBitsOfABf16CacheWithItsValues) {
                            InFp8(MakeProblem(Latents(16, 64), {{33, 9}, {1, 1}, {514, 3}})),
                            InFp8(MakeProblem(Latents(20, 128), {{130, 2}}))}) {
     const Outputs expected = Attend(p);
-    for (const Cut& cut :
-         {Cut{.ctas = 1, .fp8 = true}, Cut{.tile_rows = 5, .spread = 1, .ctas = 3, .fp8 = true},
-          Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true, .fp8 = true},
-          Cut{.tile_rows = 37, .spread = 1, .ctas = 3, .wide = true, .fp8 = true}}) {
+    for (const Cut& cut : InFormsHere(
+             {Cut{.ctas = 1, .fp8 = true}, Cut{.tile_rows = 5, .spread = 1, .ctas = 3, .fp8 = true},
+              Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true, .fp8 = true},
+              Cut{.tile_rows = 37, .spread = 1, .ctas = 3, .wide = true, .fp8 = true}})) {
       const Outputs actual = Attend(p, cut);
       EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
           << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -99,10 +99,8 @@ void CheckLateStores(const Problem& p, bool fp8) {
   const Outputs expected = Attend(p);
   for (int i = 0; i < 3; ++i) {
     for (const bool keys_last : {false, true}) {
-      std::vector<Cut> cuts = {Cut{.ctas = 1}, Cut{.spread = 2},
-                               Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true}};
-      if (!fp8) cuts = InFormsHere(cuts);
-      for (Cut& cut : cuts) {
+      for (Cut cut : InFormsHere({Cut{.ctas = 1}, Cut{.spread = 2},
+                                  Cut{.tile_rows = kWideLatentRows, .ctas = 1, .wide = true}})) {
         cut.late = true;
         cut.keys_last = keys_last;
         cut.fp8 = fp8;
@@ -160,7 +158,7 @@ TEST(LatentAttention, LatentsThatARowDoesNotSeeDoNotReachIt) {
   for (const Cut& cut : InFormsHere({Cut{}, kWideLatent})) {
     ExpectNanFrom(3, Attend(sick, cut), Attend(healthy), 3 * 512);
   }
-  for (Cut cut : {Cut{}, kWideLatent}) {
+  for (Cut cut : InFormsHere({Cut{}, kWideLatent})) {
     cut.fp8 = true;
     ExpectNanFrom(3, Attend(InFp8(sick), cut), Attend(InFp8(healthy)), 3 * 512);
   }

@@ -13,8 +13,9 @@
 // (fp8_attention_tiles.cuh).
 //
 // Shared memory is 51 KB, so that an SM holds two CTAs and leaves room for the next kernel's.
-// Without TMA it is 36 KB, so that two CTAs fit into the 100 KB of compute capability 8.6. Heads of
-// 256 take 107 KB, of which an SM also holds two, or 75 KB without TMA.
+// Without TMA it is 36 KB, so that two CTAs fit into the 100 KB of compute capability 8.6. There,
+// registers suffice for one CTA if the cache is in FP8. Heads of 256 take 107 KB, of which an SM
+// also holds two, or 75 KB without TMA.
 #include "ops/cuda/mma_attention.h"
 
 #include <algorithm>
@@ -278,15 +279,15 @@ __device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
   if (threadIdx.x == 0) memory.ring.Init(kWarps, kWriters);
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
-    if constexpr (kFp8) ptx::GiveRegistersBack<kFp8LoaderRegisters>();
+    if constexpr (kFp8 && S::kIsHopper) ptx::GiveRegistersBack<kFp8LoaderRegisters>();
     auto loader = make_loader(memory);
     ForEachJob(a, units, num_units,
                [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
                  loader.Load(unit, kv_head, next);
                });
-    if constexpr (!S::kIsHopper) loader.End();
+    if constexpr (!S::kIsHopper && !kFp8) loader.End();
   } else {
-    if constexpr (kFp8) ptx::TakeRegisters<kFp8ComputerRegisters>();
+    if constexpr (kFp8 && S::kIsHopper) ptx::TakeRegisters<kFp8ComputerRegisters>();
     Computer<kHeadDim, kForm> computer(a, memory);
     ForEachJob(a, units, num_units,
                [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
@@ -326,6 +327,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   });
 }
 
+template <int kHeadDim>
+__global__ void __launch_bounds__(kFp8Threads, 1)
+    AmpereFp8MmaAttentionKernel(const __grid_constant__ AttentionArgs a) {
+  RunCta<kHeadDim, KernelForm::kAmpere, true>(a, [&](auto& memory) {
+    using Memory = std::remove_reference_t<decltype(memory)>;
+    return Fp8Loader<kHeadDim, 2, 1, false, Memory, KernelForm::kAmpere>(a, memory);
+  });
+}
+
 // Launches kernel(maps..., args).
 template <typename Memory, typename... Params, typename... Maps>
 cudaError_t LaunchCtas(void (*kernel)(Params...), const AttentionArgs& args, int ctas, int threads,
@@ -356,8 +366,10 @@ template <int kHeadDim>
 cudaError_t LaunchAmpere(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   if constexpr (kHasAmpereForm) {
     using Memory = typename Shape<kHeadDim, KernelForm::kAmpere>::Memory;
-    return LaunchCtas<Memory>(&AmpereMmaAttentionKernel<kHeadDim>, args, ctas, kThreads,
-                              HasDependents(), stream);
+    const bool is_fp8 = args.cache.dtype == DType::kF8E4M3;
+    return LaunchCtas<Memory>(
+        is_fp8 ? &AmpereFp8MmaAttentionKernel<kHeadDim> : &AmpereMmaAttentionKernel<kHeadDim>, args,
+        ctas, is_fp8 ? kFp8Threads : kThreads, HasDependents(), stream);
   } else {
     return cudaErrorInvalidValue;
   }
@@ -390,10 +402,7 @@ cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t
 }
 
 cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  const bool is_bf16 = args.cache.dtype == DType::kBF16;
-  if (!is_bf16 || !MmaAttentionReads(args.cache) || args.slopes != nullptr) {
-    return cudaErrorInvalidValue;
-  }
+  if (!MmaAttentionReads(args.cache) || args.slopes != nullptr) return cudaErrorInvalidValue;
   return mma_attention::WithHeadDim(args.cache.head_dim, [&](auto dim) {
     return mma_attention::LaunchAmpere<decltype(dim)::value>(args, ctas, stream);
   });

@@ -41,7 +41,7 @@ bool MmaAttentionReads(const KvLayerView& cache);
 // the first of the dependent launches ahead begins: they are read before the kernel ahead has
 // ended.
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
-// The same for GPUs without TMA. They have no wide units, and read only caches in bf16.
+// The same for GPUs without TMA. They have no wide units.
 cudaError_t LaunchAmpereAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 // LaunchMmaAttention for the plan's wide units. A job is a unit and a KV head; `ctas` CTAs share
 // all jobs.

@@ -146,10 +146,10 @@ TEST(MmaAttention, ACacheInFp8GivesTheBitsOfABf16CacheWithItsValues) {
     const Problem p = InFp8(RandomProblem(random));
     const Outputs expected = Attend(p);
     for (const Cut& cut :
-         {Cut{.fp8 = true}, Cut{.spread = 1, .ctas = 3, .fp8 = true},
-          Cut{.tile_rows = 5, .ctas = 1, .fp8 = true},
-          Cut{.tile_rows = kWideRows, .wide = true, .fp8 = true},
-          Cut{.tile_rows = 72, .spread = 1, .ctas = 3, .wide = true, .fp8 = true}}) {
+         InFormsHere({Cut{.fp8 = true}, Cut{.spread = 1, .ctas = 3, .fp8 = true},
+                      Cut{.tile_rows = 5, .ctas = 1, .fp8 = true},
+                      Cut{.tile_rows = kWideRows, .wide = true, .fp8 = true},
+                      Cut{.tile_rows = 72, .spread = 1, .ctas = 3, .wide = true, .fp8 = true}})) {
       const Outputs actual = Attend(p, cut);
       EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
           << "seed " << seed << ", rows " << cut.tile_rows << ", " << cut.spread;
@@ -161,9 +161,8 @@ void CheckLateStores(const Problem& p, bool fp8) {
   const Outputs expected = Attend(p);
   for (int i = 0; i < 4; ++i) {
     for (const bool keys_last : {false, true}) {
-      std::vector<Cut> cuts = {Cut{}, Cut{.spread = 1}, Cut{.tile_rows = kWideRows, .wide = true}};
-      if (!fp8) cuts = InFormsHere(cuts);
-      for (Cut& cut : cuts) {
+      for (Cut cut :
+           InFormsHere({Cut{}, Cut{.spread = 1}, Cut{.tile_rows = kWideRows, .wide = true}})) {
         cut.late = true;
         cut.keys_last = keys_last;
         cut.fp8 = fp8;
@@ -232,7 +231,7 @@ TEST(MmaAttention, ValuesThatARowDoesNotSeeDoNotReachIt) {
     ExpectNanFrom(76, Attend(sick, cut), Attend(healthy, cut), 2 * 64);
   }
   for (const Cut& cut :
-       {Cut{.fp8 = true}, Cut{.tile_rows = kWideRows, .wide = true, .fp8 = true}}) {
+       InFormsHere({Cut{.fp8 = true}, Cut{.tile_rows = kWideRows, .wide = true, .fp8 = true}})) {
     ExpectNanFrom(76, Attend(InFp8(sick), cut), Attend(InFp8(healthy)), 2 * 64);
   }
 }
@@ -257,11 +256,11 @@ TEST(MmaAttention, CachesThatItCannotReadAreRefused) {
   EXPECT_FALSE(MmaAttentionReads(cache));
   cache.dtype = DType::kF8E4M3;
   EXPECT_TRUE(MmaAttentionReads(cache));
+  cache.v_offset = 2056;
+  EXPECT_FALSE(MmaAttentionReads(cache));
   AttentionArgs args = {};
   args.cache = cache;
   EXPECT_EQ(LaunchAmpereAttention(args, 1, nullptr), cudaErrorInvalidValue);
-  cache.v_offset = 2056;
-  EXPECT_FALSE(MmaAttentionReads(cache));
 }
 
 }  // namespace
