@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/testing/sanitizers.h"
+#include "ops/graph_batch.h"
 #include "ops/reference/reference_ops.h"
 #include "ops/testing/attention_case.h"
 #include "ops/testing/op_harness.h"
@@ -251,6 +252,26 @@ TEST_P(AttentionOps, EditedScoresDependOnNothingButTheRow) {
             << "sequence " << s << ", queries " << begin << " to " << end;
       }
     }
+  }
+}
+
+// With eight rows per token, more tokens would have wide tiles, which the graph does not launch.
+TEST_P(AttentionOps, AGraphFitsAnyDivisionOfItsTokens) {
+  const auto ops = Make(2);
+  if (!ops->has_graphs()) GTEST_SKIP() << "the backend has no graphs";
+  std::mt19937_64 random(13);
+  const Geometry g = {.num_heads = 8, .num_kv_heads = 1, .head_dim = 64, .dtype = DType::kBF16};
+  for (const std::vector<SequenceShape>& sequences :
+       {std::vector<SequenceShape>{{300, kMaxGraphQueries}, {40, 1}, {90, 5}},
+        std::vector<SequenceShape>{{kMaxGraphQueries, kMaxGraphQueries}}}) {
+    AttentionCase c = RandomCase(random, g, sequences);
+    const AttentionResult expected = RunAttention(*ops, c);
+    const size_t size = expected.out.size();
+    AddPadding(c, 3);
+    c.as_graph = true;
+    std::vector<float> out = RunAttention(*ops, c).out;
+    out.resize(size);  // without the padding
+    EXPECT_TRUE(SameBits(out, expected.out));
   }
 }
 

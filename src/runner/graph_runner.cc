@@ -19,7 +19,7 @@ Tensor RunModel(const Model& model, nn::Pass& pass) {
 
 }  // namespace
 
-Result<GraphRunner> GraphRunner::Make(CudaGraphs cuda_graphs, const Ops& ops, int32_t max_rows) {
+Result<GraphRunner> GraphRunner::Make(CudaGraphs cuda_graphs, const Ops& ops, int32_t max_tokens) {
   GraphRunner runner;
   if (!ops.has_graphs()) {
     if (cuda_graphs != CudaGraphs::kOn) return runner;
@@ -27,10 +27,10 @@ Result<GraphRunner> GraphRunner::Make(CudaGraphs cuda_graphs, const Ops& ops, in
                          ops.name());
   }
   if (cuda_graphs == CudaGraphs::kOff) return runner;
-  // From 16 rows on, four sizes per doubling bound the padding; from 128 to 256 there are eight.
+  // From 16 tokens on, four sizes per doubling bound the padding; from 128 to 256 there are eight.
   // From 32 on, all but the largest are multiples of 8, the rows of the smallest tile of a matrix
   // product.
-  const int32_t largest = std::min(max_rows, kLargestGraph);
+  const int32_t largest = std::min(max_tokens, kLargestGraph);
   for (int32_t size = 1; size < largest;) {
     runner.capture_sizes_.push_back(size);
     const auto power = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(size)));
@@ -51,23 +51,23 @@ Status GraphRunner::Capture(const Model& model, nn::Pass& pass) {
   return Status();
 }
 
-int32_t GraphRunner::PaddedRows(int32_t rows) const {
-  const size_t i = IndexOf(rows);
-  return i < graphs_.size() ? capture_sizes_[i] : rows;
+int32_t GraphRunner::PaddedTokens(int32_t num_tokens) const {
+  const size_t i = IndexOf(num_tokens);
+  return i < graphs_.size() ? capture_sizes_[i] : 0;
 }
 
-Tensor GraphRunner::Decode(const Model& model, nn::Pass& pass) {
-  const auto rows = static_cast<int32_t>(pass.num_tokens());
-  const size_t i = IndexOf(rows);
-  if (i >= graphs_.size()) return RunModel(model, pass);
-  CHECK(capture_sizes_[i] == rows);
+Tensor GraphRunner::Decode(nn::Pass& pass) {
+  const auto num_tokens = static_cast<int32_t>(pass.num_tokens());
+  const size_t i = IndexOf(num_tokens);
+  CHECK(i < graphs_.size() && capture_sizes_[i] == num_tokens);
   pass.ops.Launch(*graphs_[i].graph, pass.stream);
   return graphs_[i].logits;
 }
 
-size_t GraphRunner::IndexOf(int32_t rows) const {
-  return static_cast<size_t>(std::lower_bound(capture_sizes_.begin(), capture_sizes_.end(), rows) -
-                             capture_sizes_.begin());
+size_t GraphRunner::IndexOf(int32_t num_tokens) const {
+  return static_cast<size_t>(
+      std::lower_bound(capture_sizes_.begin(), capture_sizes_.end(), num_tokens) -
+      capture_sizes_.begin());
 }
 
 }  // namespace tokamak

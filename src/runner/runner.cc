@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/graph_batch.h"
 #include "runner/attention_shapes.h"
 
 namespace tokamak {
@@ -101,16 +102,16 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
     ASSIGN_OR_RETURN(drafter_,
                      Drafter::Create(*draft, ops_, shape_, pool_.spec(), std::move(draft_groups)));
   }
-  ASSIGN_OR_RETURN(graph_runner_,
-                   GraphRunner::Make(shape_.cuda_graphs, ops_,
-                                     std::min(shape_.max_seqs, shape_.max_step_tokens)));
+  ASSIGN_OR_RETURN(graph_runner_, GraphRunner::Make(shape_.cuda_graphs, ops_,
+                                                    std::min(step_shape_.MaxPaddedSeqs(),
+                                                             step_shape_.max_tokens)));
   return CaptureGraphs();
 }
 
 Status Runner::CaptureGraphs() {
   StepInFlight& in_flight = steps_in_flight_.front();
-  for (const int32_t rows : graph_runner_.capture_sizes()) {
-    PackRows({}, rows, slots_, pool_.spec(), step_shape_, &in_flight);
+  for (const int32_t num_tokens : graph_runner_.capture_sizes()) {
+    PackRows({}, num_tokens, slots_, pool_.spec(), step_shape_, &in_flight);
     Upload(in_flight);
     nn::Pass pass = MakePass(in_flight);
     RETURN_IF_ERROR(graph_runner_.Capture(model_, pass));
@@ -182,13 +183,12 @@ Status Runner::Submit(StepInput step) {
                     *stream_);
     if (drafter_) drafter_->Admit(admit.slot, slot, admit.num_computed);
   }
-  const auto num_rows = static_cast<int32_t>(step.rows.size());
-  in_flight.decode = IsDecode(step);
+  const int32_t padded_tokens = PaddedTokens(step);
+  in_flight.decode = padded_tokens > 0;
   if (status = UploadExcessTables(&in_flight); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", step.number)));
   }
-  PackRows(step.rows, in_flight.decode ? graph_runner_.PaddedRows(num_rows) : num_rows, slots_,
-           pool_.spec(), step_shape_, &in_flight);
+  PackRows(step.rows, padded_tokens, slots_, pool_.spec(), step_shape_, &in_flight);
   Upload(in_flight);
   if (!step.rows.empty()) Forward(&in_flight);
   if (expert_offsets_.size() > 0 && !step.rows.empty()) {
@@ -199,11 +199,17 @@ Status Runner::Submit(StepInput step) {
   return Status();
 }
 
-bool Runner::IsDecode(const StepInput& step) const {
-  return !step.rows.empty() &&
-         std::all_of(step.rows.begin(), step.rows.end(), [this](const StepRow& row) {
-           return row.num_tokens == 1 && row.sample && !slots_[row.slot].prompt_logprobs;
-         });
+int32_t Runner::PaddedTokens(const StepInput& step) const {
+  int32_t num_tokens = 0;
+  for (const StepRow& row : step.rows) {
+    const bool draws_from_all =
+        row.sample && row.num_tokens == static_cast<int32_t>(row.drafts.size()) + 1;
+    if (!draws_from_all || row.num_tokens > kMaxGraphQueries || slots_[row.slot].prompt_logprobs) {
+      return 0;
+    }
+    num_tokens += row.num_tokens;
+  }
+  return num_tokens == 0 ? 0 : graph_runner_.PaddedTokens(num_tokens);
 }
 
 // Needed only if a step admits many sequences with long cached prefixes. Waits, because it reuses
@@ -282,7 +288,7 @@ void Runner::Forward(StepInFlight* in_flight) {
   const bool greedy = IsGreedy(*in_flight);
   in_flight->argmax.reset();
   if (in_flight->decode && !greedy) {
-    in_flight->logits = graph_runner_.Decode(model_, pass).Rows(0, num_draws);
+    in_flight->logits = graph_runner_.Decode(pass).Rows(0, num_draws);
     return;
   }
   const Tensor hidden = model_.Forward(pass);
@@ -495,6 +501,7 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
       if (scored.health != RowHealth::kOk) out.health = scored.health;
       out.prompt_logprobs.push_back(scored.logprobs);
     }
+    out.tokens.reserve(static_cast<size_t>(row.num_draws));
     for (int32_t i = 0; i < row.num_draws; ++i) {
       const int32_t index = row.sampled + i;
       const SampleResult& drawn = in_flight.sampled_results[static_cast<size_t>(index)];

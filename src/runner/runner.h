@@ -88,8 +88,8 @@ class Runner {
   Status Init(const RunnerMemory& memory, const Model* draft, std::vector<int32_t> draft_groups);
   Status MakeGroups();
   Status CaptureGraphs();
-  // Whether each row draws one token and needs nothing else.
-  bool IsDecode(const StepInput& step) const;
+  // The number of tokens to which the step is padded to run as a graph; 0 if it does not.
+  int32_t PaddedTokens(const StepInput& step) const;
   // Uploads the table entries that a step has no room for, ahead of its batch.
   Status UploadExcessTables(StepInFlight* in_flight);
   void Upload(const StepInFlight& in_flight);

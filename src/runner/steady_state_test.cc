@@ -57,37 +57,68 @@ constexpr int kWarmUp = 30;
 constexpr int kSteps = 200;
 constexpr int kMixedEvery = 10;  // steps
 constexpr int32_t kSlots = 8;
+constexpr int32_t kDraftingSlots = 2;  // the first ones
+constexpr int32_t kDrafts = 3;         // of a row
 constexpr int32_t kBlockSize = 4;
 constexpr int32_t kPrompt = 16;
 constexpr int32_t kContext = 256;
 constexpr int32_t kBlocksPerSeq = kContext / kBlockSize;
 
-// Steps of one token per slot. Every tenth step gives the last slot to a new sequence, whose prompt
-// makes it a mixed step. Made in advance, so that their allocations are not counted.
+// Steps of one token per slot, and of a few drafts for the first slots. Every tenth step gives the
+// last slot to a new sequence, whose prompt makes it a mixed step.
 class Schedule {
  public:
+  // Of so many steps in flight, one has drafts. In the others, the slots that draft have no rows.
+  explicit Schedule(int depth) : depth_(static_cast<uint64_t>(depth)) {}
+
+  // The outputs of all but the last depth - 1 steps must have been noted.
   StepInput Next(uint64_t number) {
     StepInput step{.number = number};
     if (number == 0) {
       for (SequenceSlotId slot = 0; slot < kSlots; ++slot) Admit(slot, 3, &step);
     } else if (number % kMixedEvery == 0) {
-      step.free = {kSlots - 1};
-      Admit(kSlots - 1, kPrompt, &step);
+      Replace(kSlots - 1, kPrompt, &step);
     }
     for (SequenceSlotId slot = 0; slot < kSlots; ++slot) {
-      Position& at = positions_[static_cast<size_t>(slot)];
-      const int32_t count = at.known - at.computed;
-      step.rows.push_back({.slot = slot, .num_tokens = count, .sample = true});
-      at.computed = at.known++;
-      Append(slot, &step);
+      const bool drafts = slot < kDraftingSlots;
+      if (drafts && number % depth_ != 0) continue;
+      if (drafts && positions_[static_cast<size_t>(slot)].known + kDrafts >= kContext) {
+        Replace(slot, 3, &step);
+      }
+      AddRow(slot, drafts ? kDrafts : 0, &step);
     }
     return step;
+  }
+
+  void Note(const StepOutput& output) {
+    for (const RowOutput& row : output.rows) {
+      if (row.slot >= kDraftingSlots) continue;
+      Position& at = positions_[static_cast<size_t>(row.slot)];
+      at.computed -= kDrafts + 1 - static_cast<int32_t>(row.tokens.size());
+      at.known = at.computed + 1;
+    }
   }
 
  private:
   struct Position {
     int32_t known = 0, computed = 0, blocks = 0;
   };
+
+  void Replace(SequenceSlotId slot, int32_t prompt, StepInput* step) {
+    step->free.push_back(slot);
+    Admit(slot, prompt, step);
+  }
+
+  void AddRow(SequenceSlotId slot, int32_t num_drafts, StepInput* step) {
+    Position& at = positions_[static_cast<size_t>(slot)];
+    step->rows.push_back({.slot = slot,
+                          .num_tokens = at.known - at.computed + num_drafts,
+                          .sample = true,
+                          .drafts = std::vector<TokenId>(static_cast<size_t>(num_drafts), 5)});
+    at.computed = at.known + num_drafts;
+    at.known = at.computed + 1;
+    Append(slot, step);
+  }
 
   void Admit(SequenceSlotId slot, int32_t prompt, StepInput* step) {
     positions_[static_cast<size_t>(slot)] = {.known = prompt};
@@ -109,6 +140,7 @@ class Schedule {
     }
   }
 
+  const uint64_t depth_;
   std::vector<Position> positions_ = std::vector<Position>(kSlots);
 };
 
@@ -135,6 +167,7 @@ std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, CudaGraphs cuda
   auto runner = Runner::Create(model, ops,
                                {.max_seqs = kSlots,
                                 .max_step_tokens = 64,
+                                .max_step_drafts = kDraftingSlots * kDrafts,
                                 .max_context = kContext,
                                 .block_size = kBlockSize,
                                 .depth = depth,
@@ -149,11 +182,7 @@ std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, CudaGraphs cuda
 // Calls `warm` after the warm-up.
 template <typename Warm>
 Allocations RunSteps(Runner& runner, const Warm& warm) {
-  Schedule schedule;
-  std::vector<StepInput> steps;
-  for (uint64_t number = 0; number < kWarmUp + kSteps; ++number) {
-    steps.push_back(schedule.Next(number));
-  }
+  Schedule schedule(runner.shape().depth);
   Allocations counts;
   uint64_t waited = 0;
   const auto wait = [&] {
@@ -167,16 +196,18 @@ Allocations RunSteps(Runner& runner, const Warm& warm) {
     CHECK_MSG(output.ok(), output.status().ToString());
     // The rows, and each row's tokens.
     counts.outputs += 1 + static_cast<int64_t>(output->rows.size());
+    schedule.Note(*output);
   };
   const auto depth = static_cast<uint64_t>(runner.shape().depth);
-  for (uint64_t number = 0; number < steps.size(); ++number) {
+  for (uint64_t number = 0; number < kWarmUp + kSteps; ++number) {
     if (number == kWarmUp) {
       warm();
       counts = {};
     }
+    StepInput step = schedule.Next(number);
     {
       const Counted counted(&counts.submit);
-      CHECK(runner.Submit(std::move(steps[number])).ok());
+      CHECK(runner.Submit(std::move(step)).ok());
     }
     {
       const Counted counted(&counts.sample);
@@ -184,7 +215,7 @@ Allocations RunSteps(Runner& runner, const Warm& warm) {
     }
     if (number + 1 - waited >= depth) wait();
   }
-  while (waited < steps.size()) wait();
+  while (waited < kWarmUp + kSteps) wait();
   return counts;
 }
 

@@ -49,7 +49,7 @@ bool BatchLayout::no_updates() const {
 
 int64_t StepShape::StagingBytes() const {
   BatchLayout layout;
-  layout.SetCounts(max_tokens, max_seqs, max_tokens, num_groups);
+  layout.SetCounts(max_tokens, MaxPaddedSeqs(), max_tokens, num_groups);
   for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_updates);
   return layout.bytes;
 }
@@ -90,14 +90,14 @@ class Packer {
          StepInFlight* in_flight)
       : slots_(slots), cache_(cache), shape_(shape), in_flight_(*in_flight) {}
 
-  void Pack(std::span<const StepRow> rows, int32_t padded_rows) {
+  void Pack(std::span<const StepRow> rows, int32_t padded_tokens) {
     Clear();
-    LayOut(rows, padded_rows);
+    LayOut(rows, padded_tokens);
     for (const StepRow& row : rows) PackRow(row);
     num_logits_ = static_cast<int32_t>(in_flight_.num_draws);
     // Packed after all rows that sample, so that the logits to sample from are contiguous.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &in_flight_.rows[i]);
-    while (num_seqs_ < in_flight_.layout.num_seqs) PadRow();
+    while (num_seqs_ < in_flight_.layout.num_seqs) AddPadding();
     for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &in_flight_);
     if (in_flight_.sampled_results.size() < in_flight_.num_draws) {
       in_flight_.sampled_results.resize(in_flight_.num_draws);
@@ -127,7 +127,7 @@ class Packer {
     return {begin, std::max(begin, std::min(slot.num_computed, slot.num_prompt - 1))};
   }
 
-  void LayOut(std::span<const StepRow> rows, int32_t padded_rows) {
+  void LayOut(std::span<const StepRow> rows, int32_t padded_tokens) {
     int32_t tokens = 0, scored = 0;
     size_t masked = 0, unmasked = 0, drafts = 0, unmasked_drafts = 0;
     for (const StepRow& row : rows) {
@@ -146,9 +146,10 @@ class Packer {
     next_masked_ = {.row = unmasked, .draw = in_flight_.num_unmasked_draws};
     const auto logits = static_cast<int32_t>(in_flight_.num_draws) + scored;
     const auto num_rows = static_cast<int32_t>(rows.size());
-    const int32_t padding = std::max(0, padded_rows - num_rows);
+    const int32_t padding = std::max(0, padded_tokens - tokens);
     BatchLayout& layout = in_flight_.layout;
-    layout.SetCounts(tokens + padding, num_rows + padding, logits + padding, shape_.num_groups);
+    layout.SetCounts(tokens + padding, padded_tokens > 0 ? padded_tokens : num_rows,
+                     logits + padding, shape_.num_groups);
     for (int32_t g = 0; g < shape_.num_groups; ++g) {
       layout.SetUpdates(g, static_cast<int32_t>(LastUpdates(g).size()));
     }
@@ -235,11 +236,13 @@ class Packer {
     packed->scored_end = static_cast<int32_t>(in_flight_.scored_tokens.size());
   }
 
-  void PadRow() {
-    token_ids_[num_tokens_] = 0;
-    positions_[num_tokens_] = 0;
-    for (int32_t g = 0; g < shape_.num_groups; ++g) SlotMappingOf(g)[num_tokens_] = -1;
-    logit_rows_[num_logits_++] = num_tokens_++;
+  void AddPadding() {
+    if (num_tokens_ < in_flight_.layout.num_tokens) {
+      token_ids_[num_tokens_] = 0;
+      positions_[num_tokens_] = 0;
+      for (int32_t g = 0; g < shape_.num_groups; ++g) SlotMappingOf(g)[num_tokens_] = -1;
+      logit_rows_[num_logits_++] = num_tokens_++;
+    }
     EndSequence(0, 0);
   }
 
@@ -271,9 +274,9 @@ class Packer {
 
 }  // namespace
 
-void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SequenceSlots& slots,
+void PackRows(std::span<const StepRow> rows, int32_t padded_tokens, const SequenceSlots& slots,
               const CacheSpec& cache, const StepShape& shape, StepInFlight* in_flight) {
-  Packer(slots, cache, shape, in_flight).Pack(rows, padded_rows);
+  Packer(slots, cache, shape, in_flight).Pack(rows, padded_tokens);
 }
 
 void PackUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,

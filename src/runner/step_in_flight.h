@@ -21,6 +21,8 @@ struct StepShape {
   int32_t num_groups = 0;
   int32_t max_updates = 0;  // block table entries per group and step: see MakeStepShape
 
+  // A step for a graph has as many sequences as tokens (GraphRunner).
+  int32_t MaxPaddedSeqs() const { return max_seqs + max_drafts; }
   int64_t StagingBytes() const;  // largest batch; its device copy is as large
   int64_t TableBytes() const;    // block tables of all groups
 };
@@ -74,7 +76,7 @@ struct StepInFlight {
 
   Buffer staging;  // pinned
   BatchLayout layout;
-  bool decode = false;  // GraphRunner runs it
+  bool decode = false;  // padded for GraphRunner
   std::vector<TokenFill> fills;
 
   std::vector<SampleRow> sample_rows;  // masked ones last
@@ -102,11 +104,11 @@ struct StepInFlight {
   }
 };
 
-// Packs the rows of a step that has been applied to `slots`. Pads them to `padded_rows` rows, if
-// that is more; a padding row has one token of an empty sequence, has logits, and is not written to
-// the cache. Includes the last max_updates table entries of each group; PackUpdates packs those
-// before. Host work only.
-void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SequenceSlots& slots,
+// Packs the rows of a step that has been applied to `slots`. Pads them to `padded_tokens` tokens
+// and as many sequences, if that is not 0. The sequences of padding are empty; the first ones have
+// a token each, the others none. Such a token has logits, and is not written to the cache. Includes
+// the last max_updates table entries of each group; PackUpdates packs those before. Host work only.
+void PackRows(std::span<const StepRow> rows, int32_t padded_tokens, const SequenceSlots& slots,
               const CacheSpec& cache, const StepShape& shape, StepInFlight* in_flight);
 
 // Packs at most max_updates table entries of one group, and no rows.

@@ -10,8 +10,12 @@
 namespace tokamak {
 namespace {
 
-constexpr StepShape kShape = {
-    .max_seqs = 4, .max_tokens = 16, .max_blocks_per_seq = 8, .num_groups = 1, .max_updates = 6};
+constexpr StepShape kShape = {.max_seqs = 4,
+                              .max_tokens = 16,
+                              .max_drafts = 3,
+                              .max_blocks_per_seq = 8,
+                              .num_groups = 1,
+                              .max_updates = 6};
 
 CacheSpec Cache() {
   CacheSpec cache;
@@ -38,15 +42,19 @@ class PackRowsTest : public ::testing::Test {
     CHECK(staging.ok());
     in_flight_.staging = *staging;
   }
-  void Apply(StepInput step, int32_t padded_rows) {
+  void Apply(StepInput step, int32_t padded_tokens) {
     const std::vector<StepRow> rows = step.rows;
     const Status status = table_.Apply(step);
     ASSERT_TRUE(status.ok()) << status.ToString();
-    PackRows(rows, padded_rows, table_, cache_, kShape, &in_flight_);
+    PackRows(rows, padded_tokens, table_, cache_, kShape, &in_flight_);
   }
 
   const CacheSpec cache_ = Cache();
-  SequenceSlots table_{{.max_seqs = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
+  SequenceSlots table_{{.max_seqs = 4,
+                        .max_step_tokens = 16,
+                        .max_step_drafts = 3,
+                        .max_context = 32,
+                        .vocab_size = 50},
                        cache_};
   StepInFlight in_flight_;
 };
@@ -87,6 +95,34 @@ TEST_F(PackRowsTest, PaddingReadsAndWritesNoCache) {
   EXPECT_EQ(SlotMapping(in_flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
   EXPECT_EQ(in_flight_.sample_rows.size(), 1u);  // padding rows draw nothing
   EXPECT_TRUE(layout.no_updates());
+}
+
+// A graph's batch has as many sequences as tokens, however the tokens are divided among rows.
+TEST_F(PackRowsTest, AStepWithDraftsIsPaddedWithSequencesWithoutTokens) {
+  Apply(
+      {.admit = {{.slot = 2, .tokens = {7, 8}, .num_prompt_tokens = 2},
+                 {.slot = 0, .tokens = {3}, .num_prompt_tokens = 1}},
+       .append = {{.slot = 2, .group = 0, .blocks = {30}}, {.slot = 0, .group = 0, .blocks = {50}}},
+       .rows = {{.slot = 2, .num_tokens = 1}}},
+      0);
+  Apply({.number = 1,
+         .rows = {{.slot = 2, .num_tokens = 3, .sample = true, .drafts = {20, 21}},
+                  {.slot = 0, .num_tokens = 1, .sample = true}}},
+        7);  // more sequences than slots
+  const BatchLayout& layout = in_flight_.layout;
+  EXPECT_EQ(layout.num_tokens, 7);
+  EXPECT_EQ(layout.num_seqs, 7);
+  EXPECT_EQ(layout.num_logits, 7);
+  EXPECT_EQ(Ints(in_flight_, layout.token_ids, 7), (std::vector<int32_t>{8, 20, 21, 3, 0, 0, 0}));
+  EXPECT_EQ(Ints(in_flight_, layout.positions, 7), (std::vector<int32_t>{1, 2, 3, 0, 0, 0, 0}));
+  EXPECT_EQ(Ints(in_flight_, layout.logit_rows, 7), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(Ints(in_flight_, layout.query_start_loc, 8),
+            (std::vector<int32_t>{0, 3, 4, 5, 6, 7, 7, 7}));
+  EXPECT_EQ(Ints(in_flight_, layout.seq_lens, 7), (std::vector<int32_t>{4, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(SlotMapping(in_flight_),
+            (std::vector<int64_t>{30 * 4 + 1, 30 * 4 + 2, 30 * 4 + 3, 50 * 4, -1, -1, -1}));
+  EXPECT_EQ(in_flight_.sample_rows.size(), 2u);
+  EXPECT_LE(layout.bytes, kShape.StagingBytes());
 }
 
 TEST_F(PackRowsTest, AppendedBlocksUpdateTheBlockTables) {

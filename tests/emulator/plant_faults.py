@@ -29,6 +29,7 @@ PATIENCE = 600  # seconds: a test that hangs has found the fault too
 
 ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda_plain')
 SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda_plain')
+GRAPH_ATTENTION = ('src/ops/ops_test', '*AttentionOps.AGraphFits*/cuda')
 EDITED_SCORES = ('src/ops/ops_test', '*AttentionOps.EditedScores*/cuda')
 NORM = ('src/ops/ops_test', '*NormOps*/cuda')
 LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda_plain')
@@ -75,6 +76,9 @@ FAULTS = [
      '+ own + 1 == all;', 'attention.cu', SPLITS),
     ('tiles of a wide unit share their partials', 'attention.cu',
      'unit.partial += tile * (unit.end_split - unit.begin_split);', '', None, EDITED_SCORES),
+    ('a sequence of a graph has wide tiles', 'attention_plan.cc',
+     'kMinWideTokens = kMaxGraphQueries + 1;', 'kMinWideTokens = kMaxGraphQueries;', None,
+     GRAPH_ATTENTION),
     ('a counter is not set back', 'attention_splits.cuh', 'if (is_last) *counter = 0;', '',
      'attention.cu', SPLITS),
     ('a sum reads warps that have not written', 'device.cuh',

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/cuda/stream.h"
+#include "ops/graph_batch.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -17,9 +18,10 @@ constexpr int kMaxPartials = 2048;
 constexpr int64_t kMaxPartialBytes = 128 << 20;
 
 // Sequences with fewer rows or tokens than this in a step have no wide tiles. Few rows would waste
-// most of a tile. Few tokens may be drafts to verify; wide tiles are for prefills.
+// most of a tile. Few tokens may be drafts to verify, perhaps in a graph; wide tiles are for
+// prefills.
 constexpr int32_t kMinWideRows = 64;
-constexpr int32_t kMinWideTokens = 16;
+constexpr int32_t kMinWideTokens = kMaxGraphQueries + 1;
 
 int NumSplits(const AttentionUnit& unit) { return unit.end_part - unit.begin_part; }
 

@@ -44,8 +44,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   int32_t* counters() const { return reinterpret_cast<int32_t*>(counters_.data()); }
   std::byte* totals() const { return totals_.data(); }  // wide_bytes for each wide CTA
   // CTAs to launch for each KV head: always enough to fill the device, but 0 if all tiles of the
-  // last Fill are wide. A step with one query per sequence never has wide tiles, so its launch can
-  // be part of a graph.
+  // last Fill are wide. A step that may run as a graph (kMaxGraphQueries) never has wide tiles.
   int ctas() const { return num_units_ > 0 || num_wide_units_ == 0 ? ctas_ : 0; }
   // CTAs to launch for the wide tiles of the last Fill.
   int wide_ctas() const;

@@ -61,6 +61,24 @@ KvLayerView MakeCache(OpRunner& run, const AttentionCase& c) {
   return op.cache;
 }
 
+// Captures the operation on as many empty sequences, and launches it on the batch.
+void RunAsGraph(OpRunner& run, const Attention& op, const AttentionBatch& batch,
+                AttentionPlan& plan) {
+  CHECK(op.q.rows() == batch.num_seqs());
+  std::vector<int32_t> query_start_loc(batch.query_start_loc.size());
+  std::iota(query_start_loc.begin(), query_start_loc.end(), 0);
+  const std::vector<int32_t> seq_lens(batch.seq_lens.size());
+  AttentionBatch empty = batch;
+  empty.query_start_loc = query_start_loc;
+  empty.seq_lens = seq_lens;
+  plan.Fill(empty, run.stream());
+  const auto graph = run.ops().Capture(run.stream(), [&] { run.Run(op); });
+  CHECK_MSG(graph.ok(), graph.status().ToString());
+  plan.Fill(batch, run.stream());
+  run.ops().Launch(**graph, run.stream());
+  CHECK(run.ops().Synchronize(run.stream()).ok());
+}
+
 bool UsesTensorCores(std::string_view backend) {
   return backend.starts_with("cuda") && !backend.ends_with("/plain") &&
          !backend.ends_with("/precise");
@@ -99,6 +117,18 @@ AttentionCase RandomCase(std::mt19937_64& random, const Geometry& g,
   return c;
 }
 
+void AddPadding(AttentionCase& c, int tokens) {
+  const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
+  const int32_t num_tokens = c.query_start_loc.back() + tokens;
+  while (c.seq_lens.size() < static_cast<size_t>(num_tokens)) {
+    c.seq_lens.push_back(0);
+    c.query_start_loc.push_back(std::min(c.query_start_loc.back() + 1, num_tokens));
+    c.first_slot.push_back(c.slot_mapping.size());
+  }
+  c.block_tables.resize(c.seq_lens.size() * static_cast<size_t>(c.table_stride), -1);
+  c.q.resize(static_cast<size_t>(num_tokens * width));
+}
+
 AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats) {
   const Geometry& g = c.geometry;
   OpRunner run(ops);
@@ -124,14 +154,14 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats) {
     const auto table = c.block_tables.begin() + s * c.table_stride;
     tables.insert(tables.end(), table, table + c.table_stride);
   }
-  (*plan)->Fill(
-      {.query_start_loc = c.query_start_loc,
-       .seq_lens = c.seq_lens,
-       .device_query_start_loc = run.Upload(c.query_start_loc.data(), DType::kI32, {num_seqs + 1}),
-       .device_seq_lens = run.Upload(c.seq_lens.data(), DType::kI32, {num_seqs}),
-       .table_rows = run.Upload(table_rows.data(), DType::kI32, {num_seqs}),
-       .block_tables = run.Upload(tables.data(), DType::kI32, {num_seqs, c.table_stride})},
-      run.stream());
+  const AttentionBatch batch = {
+      .query_start_loc = c.query_start_loc,
+      .seq_lens = c.seq_lens,
+      .device_query_start_loc = run.Upload(c.query_start_loc.data(), DType::kI32, {num_seqs + 1}),
+      .device_seq_lens = run.Upload(c.seq_lens.data(), DType::kI32, {num_seqs}),
+      .table_rows = run.Upload(table_rows.data(), DType::kI32, {num_seqs}),
+      .block_tables = run.Upload(tables.data(), DType::kI32, {num_seqs, c.table_stride})};
+  (*plan)->Fill(batch, run.stream());
   Attention op;
   // q is a column range, as in a merged projection.
   const int64_t width = static_cast<int64_t>(g.num_heads) * g.head_dim;
@@ -150,7 +180,7 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats) {
   for (int i = 0; i < repeats; ++i) {  // like layers that share the plan
     op.out = run.Output({c.num_tokens(), width}, c.out_type);
     if (c.wants_lse) op.output_lse = run.Output({c.num_tokens(), g.num_heads});
-    run.Run(op);
+    c.as_graph ? RunAsGraph(run, op, batch, **plan) : run.Run(op);
     AttentionResult now = {run.Download(op.out), {}};
     if (c.wants_lse) now.lse = run.Download(op.output_lse);
     if (i > 0) {

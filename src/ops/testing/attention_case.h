@@ -47,6 +47,8 @@ struct AttentionCase {
   DType q_type = DType::kF32;
   DType out_type = DType::kF32;
   bool wants_lse = true;
+  // Launches a graph that was captured on padding. Requires as many sequences as tokens.
+  bool as_graph = false;
   int64_t gap = 8;  // elements between rows of q
   float softcap = 0;
   std::vector<float> sinks;   // [heads], or none
@@ -68,6 +70,9 @@ struct AttentionResult {
   std::vector<float> out;
   std::vector<float> lse;  // empty if not wanted
 };
+
+// Adds empty sequences, `tokens` of them with a token, until there are as many sequences as tokens.
+void AddPadding(AttentionCase& c, int tokens);
 
 AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1);
 

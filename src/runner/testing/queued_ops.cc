@@ -228,6 +228,7 @@ class QueuedOps final : public Ops {
     return std::unique_ptr<Graph>(std::move(graph));
   }
   void Launch(const Graph& graph, Stream& stream) override {
+    if (device_.on_launch) device_.on_launch();
     for (const Task& task : static_cast<const QueuedGraph&>(graph).tasks) {
       queues_.Add(stream, task.run, task.ready);
     }

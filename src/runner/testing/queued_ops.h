@@ -19,6 +19,7 @@ struct QueuedDevice {
   std::optional<int64_t> free_bytes = std::nullopt;  // free bytes of its own memory
   // Called when rows have been drawn.
   std::function<void(std::span<const SampleRow>)> on_draw = {};
+  std::function<void()> on_launch = {};  // called when a graph is launched
 };
 
 // `inner`, a backend in main memory, does the actual work.

@@ -49,8 +49,8 @@ class FlashInferCutter {
   // once.
   FlashInferCutter(int32_t group, int32_t max_ctas) : group_(group), max_ctas_(max_ctas) {}
 
-  // The arguments are as in AttentionBatch. If each sequence has one query, only chunk_keys,
-  // num_units and num_partials depend on more than the number of sequences, so a graph can contain
+  // The arguments are as in AttentionBatch. If there are as many sequences as queries, only
+  // chunk_keys, num_units and num_partials depend on more than their number, so a graph can contain
   // the launches.
   FlashInferCut Cut(std::span<const int32_t> query_start_loc,
                     std::span<const int32_t> seq_lens) const;

@@ -95,6 +95,13 @@ TEST(FlashInferCut, EveryRowMeetsEveryKeyOnce) {
       batch.Add(length, decodes || draw(0, 1) == 0 ? 1 : draw(1, std::min(length, 60)));
     }
     if (decodes && round % 2 == 0) batch.Add(0, 1);  // padding
+    // As in a graph: as many sequences as queries.
+    if (round % 3 == 1) {
+      while (batch.seq_lens.size() < static_cast<size_t>(batch.query_start_loc.back()) &&
+             batch.seq_lens.size() <= kMaxSeqs) {
+        batch.Add(0, 0);
+      }
+    }
     if (batch.seq_lens.size() > kMaxSeqs) continue;
     const int32_t groups[] = {1, 2, 3, 7, 8, 48};
     SCOPED_TRACE(round);
@@ -122,12 +129,19 @@ TEST(FlashInferCut, AStepOfDecodingHasItsArraysWhereItsSizeSays) {
       empty.Add(0, 1);
       mixed.Add(s == 0 ? 50000 : s * 17, 1);
     }
+    Batch drafts;
+    drafts.Add(50000, std::min(num_seqs, 17));
+    while (drafts.query_start_loc.back() < num_seqs) drafts.Add(300, 1);
+    while (drafts.seq_lens.size() < static_cast<size_t>(num_seqs)) drafts.Add(0, 0);
     const FlashInferCut a = cutter.Cut(empty.query_start_loc, empty.seq_lens);
-    const FlashInferCut b = cutter.Cut(mixed.query_start_loc, mixed.seq_lens);
-    EXPECT_TRUE(a.split && b.split);
-    EXPECT_EQ(a.tile_rows, b.tile_rows);
-    EXPECT_EQ(a.num_ctas, b.num_ctas);
-    EXPECT_EQ(a.valid(), b.valid());
+    for (const Batch& batch : {mixed, drafts}) {
+      const FlashInferCut b = cutter.Cut(batch.query_start_loc, batch.seq_lens);
+      EXPECT_TRUE(a.split && b.split);
+      EXPECT_EQ(a.tile_rows, b.tile_rows);
+      EXPECT_EQ(a.num_ctas, b.num_ctas);
+      EXPECT_LE(b.num_units, b.num_ctas);
+      EXPECT_EQ(a.valid(), b.valid());
+    }
   }
 }
 

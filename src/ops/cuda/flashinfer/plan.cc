@@ -42,8 +42,8 @@ Result<std::unique_ptr<FlashInferPlan>> FlashInferPlan::Make(const AttentionShap
   if (int64_t{shape.max_seqs} * shape.max_blocks_per_seq * shape.block_size >
       std::numeric_limits<int32_t>::max()) {
     return Unimplemented(
-        "attention=flashinfer: max_seqs {} with contexts of {} positions make more than 2^31 "
-        "positions; lower --max-seqs or --max-context",
+        "attention=flashinfer: steps of up to {} sequences with contexts of {} positions make more "
+        "than 2^31 positions; lower --max-seqs or --max-context",
         shape.max_seqs, int64_t{shape.max_blocks_per_seq} * shape.block_size);
   }
   std::unique_ptr<FlashInferPlan> plan(new FlashInferPlan(shape, max_ctas, guard, pinned));
