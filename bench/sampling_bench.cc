@@ -69,6 +69,9 @@ int main(int argc, char** argv) {
   Register("hot_top_p", {.temperature = 10, .top_p = 0.95f});
   Register("min_p", {.min_p = 0.05f});
   Register("typical_p", {.typical_p = 0.9f});
+  Register("top_n_sigma", {.top_n_sigma = 1.0f});
+  Register("dynatemp", {.dynatemp_range = 0.5f});
+  Register("xtc", {.xtc_probability = 1.0f});
   Register("all", {.temperature = 0.8f, .top_k = 50, .top_p = 0.9f, .repetition_penalty = 1.1f});
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

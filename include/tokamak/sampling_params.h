@@ -119,14 +119,27 @@ struct StructuredOutput {
 };
 
 // Applied to the logits in this order: structured_output; logit_bias; repetition, presence and
-// frequency penalties; min_tokens; temperature; then top_k, typical_p, top_p and min_p on the
-// resulting distribution; then one draw.
+// frequency penalties; min_tokens; top_n_sigma; temperature (or the
+// dynamic one); then top_k, typical_p, top_p, min_p and xtc on
+// the resulting distribution; then one draw.
 struct SamplingParams {
-  float temperature = 1.0f;         // >= 0; 0 is greedy (lowest id on ties)
-  int32_t top_k = 0;                // >= 0; keep the k most likely tokens; 0 is off
-  float top_p = 1.0f;               // (0, 1]; keep the smallest set with at least this probability
-  float min_p = 0.0f;               // [0, 1]; drop tokens below min_p × the best probability
-  float typical_p = 1.0f;           // (0, 1]; locally typical sampling, arXiv:2202.00666
+  float temperature = 1.0f;  // >= 0; 0 is greedy (lowest id on ties)
+  // Dynamic temperature, off at range 0: lower where the model is sure. It is between temperature -
+  // range (at least 0) and temperature + range, at (entropy / ln(number of tokens)) ^ exponent of
+  // the way.
+  float dynatemp_range = 0.0f;     // >= 0
+  float dynatemp_exponent = 1.0f;  // >= 0
+  // >= 0; drop tokens whose logit is more than so many standard deviations of all logits below the
+  // largest, arXiv:2411.07641; 0 is off
+  float top_n_sigma = 0.0f;
+  int32_t top_k = 0;       // >= 0; keep the k most likely tokens; 0 is off
+  float top_p = 1.0f;      // (0, 1]; keep the smallest set with at least this probability
+  float min_p = 0.0f;      // [0, 1]; drop tokens below min_p × the best probability
+  float typical_p = 1.0f;  // (0, 1]; locally typical sampling, arXiv:2202.00666
+  // XTC: with this probability, drop all tokens that have at least xtc_threshold of the probability
+  // but the least likely of them.
+  float xtc_probability = 0.0f;     // [0, 1]
+  float xtc_threshold = 0.1f;       // [0, 1]; above 0.5 no two tokens reach it
   float repetition_penalty = 1.0f;  // > 0; arXiv:1909.05858, over prompt and output
   float presence_penalty = 0.0f;    // [-2, 2]; subtracted once if the output has the token
   float frequency_penalty = 0.0f;   // [-2, 2]; subtracted per occurrence in the output

@@ -38,6 +38,12 @@ constexpr std::array<uint32_t, 4> DrawWords(const DrawKey& key, uint32_t quad) {
       {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
 }
 
+// A random word that decides about the draw as a whole. Independent of the draw's DrawWords.
+constexpr uint32_t DecisionWord(const DrawKey& key) {
+  return Philox4x32({0, static_cast<uint32_t>(key.position), static_cast<uint32_t>(key.choice), 1},
+                    {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)})[0];
+}
+
 // A standard Gumbel variable, -ln(-ln(1 - v)), with uniform v = (word + ½) / 2³². Small v give the
 // large values, so the upper tail, which decides draws, keeps 32 bits of resolution.
 constexpr double Gumbel(uint32_t word) {

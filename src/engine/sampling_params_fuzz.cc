@@ -47,10 +47,15 @@ class Bytes {
 SamplingParams Make(Bytes& in, int32_t vocab) {
   SamplingParams p;
   p.temperature = in.Float(0, 2);
+  p.dynatemp_range = in.Float(0, 2);
+  p.dynatemp_exponent = in.Float(0, 2);
+  p.top_n_sigma = in.Float(0, 3);
   p.top_k = in.Int(0, 100);
   p.top_p = in.Float(0, 1);
   p.min_p = in.Float(0, 1);
   p.typical_p = in.Float(0, 1);
+  p.xtc_probability = in.Float(0, 1);
+  p.xtc_threshold = in.Float(0, 1);
   p.repetition_penalty = in.Float(0, 2);
   p.presence_penalty = in.Float(-2, 2);
   p.frequency_penalty = in.Float(-2, 2);
@@ -71,6 +76,10 @@ SamplingParams Make(Bytes& in, int32_t vocab) {
 bool InRange(const SamplingParams& p, int32_t vocab) {
   const auto token = [&](int32_t t) { return 0 <= t && t < vocab; };
   bool ok = std::isfinite(p.temperature) && p.temperature >= 0 && p.top_k >= 0;
+  for (const float x : {p.dynatemp_range, p.dynatemp_exponent, p.top_n_sigma}) {
+    ok = ok && std::isfinite(x) && x >= 0;
+  }
+  for (const float x : {p.xtc_probability, p.xtc_threshold}) ok = ok && x >= 0 && x <= 1;
   ok = ok && p.top_p > 0 && p.top_p <= 1 && p.min_p >= 0 && p.min_p <= 1;
   ok = ok && p.typical_p > 0 && p.typical_p <= 1;
   ok = ok && std::isfinite(p.repetition_penalty) && p.repetition_penalty > 0;
@@ -87,10 +96,15 @@ bool InRange(const SamplingParams& p, int32_t vocab) {
 
 bool NamesAField(std::string_view message) {
   constexpr std::string_view kFields[] = {"temperature",
+                                          "dynatemp_range",
+                                          "dynatemp_exponent",
+                                          "top_n_sigma",
                                           "top_k",
                                           "top_p",
                                           "min_p",
                                           "typical_p",
+                                          "xtc_probability",
+                                          "xtc_threshold",
                                           "repetition_penalty",
                                           "presence_penalty",
                                           "frequency_penalty",

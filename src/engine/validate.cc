@@ -35,14 +35,22 @@ Status NotNegative(std::string_view field, int64_t value) {
   return InvalidArgument("{}: must not be negative, got {}", field, value);
 }
 
+Status FiniteNotNegative(std::string_view field, float value) {
+  if (value >= 0 && std::isfinite(value)) return Status();
+  return InvalidArgument("{}: must be finite and not negative, got {}", field, value);
+}
+
 Status ValidateDistribution(const SamplingParams& p) {
-  if (!(p.temperature >= 0) || std::isinf(p.temperature)) {
-    return InvalidArgument("temperature: must be finite and not negative, got {}", p.temperature);
-  }
+  RETURN_IF_ERROR(FiniteNotNegative("temperature", p.temperature));
+  RETURN_IF_ERROR(FiniteNotNegative("dynatemp_range", p.dynatemp_range));
+  RETURN_IF_ERROR(FiniteNotNegative("dynatemp_exponent", p.dynatemp_exponent));
+  RETURN_IF_ERROR(FiniteNotNegative("top_n_sigma", p.top_n_sigma));
   RETURN_IF_ERROR(NotNegative("top_k", p.top_k));
   RETURN_IF_ERROR(AboveZero("top_p", p.top_p, 1.0f));
   RETURN_IF_ERROR(InRange("min_p", p.min_p, 0.0f, 1.0f));
   RETURN_IF_ERROR(AboveZero("typical_p", p.typical_p, 1.0f));
+  RETURN_IF_ERROR(InRange("xtc_probability", p.xtc_probability, 0.0f, 1.0f));
+  RETURN_IF_ERROR(InRange("xtc_threshold", p.xtc_threshold, 0.0f, 1.0f));
   if (!(p.repetition_penalty > 0) || std::isinf(p.repetition_penalty)) {
     return InvalidArgument("repetition_penalty: must be finite and above 0, got {}",
                            p.repetition_penalty);

@@ -26,7 +26,9 @@ TEST(Validate, AcceptsDefaultsAndEveryBound) {
   EXPECT_EQ(Refusal([](auto& p) {
               p.temperature = 0;
               p.top_p = p.typical_p = std::numeric_limits<float>::denorm_min();
-              p.min_p = 1;
+              p.min_p = p.xtc_probability = p.xtc_threshold = 1;
+              p.dynatemp_range = p.dynatemp_exponent = p.top_n_sigma =
+                  std::numeric_limits<float>::max();
               p.repetition_penalty = std::numeric_limits<float>::max();
               p.presence_penalty = -2;
               p.frequency_penalty = 2;
@@ -47,6 +49,12 @@ TEST(Validate, NamesTheFieldFirst) {
   using P = SamplingParams&;
   for (const float bad : {kNan, kInf, -1.0f}) {
     EXPECT_TRUE(Refusal([&](P p) { p.temperature = bad; }).starts_with("temperature: "));
+    EXPECT_TRUE(Refusal([&](P p) { p.dynatemp_range = bad; }).starts_with("dynatemp_range: "));
+    EXPECT_TRUE(
+        Refusal([&](P p) { p.dynatemp_exponent = bad; }).starts_with("dynatemp_exponent: "));
+    EXPECT_TRUE(Refusal([&](P p) { p.top_n_sigma = bad; }).starts_with("top_n_sigma: "));
+    EXPECT_TRUE(Refusal([&](P p) { p.xtc_probability = bad; }).starts_with("xtc_probability: "));
+    EXPECT_TRUE(Refusal([&](P p) { p.xtc_threshold = bad; }).starts_with("xtc_threshold: "));
     EXPECT_TRUE(Refusal([&](P p) { p.top_p = bad; }).starts_with("top_p: "));
     EXPECT_TRUE(Refusal([&](P p) { p.min_p = bad; }).starts_with("min_p: "));
     EXPECT_TRUE(Refusal([&](P p) { p.typical_p = bad; }).starts_with("typical_p: "));

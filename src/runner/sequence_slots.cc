@@ -103,9 +103,14 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
     }
   }
   const float fields[] = {sampling.temperature,
+                          sampling.dynatemp_range,
+                          sampling.dynatemp_exponent,
+                          sampling.top_n_sigma,
                           sampling.top_p,
                           sampling.min_p,
                           sampling.typical_p,
+                          sampling.xtc_probability,
+                          sampling.xtc_threshold,
                           sampling.presence_penalty,
                           sampling.frequency_penalty};
   for (const float field : fields) {

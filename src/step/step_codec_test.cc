@@ -30,10 +30,15 @@ StepInput Input() {
                       .num_prompt_tokens = 2,
                       .num_computed = 1,
                       .sampling = {.temperature = 0.5f,
+                                   .dynatemp_range = 0.5625f,
+                                   .dynatemp_exponent = 0.625f,
+                                   .top_n_sigma = 1.25f,
                                    .top_k = 3,
                                    .top_p = 0.25f,
                                    .min_p = 0.125f,
                                    .typical_p = 0.75f,
+                                   .xtc_probability = 0.375f,
+                                   .xtc_threshold = 0.1875f,
                                    .repetition_penalty = 1.5f,
                                    .presence_penalty = -1.0f,
                                    .frequency_penalty = 2.0f,
@@ -90,13 +95,14 @@ std::string Bytes(const std::string& hex) {
 // changes, kStepVersion must change too.
 std::string InputBytes() {
   return Bytes(
-      "01"              // version
+      "02"              // version
       "ac02"            // number
       "01 00"           // free
       "01 01 14 00 16"  // copies: tier, block, tier, block
       "01"              // admit
       "02 02 0e 10 04 02"
-      "0000003f 06 0000803e 0000003e 0000403f 0000c03f 000080bf 00000040"
+      "0000003f 0000103f 0000203f 0000a03f 06 0000803e 0000003e 0000403f"
+      "0000c03e 0000403e 0000c03f 000080bf 00000040"
       "01 12 000000c0"                // logit_bias
       "01 ffffffffffffffffff01"       // seed
       "08 01 4e 01 0a 00"             // min_tokens, stop_token_ids, logprobs, prompt_logprobs
@@ -104,10 +110,10 @@ std::string InputBytes() {
       "01 02 02 02 18 01"             // append
       "01 02 06 01 01 02 1a 1c 06");  // rows
 }
-std::string MaskBytes() { return Bytes("01 01 02 04 02 01000080 02000000"); }
+std::string MaskBytes() { return Bytes("02 01 02 04 02 01000080 02000000"); }
 std::string OutputBytes() {
   return Bytes(
-      "01 02 01"                       // version, number, rows
+      "02 02 01"                       // version, number, rows
       "02 01 01 06"                    // slot, health, tokens
       "01 06 000080bf 01 08 000000bf"  // logprobs
       "01 0a 000080bf 01 0c 000000bf"  // prompt_logprobs
@@ -117,7 +123,7 @@ std::string OutputBytes() {
 }
 
 TEST(StepCodec, WritesTheDocumentedBytes) {
-  ASSERT_EQ(kStepVersion, 1u) << "update the bytes in this test";
+  ASSERT_EQ(kStepVersion, 2u) << "update the bytes in this test";
   EXPECT_EQ(Encode(Input()), InputBytes());
   EXPECT_EQ(Encode(Masks()), MaskBytes());
   EXPECT_EQ(Encode(Output()), OutputBytes());
@@ -165,9 +171,9 @@ std::vector<Message> Messages() {
 
 TEST(StepCodec, RefusesOtherVersionsBeforeTheRest) {
   for (const Message& message : Messages()) {
-    const Status status = message.decode("\x02 anything", Limits());
+    const Status status = message.decode("\x01 anything", Limits());
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_NE(status.message().find("version 2, but this build reads only version 1"),
+    EXPECT_NE(status.message().find("version 1, but this build reads only version 2"),
               std::string::npos)
         << status.message();
   }
@@ -190,30 +196,30 @@ std::string InputError(const std::string& hex) {
 
 TEST(StepCodec, ErrorsNameTheFieldAndTheOffset) {
   EXPECT_EQ(InputError(""), "step input: version: byte 0: is cut off");
-  EXPECT_EQ(InputError("01 80"), "step input: number: byte 1: is cut off");
-  EXPECT_EQ(InputError("01 00 00 00 00 00 00 ff"),
+  EXPECT_EQ(InputError("02 80"), "step input: number: byte 1: is cut off");
+  EXPECT_EQ(InputError("02 00 00 00 00 00 00 ff"),
             "step input: byte 7: 1 bytes follow the last field");
-  EXPECT_EQ(InputError("01 00 00 00 00 00 02  00 02 00 00 00 00  02 02 01 03 00 00"),
+  EXPECT_EQ(InputError("02 00 00 00 00 00 02  00 02 00 00 00 00  02 02 01 03 00 00"),
             "step input: rows[1].masked: byte 16: is out of range for its type");
-  EXPECT_EQ(InputError("01 00 00 01 02 00 00 00 00 00 00"),
+  EXPECT_EQ(InputError("02 00 00 01 02 00 00 00 00 00 00"),
             "step input: copies[0].source_tier: byte 4: is 2, which is not below 2");
-  EXPECT_EQ(InputError("01 00 01 ffffffff7f"),
+  EXPECT_EQ(InputError("02 00 01 ffffffff7f"),
             "step input: free[0]: byte 3: is out of range for its type");
-  EXPECT_EQ(InputError("01 00 00 00 01 00 02 0e 80"),
+  EXPECT_EQ(InputError("02 00 00 00 01 00 02 0e 80"),
             "step input: admit[0].tokens[1]: byte 8: is cut off");
 }
 
 TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
-  EXPECT_EQ(InputError("01 8000"), "step input: number: byte 1: is not in its shortest form");
-  EXPECT_EQ(InputError("8100"), "step input: version: byte 0: is not in its shortest form");
-  EXPECT_EQ(InputError("01 ffffffffffffffffff02"),
+  EXPECT_EQ(InputError("02 8000"), "step input: number: byte 1: is not in its shortest form");
+  EXPECT_EQ(InputError("8200"), "step input: version: byte 0: is not in its shortest form");
+  EXPECT_EQ(InputError("02 ffffffffffffffffff02"),
             "step input: number: byte 1: is longer than 64 bits");
-  EXPECT_EQ(InputError("01 ffffffffffffffffff8100"),
+  EXPECT_EQ(InputError("02 ffffffffffffffffff8100"),
             "step input: number: byte 1: is longer than 64 bits");
 }
 
 TEST(StepCodec, RefusesCountsBeyondTheBytes) {
-  EXPECT_EQ(InputError("01 00 00 06 00 00"),
+  EXPECT_EQ(InputError("02 00 00 06 00 00"),
             "step input: copies: byte 3: has 6 elements, but only 2 bytes follow");
   EXPECT_EQ(DecodeTokenMasks(Bytes("01 01 00 00 02 01000000 020000"), Limits()).status().message(),
             "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");

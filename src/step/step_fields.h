@@ -58,14 +58,20 @@ void Field(auto& a, CopyBlock& v) {
 
 // The parameters that decide what is drawn. The others stay with the engine.
 void DrawFields(auto& a, SamplingParams& v) {
-  auto& [temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
+  auto& [temperature, dynatemp_range, dynatemp_exponent, top_n_sigma, top_k, top_p, min_p,
+         typical_p, xtc_probability, xtc_threshold, repetition_penalty, presence_penalty,
          frequency_penalty, logit_bias, seed, n, max_tokens, min_tokens, stop, stop_token_ids,
          ignore_eos, shown_special_tokens, logprobs, prompt_logprobs, structured_output] = v;
   Field(a, "temperature", temperature);
+  Field(a, "dynatemp_range", dynatemp_range);
+  Field(a, "dynatemp_exponent", dynatemp_exponent);
+  Field(a, "top_n_sigma", top_n_sigma);
   Field(a, "top_k", top_k);
   Field(a, "top_p", top_p);
   Field(a, "min_p", min_p);
   Field(a, "typical_p", typical_p);
+  Field(a, "xtc_probability", xtc_probability);
+  Field(a, "xtc_threshold", xtc_threshold);
   Field(a, "repetition_penalty", repetition_penalty);
   Field(a, "presence_penalty", presence_penalty);
   Field(a, "frequency_penalty", frequency_penalty);

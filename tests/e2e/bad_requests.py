@@ -18,6 +18,9 @@ BAD_VALUES = {
     'prompt_logprobs': ['-1', '21', '2147483647', *HUGE[:6], *WRONG_TYPES],
     **{field: [*values, '1e39', '-1e39', '1e308', '"x"', 'true', '[]', '{}'] for field, values in {
         'temperature': ['-0.001', '-1e-30'], 'top_p': ['0', '1.0001', '-1'],
+        'dynatemp_range': ['-0.001'], 'dynatemp_exponent': ['-0.001'],
+        'top_n_sigma': ['-0.001', '-2'], 'xtc_probability': ['-0.001', '1.0001'],
+        'xtc_threshold': ['-0.001', '1.0001'],
         'min_p': ['-0.001', '1.0001'], 'typical_p': ['0', '-1', '2'],
         'repetition_penalty': ['0', '-1'], 'presence_penalty': ['-2.001', '2.001'],
         'frequency_penalty': ['-2.001', '2.001']}.items()},

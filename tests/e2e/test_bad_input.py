@@ -39,6 +39,10 @@ class BadRequests(unittest.TestCase):
         for field, value in [
                 ('temperature', 0), ('temperature', 1e-30), ('temperature', 2), ('temperature', 100),
                 ('top_k', 0), ('top_k', 1), ('top_k', 2**31 - 1), ('top_p', 1e-30), ('top_p', 1),
+                ('dynatemp_range', 0), ('dynatemp_range', 1e30), ('dynatemp_exponent', 0),
+                ('dynatemp_exponent', 1e30), ('top_n_sigma', -1), ('top_n_sigma', 0),
+                ('top_n_sigma', 1e-30), ('xtc_probability', 0), ('xtc_probability', 1),
+                ('xtc_threshold', 0), ('xtc_threshold', 1),
                 ('min_p', 0), ('min_p', 1), ('typical_p', 1e-30), ('typical_p', 1),
                 ('repetition_penalty', 1e-30), ('repetition_penalty', 100),
                 ('presence_penalty', -2), ('presence_penalty', 2), ('frequency_penalty', -2),
@@ -54,6 +58,8 @@ class BadRequests(unittest.TestCase):
     def test_sampling_fields_out_of_range(self):
         for field, value in [
                 ('temperature', -0.1), ('temperature', 1e39), ('top_k', -2), ('top_p', 0),
+                ('dynatemp_range', -0.1), ('dynatemp_exponent', -0.1), ('top_n_sigma', -0.1),
+                ('xtc_probability', 1.1), ('xtc_threshold', -0.1),
                 ('top_p', 1.1), ('min_p', -0.1), ('min_p', 1.1), ('typical_p', 0),
                 ('typical_p', 1.1), ('repetition_penalty', 0), ('repetition_penalty', -1),
                 ('presence_penalty', 2.1), ('frequency_penalty', -2.1), ('n', 0), ('n', 129),

@@ -71,10 +71,15 @@ std::vector<int32_t> RequestMaker::Prompt(const std::vector<Case>& earlier) {
 
 void RequestMaker::ChooseTokens(SamplingParams* params) {
   params->temperature = Chance(35) ? 0.0f : Real(0.3f, 1.6f);
+  if (Chance(20)) params->dynatemp_range = Real(0.1f, 1.0f);
+  if (Chance(10)) params->dynatemp_exponent = Real(0.5f, 2.0f);
+  if (Chance(20)) params->top_n_sigma = Real(0.5f, 3.0f);
   if (Chance(30)) params->top_k = static_cast<int32_t>(Between(1, 40));
   if (Chance(30)) params->top_p = Real(0.5f, 1.0f);
   if (Chance(20)) params->min_p = Real(0.01f, 0.2f);
   if (Chance(15)) params->typical_p = Real(0.5f, 1.0f);
+  if (Chance(20)) params->xtc_probability = Real(0.1f, 1.0f);
+  params->xtc_threshold = Real(0.01f, 0.3f);
   if (Chance(25)) params->repetition_penalty = Real(0.8f, 1.4f);
   if (Chance(20)) params->presence_penalty = Real(-1.0f, 1.0f);
   if (Chance(20)) params->frequency_penalty = Real(-1.0f, 1.0f);
@@ -193,11 +198,13 @@ Result<Material> TextMaterial(const Engine& engine) {
 std::string Describe(const Request& request) {
   const SamplingParams& p = request.sampling;
   return fmt::format(
-      "{} prompt tokens, n {}, max_tokens {}, min_tokens {}, temperature {}, top_k {}, top_p {}, "
-      "min_p {}, typical_p {}, penalties {} {} {}, {} biases, {} stops, {} stop tokens, ignore_eos "
+      "{} prompt tokens, n {}, max_tokens {}, min_tokens {}, temperature {} (range {}, exponent "
+      "{}), top_n_sigma {}, top_k {}, top_p {}, min_p {}, typical_p {}, xtc {} {}, penalties {} {} "
+      "{}, {} biases, {} stops, {} stop tokens, ignore_eos "
       "{}, logprobs {}, prompt_logprobs {}, structured {}, priority {}, salt \"{}\", seed {}",
       request.token_ids.size(), p.n, p.max_tokens.value_or(-1), p.min_tokens, p.temperature,
-      p.top_k, p.top_p, p.min_p, p.typical_p, p.repetition_penalty, p.presence_penalty,
+      p.dynatemp_range, p.dynatemp_exponent, p.top_n_sigma, p.top_k, p.top_p, p.min_p, p.typical_p,
+      p.xtc_probability, p.xtc_threshold, p.repetition_penalty, p.presence_penalty,
       p.frequency_penalty, p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(),
       p.ignore_eos, p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1),
       p.structured_output ? p.structured_output->text : "no", request.priority, request.cache_salt,

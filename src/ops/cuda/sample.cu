@@ -18,6 +18,7 @@
 #include "ops/cuda/sample_layout.h"
 #include "ops/sampler.h"
 #include "ops/sampling/best_draw.h"
+#include "ops/sampling/row_sums.h"
 #include "step/step_output.h"
 
 namespace tokamak::cuda {
@@ -254,11 +255,38 @@ __device__ float RawLogit(const Row& row, const DeviceSlot& slot, const EarlierD
   return raw;
 }
 
+// Does what sampling::KeepSigmas does. All threads call it.
+__device__ void KeepSigmas(const Row& row, float max, float n) {
+  float min = max;
+  row.ForEach([&](int32_t, float x) { min = x < min && x > -INFINITY ? x : min; });
+  min = CtaReduce(min, [](float a, float b) { return a < b ? a : b; });
+  sampling::SigmaCut cut(max, min);
+  sampling::SigmaCut::Sums sums;
+  row.ForEach([&](int32_t, float x) {
+    if (x > -INFINITY) cut.Add(x, &sums);
+  });
+  cut.SetReach({CtaSum(sums.count), CtaSum(sums.distances), CtaSum(sums.squares)}, n);
+  row.ForEach([&](int32_t id, float x) {
+    if (x > -INFINITY && !cut.Keeps(x)) row.logits[id] = -INFINITY;
+  });
+  __syncthreads();
+}
+
+// Does what sampling::DynamicTemperatureOf does. All threads call it.
+__device__ float DynamicTemperatureOf(const Row& row, float max, const DeviceSlot& slot) {
+  sampling::EntropySums sums;
+  row.ForEach([&](int32_t, float x) {
+    if (x > -INFINITY) sums.Add(x - max);
+  });
+  return sampling::DynamicTemperature(
+      {CtaSum(sums.count), CtaSum(sums.total), CtaSum(sums.weighted)}, slot.temperature,
+      slot.dynatemp_range, slot.dynatemp_exponent);
+}
+
 // Gumbel-max over the survivors. Without filters the token of `highest` (y = 0) is one of them, so
 // every thread starts with its score and skips tokens that cannot reach it.
 __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors& survivors,
-                        const DeviceSlot& slot, int32_t position) {
-  const DrawKey key = {.seed = slot.seed, .choice = slot.choice, .position = position};
+                        const DrawKey& key, float temperature) {
   BestDraw best;
   best.token = INT_MAX;
   if (!survivors.any_filter) {
@@ -272,7 +300,7 @@ __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors&
     float largest = -INFINITY;
 #pragma unroll
     for (int32_t j = 0; j < 4; ++j) {
-      y[j] = (y[j] - highest.value) / slot.temperature;
+      y[j] = (y[j] - highest.value) / temperature;
       if (!survivors.Keep(y[j], static_cast<uint32_t>(4 * quad + j))) y[j] = -INFINITY;
       largest = fmaxf(largest, y[j]);
     }
@@ -329,11 +357,16 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
   *health = RowHealth::kOk;
   int32_t token = highest.id;
   if (slot.temperature != 0.0f) {
+    const DrawKey key = {.seed = slot.seed, .choice = slot.choice, .position = where.position};
+    if (slot.top_n_sigma > 0.0f) KeepSigmas(row, highest.value, slot.top_n_sigma);
+    const float temperature = slot.dynatemp_range > 0.0f
+                                  ? DynamicTemperatureOf(row, highest.value, slot)
+                                  : slot.temperature;
     const auto tempered = [&](int32_t id) {
-      return (row.logits[id] - highest.value) / slot.temperature;
+      return (row.logits[id] - highest.value) / temperature;
     };
     token =
-        Draw(row, highest, ApplyFilters(slot, row.size, tempered, memory), slot, where.position);
+        Draw(row, highest, ApplyFilters(slot, key, row.size, tempered, memory), key, temperature);
   }
   if (wants_logprobs) {
     const float logit =
@@ -348,7 +381,8 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
 __device__ bool CanBeShared(const DeviceSlot& slot, const SampleArgs::Row& where, int32_t size) {
   const bool edits =
       slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, where.position);
-  return !edits && where.mask < 0 && slot.top_logprobs < 0 && !HasFilters(slot, size);
+  const bool sums = slot.top_n_sigma > 0.0f || slot.dynatemp_range > 0.0f;
+  return !edits && !sums && where.mask < 0 && slot.top_logprobs < 0 && !HasFilters(slot, size);
 }
 
 __device__ void CountToken(const DeviceSlot& slot, int32_t token) {

@@ -1,11 +1,11 @@
-// top_k, typical_p, top_p and min_p as in ops/sampling/filters.h, by one CTA per row.
+// top_k, typical_p, top_p, min_p and xtc as in ops/sampling/filters.h, by one CTA per row.
 //
-// Every filter except min_p cuts the list of tokens in the order of (key, id): it adds up weights
-// (1, or probability mass) until they reach a target. Weights are integers, so atomics may add them
-// in any order. The first pass adds them up in bands of keys, which spreads the atomics. Each
-// further pass, within the band of the cut, finds one digit of its key or id, the highest first.
-// That takes 8 passes over the row, which is in the L2 cache then; 12 for typical_p, whose keys are
-// doubles.
+// Every filter except min_p and xtc cuts the list of tokens in the order of (key, id): it adds up
+// weights (1, or probability mass) until they reach a target. Weights are integers, so atomics may
+// add them in any order. The first pass adds them up in bands of keys, which spreads the atomics.
+// Each further pass, within the band of the cut, finds one digit of its key or id, the highest
+// first. That takes 8 passes over the row, which is in the L2 cache then; 12 for typical_p, whose
+// keys are doubles.
 #pragma once
 
 #include <cmath>
@@ -14,6 +14,7 @@
 #include "ops/cuda/cta.cuh"
 #include "ops/cuda/sample_layout.h"
 #include "ops/sampling/mass.h"
+#include "ops/sampling/xtc.h"
 
 namespace tokamak::cuda {
 
@@ -40,6 +41,15 @@ struct Cut {
   uint32_t id = ~uint32_t{0};
   __device__ bool Keeps(uint64_t other_key, uint32_t other_id) const {
     return other_key < key || (other_key == key && other_id <= id);
+  }
+};
+
+// A token's place in the order.
+struct Place {
+  uint64_t key = 0;
+  uint64_t id = 0;
+  __device__ bool IsBefore(const Place& other) const {
+    return key < other.key || (key == other.key && id < other.id);
   }
 };
 
@@ -140,13 +150,14 @@ struct Survivors {
   double mean = 0;
   bool massive = false;      // keeps only tokens that have mass
   double floor = -INFINITY;  // the least y that is kept
+  Place first;               // by key -y: drops tokens before it
 
   __device__ bool Keep(float y, uint32_t id) const {
     if (!any_filter) return true;
     if (!(y > -INFINITY) || (massive && y <= kMassless)) return false;
     const uint64_t key = KeyOf(-y);
     return top_k.Keeps(key, id) && top_p.Keeps(key, id) && static_cast<double>(y) >= floor &&
-           typical.Keeps(KeyOf(TypicalKey(y)), id);
+           typical.Keeps(KeyOf(TypicalKey(y)), id) && !Place{key, id}.IsBefore(first);
   }
   __device__ double TypicalKey(float y) const { return fabs(static_cast<double>(y) - mean); }
 };
@@ -164,14 +175,14 @@ inline __device__ bool CutsTopK(const DeviceSlot& slot, int32_t vocab_size) {
 }
 inline __device__ bool HasFilters(const DeviceSlot& slot, int32_t vocab_size) {
   return CutsTopK(slot, vocab_size) || slot.typical_p < 1.0f || slot.top_p < 1.0f ||
-         slot.min_p > 0.0f;
+         slot.min_p > 0.0f || slot.xtc_probability > 0.0f;
 }
 
-// Returns what the slot's filters keep, the same to all threads of the CTA. tempered(id) gives a
-// token's y.
+// Returns what the slot's filters keep at this draw, the same to all threads of the CTA.
+// tempered(id) gives a token's y.
 template <typename Tempered>
-__device__ Survivors ApplyFilters(const DeviceSlot& slot, int32_t vocab_size, Tempered tempered,
-                                  CutMemory& memory) {
+__device__ Survivors ApplyFilters(const DeviceSlot& slot, const DrawKey& key, int32_t vocab_size,
+                                  Tempered tempered, CutMemory& memory) {
   Survivors left;
   left.any_filter = HasFilters(slot, vocab_size);
   if (!left.any_filter) return left;
@@ -220,6 +231,19 @@ __device__ Survivors ApplyFilters(const DeviceSlot& slot, int32_t vocab_size, Te
     for_each([&](uint32_t, float y) { best = fmax(best, static_cast<double>(y)); });
     best = CtaReduce(best, [](double a, double b) { return fmax(a, b); });
     left.floor = best + ExactLog(static_cast<double>(slot.min_p));
+  }
+  if (slot.xtc_probability > 0.0f && sampling::DecidesXtc(key, slot.xtc_probability)) {
+    Mass total = 0;
+    for_each([&](uint32_t, float y) { total += MassOf(y); });
+    total = CtaSum(total);
+    Place last;  // of the most likely tokens
+    for_each([&](uint32_t id, float y) {
+      const Place place = {KeyOf(-y), id};
+      const bool reaches = sampling::ReachesXtc(MassOf(y), total, slot.xtc_threshold);
+      if (reaches && last.IsBefore(place)) last = place;
+    });
+    left.first =
+        CtaReduce(last, [](const Place& a, const Place& b) { return a.IsBefore(b) ? b : a; });
   }
   return left;
 }

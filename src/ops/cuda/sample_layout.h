@@ -22,8 +22,11 @@ struct DeviceSlot {
   uint64_t seed;
   int32_t choice;
   float temperature;  // 0: greedy
+  float dynatemp_range, dynatemp_exponent;
+  float top_n_sigma;  // 0: off
   int32_t top_k;      // 0: off
   float top_p, min_p, typical_p;
+  float xtc_probability, xtc_threshold;
   float repetition_penalty, presence_penalty, frequency_penalty;
   int32_t num_prompt, min_tokens;
   int32_t top_logprobs;  // -1: none

@@ -146,10 +146,15 @@ void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t
   device.seed = spec.seed.value_or(0);
   device.choice = choice;
   device.temperature = spec.temperature;
+  device.dynatemp_range = spec.dynatemp_range;
+  device.dynatemp_exponent = spec.dynatemp_exponent;
+  device.top_n_sigma = spec.top_n_sigma;
   device.top_k = spec.top_k;
   device.top_p = spec.top_p;
   device.min_p = spec.min_p;
   device.typical_p = spec.typical_p;
+  device.xtc_probability = spec.xtc_probability;
+  device.xtc_threshold = spec.xtc_threshold;
   device.repetition_penalty = spec.repetition_penalty;
   device.presence_penalty = spec.presence_penalty;
   device.frequency_penalty = spec.frequency_penalty;

@@ -122,10 +122,15 @@ SamplingParams RandomSpec(std::mt19937& random, int32_t vocab) {
   SamplingParams spec;
   spec.seed = (uint64_t{random()} << 32) | random();
   spec.temperature = chance(5) ? 0.0f : chance(6) ? uniform(0.01f, 0.2f) : uniform(0.3f, 3.0f);
+  if (chance(5)) spec.dynatemp_range = uniform(0.1f, 2.0f);
+  if (chance(5)) spec.dynatemp_exponent = uniform(0.2f, 3.0f);
+  if (chance(5)) spec.top_n_sigma = uniform(0.3f, 3.0f);
   if (chance(3)) spec.top_k = 1 + static_cast<int32_t>(random() % (chance(2) ? 60u : 3000u));
   if (chance(3)) spec.top_p = chance(4) ? uniform(0.001f, 0.05f) : uniform(0.3f, 0.999f);
   if (chance(4)) spec.min_p = uniform(0.0001f, 0.3f);
   if (chance(4)) spec.typical_p = uniform(0.1f, 0.99f);
+  if (chance(5)) spec.xtc_probability = uniform(0.2f, 1.0f);
+  spec.xtc_threshold = uniform(0.0f, 0.3f);
   if (chance(4)) spec.repetition_penalty = uniform(0.7f, 1.8f);
   if (chance(4)) spec.presence_penalty = uniform(-1.0f, 1.0f);
   if (chance(4)) spec.frequency_penalty = uniform(-1.0f, 1.0f);
@@ -231,6 +236,13 @@ TEST_F(CudaSampling, EveryFilterCutsWhereTheHostDoes) {
            {.typical_p = 1e-6f},
            {.typical_p = 0.7f},
            {.typical_p = 0.999999f},
+           {.dynatemp_range = 0.5f},
+           {.temperature = 0.4f, .dynatemp_range = 0.9f, .dynatemp_exponent = 0.3f},
+           {.top_n_sigma = 1e-6f},
+           {.top_n_sigma = 1.0f},
+           {.xtc_probability = 1.0f, .xtc_threshold = 0.0f},
+           {.xtc_probability = 0.5f, .xtc_threshold = 0.02f},
+           {.top_k = 9, .xtc_probability = 1.0f},
            {.min_p = 1.0f},
            {.min_p = 1e-12f},
            {.temperature = 0.02f, .top_k = 500},

@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "base/check.h"
 #include "ops/sampling/logits_row.h"
+#include "ops/sampling/xtc.h"
 
 namespace tokamak::sampling {
 namespace {
@@ -43,12 +45,17 @@ Mass Target(float part, Mass total) {
 
 }  // namespace
 
-bool HasFilters(const SamplingParams& params) {
-  return params.top_k > 0 || params.typical_p < 1.0f || params.top_p < 1.0f || params.min_p > 0.0f;
+bool DropsTopChoices(const SamplingParams& params, const DrawKey& key) {
+  return params.xtc_probability > 0.0f && DecidesXtc(key, params.xtc_probability);
+}
+
+bool HasFilters(const SamplingParams& params, const DrawKey& key) {
+  return params.top_k > 0 || params.typical_p < 1.0f || params.top_p < 1.0f ||
+         params.min_p > 0.0f || DropsTopChoices(params, key);
 }
 
 std::span<const Candidate> Filter::Apply(std::span<const float> tempered,
-                                         const SamplingParams& params) {
+                                         const SamplingParams& params, const DrawKey& key) {
   const bool typical = params.typical_p < 1.0f;
   const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < tempered.size();
   bool top_p = params.top_p < 1.0f;
@@ -68,6 +75,7 @@ std::span<const Candidate> Filter::Apply(std::span<const float> tempered,
   if (typical) KeepTypical(params.typical_p);
   if (top_p) KeepTopP(params.top_p);
   if (params.min_p > 0.0f) KeepMinP(params.min_p);
+  if (DropsTopChoices(params, key)) DropTopChoices(params.xtc_threshold);
   CHECK(!kept_.empty());
   return kept_;
 }
@@ -153,6 +161,18 @@ void Filter::KeepMinP(float min_p) {
   for (const Candidate& c : kept_) best = std::max(best, static_cast<double>(c.y));
   const double floor = best + ExactLog(static_cast<double>(min_p));
   std::erase_if(kept_, [floor](const Candidate& c) { return static_cast<double>(c.y) < floor; });
+}
+
+void Filter::DropTopChoices(float threshold) {
+  Mass total = 0;
+  for (const Candidate& c : kept_) total += MassOf(c.y);
+  std::optional<Candidate> last;
+  for (const Candidate& c : kept_) {
+    if (!ReachesXtc(MassOf(c.y), total, threshold)) continue;
+    if (!last || MoreLikely(*last, c)) last = c;
+  }
+  if (!last) return;
+  std::erase_if(kept_, [last](const Candidate& c) { return MoreLikely(c, *last); });
 }
 
 template <typename Key>

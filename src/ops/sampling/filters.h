@@ -16,15 +16,18 @@
 
 namespace tokamak::sampling {
 
+// Returns whether the draw drops the most likely tokens (XTC).
+bool DropsTopChoices(const SamplingParams& params, const DrawKey& key);
 // Returns whether any filter might drop a token.
-bool HasFilters(const SamplingParams& params);
+bool HasFilters(const SamplingParams& params, const DrawKey& key);
 
 // Reuses its memory between calls. One per thread.
 class Filter {
  public:
-  // Returns the tokens of `tempered` (see Temper) that survive top_k, typical_p, top_p and min_p,
-  // sorted by ascending id. Never empty.
-  std::span<const Candidate> Apply(std::span<const float> tempered, const SamplingParams& params);
+  // Returns the tokens of `tempered` (see Temper) that survive top_k, typical_p, top_p, min_p and
+  // xtc, sorted by ascending id. Never empty.
+  std::span<const Candidate> Apply(std::span<const float> tempered, const SamplingParams& params,
+                                   const DrawKey& key);
 
  private:
   void GatherAll(std::span<const float> tempered, float above);
@@ -33,6 +36,8 @@ class Filter {
   void KeepTypical(float typical_p);
   void KeepTopP(float top_p);
   void KeepMinP(float min_p);
+  // Keeps the least likely token of those that reach `threshold`, and all less likely ones.
+  void DropTopChoices(float threshold);
   // Keeps the first candidates by (key, id), as many as needed to reach `target`.
   template <typename Key>
   void KeepMass(Mass target, Key key);

@@ -22,7 +22,7 @@ std::vector<TokenId> Survivors(const std::vector<float>& row, const SamplingPara
   Temper(row, Scan(row).max, spec.temperature, tempered);
   Filter filter;
   std::vector<TokenId> ids;
-  for (const Candidate& c : filter.Apply(tempered, spec)) ids.push_back(c.id);
+  for (const Candidate& c : filter.Apply(tempered, spec, DrawKey())) ids.push_back(c.id);
   return ids;
 }
 
@@ -95,6 +95,17 @@ std::vector<TokenId> BySorting(const std::vector<float>& tempered, const Samplin
     const double floor = best + ExactLog(spec.min_p);
     std::erase_if(ids, [&](TokenId id) { return static_cast<double>(y(id)) < floor; });
   }
+  if (spec.xtc_probability > 0) {
+    std::stable_sort(ids.begin(), ids.end(), [&](TokenId a, TokenId b) { return y(a) > y(b); });
+    double total = 0;
+    for (const TokenId id : ids) total += static_cast<double>(MassOf(y(id)));
+    size_t last = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (static_cast<double>(MassOf(y(ids[i]))) >= spec.xtc_threshold * total) last = i;
+    }
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(last));
+    std::sort(ids.begin(), ids.end());
+  }
   return ids;
 }
 
@@ -117,11 +128,13 @@ TEST(Filter, EqualsAFullSort) {
     SamplingParams spec;
     const float temperatures[] = {1e-6f, 0.7f, 1.0f, 2.0f, 1e6f};
     spec.temperature = temperatures[random() % 5];
-    const uint32_t which = random() % 15 + 1;
+    const uint32_t which = random() % 31 + 1;
     if (which & 1) spec.top_k = 1 + static_cast<int32_t>(random() % (size + 2));
     if (which & 2) spec.typical_p = unit(random);
     if (which & 4) spec.top_p = round % 2 == 0 ? unit(random) : 1 - unit(random) * 1e-5f;
     if (which & 8) spec.min_p = unit(random) * unit(random);
+    if (which & 16) spec.xtc_probability = 1;
+    spec.xtc_threshold = unit(random) * unit(random) / 2;
     std::vector<float> tempered(size);
     Temper(row, Scan(row).max, spec.temperature, tempered);
     ASSERT_EQ(Survivors(row, spec), BySorting(tempered, spec));
@@ -140,6 +153,25 @@ TEST(Filter, TopKTakesEqualTokensByTheirIds) {
   SamplingParams spec;
   spec.top_k = 3;
   EXPECT_EQ(Survivors({2, 5, 2, 2, 5, 2}, spec), (std::vector<TokenId>{0, 1, 4}));
+}
+
+TEST(Filter, XtcDropsTopChoicesInItsPartOfTheDraws) {
+  const std::vector<float> row = {0, 3, 1, 3.5f, 2};
+  SamplingParams spec;
+  spec.xtc_probability = 0.3f;
+  std::vector<float> tempered(row.size());
+  Temper(row, Scan(row).max, 1, tempered);
+  Filter filter;
+  int dropped = 0;
+  for (int32_t position = 0; position < 10'000; ++position) {
+    const DrawKey key = {.seed = 8, .choice = 2, .position = position};
+    const auto left = filter.Apply(tempered, spec, key);
+    const bool drops = left.size() == 3;  // three tokens reach 0.1
+    EXPECT_EQ(drops, DropsTopChoices(spec, key));
+    EXPECT_EQ(left.size(), drops ? 3u : 5u);
+    dropped += drops ? 1 : 0;
+  }
+  EXPECT_NEAR(dropped, 3000, 4 * std::sqrt(10'000 * 0.3 * 0.7));
 }
 
 TEST(Filter, TypicalMayDropTheMostLikely) {

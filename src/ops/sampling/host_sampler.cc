@@ -190,7 +190,8 @@ class HostSampler final : public Sampler {
                          Worker& worker);
   TokenId ProposeOne(std::span<const float> logits, const ProposalRow& where, float min_probability,
                      Worker& worker);
-  TokenId Draw(std::span<const float> row, float max, const SampleRow& where, Worker& worker);
+  // Changes the row.
+  TokenId Draw(std::span<float> row, float max, const SampleRow& where, Worker& worker);
 
   const SamplerShape shape_;
   ThreadPool& pool_;
@@ -261,16 +262,19 @@ TokenId HostSampler::ProposeOne(std::span<const float> logits, const ProposalRow
                                                                                      : token;
 }
 
-TokenId HostSampler::Draw(std::span<const float> row, float max, const SampleRow& where,
-                          Worker& worker) {
+TokenId HostSampler::Draw(std::span<float> row, float max, const SampleRow& where, Worker& worker) {
   const sampling::SlotSampling& slot = slots_[static_cast<size_t>(where.slot)];
   const SamplingParams& params = slot.params();
   if (params.temperature == 0.0f) return sampling::FirstOf(row, max);
   const DrawKey key = slot.KeyAt(where.position);
+  if (params.top_n_sigma > 0.0f) sampling::KeepSigmas(row, max, params.top_n_sigma);
+  const float temperature = params.dynatemp_range > 0.0f
+                                ? sampling::DynamicTemperatureOf(row, max, params)
+                                : params.temperature;
   worker.tempered.resize(row.size());
-  sampling::Temper(row, max, params.temperature, worker.tempered);
-  if (!sampling::HasFilters(params)) return sampling::DrawFromRow(worker.tempered, key);
-  return sampling::DrawFromCandidates(worker.filter.Apply(worker.tempered, params), key);
+  sampling::Temper(row, max, temperature, worker.tempered);
+  if (!sampling::HasFilters(params, key)) return sampling::DrawFromRow(worker.tempered, key);
+  return sampling::DrawFromCandidates(worker.filter.Apply(worker.tempered, params, key), key);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "ops/sampling/row_sums.h"
 
 namespace tokamak::sampling {
 namespace {
@@ -48,6 +49,35 @@ TokenId FirstOf(std::span<const float> row, float max) {
   const auto it = std::find(row.begin() + static_cast<std::ptrdiff_t>(begin), row.end(), max);
   CHECK(it != row.end());
   return static_cast<TokenId>(it - row.begin());
+}
+
+void KeepSigmas(std::span<float> row, float max, float n) {
+  float min = max;
+  for (const float x : row) min = x < min && x > -kInf ? x : min;
+  SigmaCut cut(max, min);
+  SigmaCut::Sums sums;
+  for (const float x : row) {
+    if (x > -kInf) cut.Add(x, &sums);
+  }
+  cut.SetReach(sums, n);
+  for (float& x : row) {
+    if (x > -kInf && !cut.Keeps(x)) x = -kInf;
+  }
+}
+
+float DynamicTemperatureOf(std::span<const float> row, float max, const SamplingParams& params) {
+  constexpr size_t kChunk = 512;
+  float weights[kChunk];
+  EntropySums sums;
+  for (size_t begin = 0; begin < row.size(); begin += kChunk) {
+    const auto chunk = row.subspan(begin, std::min(kChunk, row.size() - begin));
+    Weigh(chunk, max, weights);
+    for (size_t j = 0; j < chunk.size(); ++j) {
+      if (chunk[j] > -kInf) sums.Add(chunk[j] - max, RoundMass(weights[j]));
+    }
+  }
+  return DynamicTemperature(sums, params.temperature, params.dynatemp_range,
+                            params.dynatemp_exponent);
 }
 
 void Temper(std::span<const float> row, float max, float temperature, std::span<float> out) {

@@ -19,6 +19,13 @@ RowScan Scan(std::span<const float> row);
 // Returns the lowest id whose logit is `max`. Requires that there is one.
 TokenId FirstOf(std::span<const float> row, float max);
 
+// Sets tokens whose logit is more than n standard deviations of the finite logits below `max`, the
+// largest one, to -Inf.
+void KeepSigmas(std::span<float> row, float max, float n);
+
+// Returns the dynamic temperature for this row (row_sums.h).
+float DynamicTemperatureOf(std::span<const float> row, float max, const SamplingParams& params);
+
 // out[t] = (row[t] - max) / temperature: at most 0; -Inf stays -Inf.
 void Temper(std::span<const float> row, float max, float temperature, std::span<float> out);
 

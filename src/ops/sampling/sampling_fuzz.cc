@@ -42,6 +42,12 @@ class Bytes {
 SamplingParams TakeParams(Bytes& in, int32_t vocab_size) {
   SamplingParams params;
   in.TakeFlags();
+  const auto more = in.Take<uint8_t>();
+  if ((more & 1) != 0) params.dynatemp_range = in.Take<float>();
+  if ((more & 2) != 0) params.dynatemp_exponent = in.Take<float>();
+  if ((more & 4) != 0) params.top_n_sigma = in.Take<float>();
+  if ((more & 8) != 0) params.xtc_probability = in.Take<float>();
+  if ((more & 16) != 0) params.xtc_threshold = in.Take<float>();
   if (in.Flag(0)) params.temperature = in.Take<float>();
   if (in.Flag(1)) params.top_k = in.Take<int32_t>();
   if (in.Flag(2)) params.top_p = in.Take<float>();

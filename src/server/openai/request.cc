@@ -50,11 +50,17 @@ void ReadMaxTokens(const JsonReader& fields, const char* name, CompletionRequest
 
 void ReadSampling(const JsonReader& fields, SamplingParams& sampling) {
   fields.Read("temperature", sampling.temperature);
+  fields.Read("dynatemp_range", sampling.dynatemp_range);
+  fields.Read("dynatemp_exponent", sampling.dynatemp_exponent);
+  fields.Read("top_n_sigma", sampling.top_n_sigma);
+  if (sampling.top_n_sigma == -1.0f) sampling.top_n_sigma = 0;  // as for top_k
   fields.Read("top_k", sampling.top_k);
   if (sampling.top_k == -1) sampling.top_k = 0;  // means "off" on other servers
   fields.Read("top_p", sampling.top_p);
   fields.Read("min_p", sampling.min_p);
   fields.Read("typical_p", sampling.typical_p);
+  fields.Read("xtc_probability", sampling.xtc_probability);
+  fields.Read("xtc_threshold", sampling.xtc_threshold);
   fields.Read("repetition_penalty", sampling.repetition_penalty);
   fields.Read("presence_penalty", sampling.presence_penalty);
   fields.Read("frequency_penalty", sampling.frequency_penalty);

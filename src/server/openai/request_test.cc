@@ -10,7 +10,8 @@ namespace {
 
 TEST(OpenAiRequest, ReadsEverySamplingField) {
   const Result<CompletionRequest> request = ParseCompletionRequest(R"({
-    "model": "m", "prompt": "Hi", "temperature": 0.5, "top_k": 3, "top_p": 0.25, "min_p": 0.125,
+    "model": "m", "prompt": "Hi", "temperature": 0.5, "dynatemp_range": 0.25,
+    "dynatemp_exponent": 2, "top_n_sigma": 1.5, "xtc_probability": 0.75, "xtc_threshold": 0.0625, "top_k": 3, "top_p": 0.25, "min_p": 0.125,
     "typical_p": 0.75, "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2,
     "logit_bias": {"5": -100, "7": 1.5}, "seed": 18446744073709551615, "n": 2, "max_tokens": 9,
     "min_tokens": 4, "stop": ["a", "b"], "stop_token_ids": [1, 2], "ignore_eos": true,
@@ -22,6 +23,11 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
   EXPECT_EQ(request->model, "m");
   EXPECT_EQ(std::get<std::string>(request->prompts.at(0)), "Hi");
   EXPECT_EQ(s.temperature, 0.5f);
+  EXPECT_EQ(s.dynatemp_range, 0.25f);
+  EXPECT_EQ(s.dynatemp_exponent, 2.0f);
+  EXPECT_EQ(s.top_n_sigma, 1.5f);
+  EXPECT_EQ(s.xtc_probability, 0.75f);
+  EXPECT_EQ(s.xtc_threshold, 0.0625f);
   EXPECT_EQ(s.top_k, 3);
   EXPECT_EQ(s.top_p, 0.25f);
   EXPECT_EQ(s.min_p, 0.125f);
