@@ -344,7 +344,7 @@ void RunSampler(MemoryBench& bench) {
   std::iota(history.begin(), history.end(), 0);
   const Buffer tokens = bench.Upload(history);
   bench.Run({{"CountTokensKernel", 256 * 8}}, [&](auto stream) {
-    return LaunchCountTokens(At<int32_t>(tokens), 256, 200, At<int32_t>(counts), stream);
+    return LaunchCountTokens(At<int32_t>(tokens), 256, 200, 0, At<int32_t>(counts), stream);
   });
   FillArgs fill = {};
   fill.token_ids = At<int32_t>(tokens);

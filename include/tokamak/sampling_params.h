@@ -118,8 +118,8 @@ struct StructuredOutput {
   friend bool operator==(const StructuredOutput&, const StructuredOutput&) = default;
 };
 
-// Applied to the logits in this order: structured_output; logit_bias; repetition, presence and
-// frequency penalties; min_tokens; top_n_sigma; temperature (or the
+// Applied to the logits in this order: structured_output and allowed_token_ids; logit_bias;
+// repetition, presence and frequency penalties; min_tokens; top_n_sigma; temperature (or the
 // dynamic one); then top_k, typical_p, top_p, min_p and xtc on
 // the resulting distribution; then one draw.
 struct SamplingParams {
@@ -143,8 +143,11 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // > 0; arXiv:1909.05858, over prompt and output
   float presence_penalty = 0.0f;    // [-2, 2]; subtracted once if the output has the token
   float frequency_penalty = 0.0f;   // [-2, 2]; subtracted per occurrence in the output
+  // [-1, 65535]; the penalties look only at so many last tokens of prompt and output; -1: at all
+  int32_t repeat_last_n = -1;
   std::vector<std::pair<int32_t, float>> logit_bias =
-      {};                             // token id, [-100, 100] added to its logit
+      {};                                       // token id, [-100, 100] added to its logit
+  std::vector<int32_t> allowed_token_ids = {};  // only these are drawn; empty: all
   std::optional<uint64_t> seed = {};  // absent: chosen by the engine, returned in OutputChunk
 
   int32_t n = 1;                             // choices: continuations of the prompt, [1, 128]

@@ -63,6 +63,11 @@ SamplingParams Make(Bytes& in, int32_t vocab) {
     const int32_t token = in.Int(0, vocab - 1);
     p.logit_bias.emplace_back(token, in.Float(-100, 100));
   }
+  p.repeat_last_n = in.Int(-1, 100);
+  if (in.Take<uint8_t>() % 16 == 0) p.repeat_last_n = in.Int(65530, 65535);
+  for (int i = in.Take<uint8_t>() % 4; i > 0; --i) {
+    p.allowed_token_ids.push_back(in.Int(0, vocab - 1));
+  }
   p.n = in.Int(1, 128);
   if (in.Take<uint8_t>() % 2) p.max_tokens = in.Int(0, 50);
   p.min_tokens = in.Int(0, 50);
@@ -85,6 +90,9 @@ bool InRange(const SamplingParams& p, int32_t vocab) {
   ok = ok && std::isfinite(p.repetition_penalty) && p.repetition_penalty > 0;
   ok = ok && std::abs(p.presence_penalty) <= 2 && std::abs(p.frequency_penalty) <= 2;
   for (const auto& [t, bias] : p.logit_bias) ok = ok && token(t) && std::abs(bias) <= 100;
+  ok = ok && p.repeat_last_n >= -1 && p.repeat_last_n <= 65535;
+  for (const int32_t t : p.allowed_token_ids) ok = ok && token(t);
+  ok = ok && p.allowed_token_ids.size() <= static_cast<size_t>(vocab);
   ok = ok && p.n >= 1 && p.n <= 128 && p.min_tokens >= 0;
   if (p.max_tokens) ok = ok && *p.max_tokens >= 0 && p.min_tokens <= *p.max_tokens;
   for (const auto& s : p.stop) ok = ok && !s.empty();
@@ -108,7 +116,9 @@ bool NamesAField(std::string_view message) {
                                           "repetition_penalty",
                                           "presence_penalty",
                                           "frequency_penalty",
+                                          "repeat_last_n",
                                           "logit_bias",
+                                          "allowed_token_ids",
                                           "n",
                                           "max_tokens",
                                           "min_tokens",

@@ -13,6 +13,7 @@ constexpr int32_t kMaxChoices = 128;
 // Limits on what one request adds to the work per token or to the queue's memory.
 constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
+constexpr int32_t kMaxWindow = 65535;  // CountedTokens (ops/cuda/sample_layout.h) has 16 bits
 
 // NaN fails every comparison, so the tests state what must hold.
 Status InRange(std::string_view field, float value, float low, float high) {
@@ -40,6 +41,15 @@ Status FiniteNotNegative(std::string_view field, float value) {
   return InvalidArgument("{}: must be finite and not negative, got {}", field, value);
 }
 
+Status ValidateIds(std::string_view field, const std::vector<int32_t>& ids, int32_t vocab_size) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return InvalidArgument("{}[{}]: token id {} is not in [0, {})", field, i, ids[i], vocab_size);
+    }
+  }
+  return Status();
+}
+
 Status ValidateDistribution(const SamplingParams& p) {
   RETURN_IF_ERROR(FiniteNotNegative("temperature", p.temperature));
   RETURN_IF_ERROR(FiniteNotNegative("dynatemp_range", p.dynatemp_range));
@@ -56,10 +66,11 @@ Status ValidateDistribution(const SamplingParams& p) {
                            p.repetition_penalty);
   }
   RETURN_IF_ERROR(InRange("presence_penalty", p.presence_penalty, -2.0f, 2.0f));
-  return InRange("frequency_penalty", p.frequency_penalty, -2.0f, 2.0f);
+  RETURN_IF_ERROR(InRange("frequency_penalty", p.frequency_penalty, -2.0f, 2.0f));
+  return CountInRange("repeat_last_n", p.repeat_last_n, -1, kMaxWindow);
 }
 
-Status ValidateBiases(const SamplingParams& p, int32_t vocab_size) {
+Status ValidateTokens(const SamplingParams& p, int32_t vocab_size) {
   if (p.logit_bias.size() > kMaxBiases) {
     return InvalidArgument("logit_bias: has {} entries, more than the {} allowed",
                            p.logit_bias.size(), kMaxBiases);
@@ -72,7 +83,11 @@ Status ValidateBiases(const SamplingParams& p, int32_t vocab_size) {
       return InvalidArgument("logit_bias.{}: must be in [-100, 100], got {}", token, bias);
     }
   }
-  return Status();
+  if (p.allowed_token_ids.size() > static_cast<size_t>(vocab_size)) {
+    return InvalidArgument("allowed_token_ids: has {} ids, more than the vocabulary's {}",
+                           p.allowed_token_ids.size(), vocab_size);
+  }
+  return ValidateIds("allowed_token_ids", p.allowed_token_ids, vocab_size);
 }
 
 Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {
@@ -101,13 +116,7 @@ Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {
     return InvalidArgument("stop_token_ids: has {} ids, more than the {} allowed",
                            p.stop_token_ids.size(), kMaxStopTokens);
   }
-  for (size_t i = 0; i < p.stop_token_ids.size(); ++i) {
-    if (p.stop_token_ids[i] < 0 || p.stop_token_ids[i] >= vocab_size) {
-      return InvalidArgument("stop_token_ids[{}]: token id {} is not in [0, {})", i,
-                             p.stop_token_ids[i], vocab_size);
-    }
-  }
-  return Status();
+  return ValidateIds("stop_token_ids", p.stop_token_ids, vocab_size);
 }
 
 }  // namespace
@@ -139,7 +148,7 @@ std::string SamplingDefaults::ToString() const {
 
 Status Validate(const SamplingParams& params, int32_t vocab_size) {
   RETURN_IF_ERROR(ValidateDistribution(params));
-  RETURN_IF_ERROR(ValidateBiases(params, vocab_size));
+  RETURN_IF_ERROR(ValidateTokens(params, vocab_size));
   RETURN_IF_ERROR(CountInRange("n", params.n, 1, kMaxChoices));
   RETURN_IF_ERROR(ValidateEnds(params, vocab_size));
   if (params.logprobs) {

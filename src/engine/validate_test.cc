@@ -32,6 +32,8 @@ TEST(Validate, AcceptsDefaultsAndEveryBound) {
               p.repetition_penalty = std::numeric_limits<float>::max();
               p.presence_penalty = -2;
               p.frequency_penalty = 2;
+              p.repeat_last_n = 65535;
+              p.allowed_token_ids = {0, kVocab - 1, 0};
               p.logit_bias = {{0, -100.0f}, {kVocab - 1, 100.0f}};
               p.top_k = std::numeric_limits<int32_t>::max();
               p.n = 128;
@@ -73,6 +75,11 @@ TEST(Validate, NamesTheFieldFirst) {
   }
   EXPECT_TRUE(Refusal([](P p) { p.top_p = 0; }).starts_with("top_p: must be in (0, 1], got 0"));
   EXPECT_TRUE(Refusal([](P p) { p.top_k = -1; }).starts_with("top_k: "));
+  EXPECT_TRUE(Refusal([](P p) { p.repeat_last_n = -2; }).starts_with("repeat_last_n: "));
+  EXPECT_TRUE(Refusal([](P p) { p.repeat_last_n = 65536; }).starts_with("repeat_last_n: "));
+  EXPECT_TRUE(Refusal([](P p) {
+                p.allowed_token_ids = {1, kVocab};
+              }).starts_with("allowed_token_ids[1]: "));
   EXPECT_TRUE(Refusal([](P p) { p.n = 0; }).starts_with("n: "));
   EXPECT_TRUE(Refusal([](P p) { p.n = 129; }).starts_with("n: "));
   EXPECT_TRUE(Refusal([](P p) { p.max_tokens = -1; }).starts_with("max_tokens: "));

@@ -32,7 +32,7 @@ struct SamplerShape {
 // are those from the second on whose health is not kOk.
 struct SampleRow {
   SequenceSlotId slot = 0;
-  int32_t position = 0;  // of the first token in its sequence; the prompt's first token has 0
+  int32_t position = 0;  // of the first token, behind the slot's history
   std::span<const TokenId> drafts = {};
 
   int32_t num_draws() const { return static_cast<int32_t>(drafts.size()) + 1; }

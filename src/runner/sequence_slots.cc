@@ -92,6 +92,12 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
       return Internal("logit_bias: token {} with bias {} is not valid", token, bias);
     }
   }
+  for (const TokenId token : sampling.allowed_token_ids) {
+    if (!is_token(token)) return Internal("allowed id {} is not in the vocabulary", token);
+  }
+  if (sampling.repeat_last_n < -1 || sampling.repeat_last_n > 65535) {
+    return Internal("repeat_last_n is {}", sampling.repeat_last_n);
+  }
   for (const TokenId token : sampling.stop_token_ids) {
     if (!is_token(token)) return Internal("stop id {} is not in the vocabulary", token);
   }

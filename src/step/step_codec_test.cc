@@ -42,7 +42,9 @@ StepInput Input() {
                                    .repetition_penalty = 1.5f,
                                    .presence_penalty = -1.0f,
                                    .frequency_penalty = 2.0f,
+                                   .repeat_last_n = 15,
                                    .logit_bias = {{9, -2.0f}},
+                                   .allowed_token_ids = {17},
                                    .seed = std::numeric_limits<uint64_t>::max(),
                                    .min_tokens = 4,
                                    .stop_token_ids = {39},
@@ -103,7 +105,7 @@ std::string InputBytes() {
       "02 02 0e 10 04 02"
       "0000003f 0000103f 0000203f 0000a03f 06 0000803e 0000003e 0000403f"
       "0000c03e 0000403e 0000c03f 000080bf 00000040"
-      "01 12 000000c0"                // logit_bias
+      "1e 01 12 000000c0 01 22"       // repeat_last_n, logit_bias, allowed_token_ids
       "01 ffffffffffffffffff01"       // seed
       "08 01 4e 01 0a 00"             // min_tokens, stop_token_ids, logprobs, prompt_logprobs
       "0c"                            // choice
@@ -221,7 +223,7 @@ TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
 TEST(StepCodec, RefusesCountsBeyondTheBytes) {
   EXPECT_EQ(InputError("02 00 00 06 00 00"),
             "step input: copies: byte 3: has 6 elements, but only 2 bytes follow");
-  EXPECT_EQ(DecodeTokenMasks(Bytes("01 01 00 00 02 01000000 020000"), Limits()).status().message(),
+  EXPECT_EQ(DecodeTokenMasks(Bytes("02 01 00 00 02 01000000 020000"), Limits()).status().message(),
             "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");
 }
 
@@ -247,6 +249,11 @@ TEST(StepCodec, RefusesListsBeyondTheLimits) {
        [](StepInput& s) {  // 1,024 of the request, and the model's own
          auto& ids = s.admit[0].sampling.stop_token_ids;
          ids.resize(ids.size() < 1024 + 40 ? 1024 + 40 : 1024 + 41);
+       }},
+      {"admit[0].allowed_token_ids",
+       [](StepInput& s) {
+         std::vector<TokenId>& ids = s.admit[0].sampling.allowed_token_ids;
+         ids.resize(ids.size() < 40 ? 40 : 41);
        }},
       {"append[0].blocks",
        [](StepInput& s) { s.append[0].blocks.resize(s.append[0].blocks.size() < 5 ? 5 : 6); }},

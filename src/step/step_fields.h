@@ -60,8 +60,9 @@ void Field(auto& a, CopyBlock& v) {
 void DrawFields(auto& a, SamplingParams& v) {
   auto& [temperature, dynatemp_range, dynatemp_exponent, top_n_sigma, top_k, top_p, min_p,
          typical_p, xtc_probability, xtc_threshold, repetition_penalty, presence_penalty,
-         frequency_penalty, logit_bias, seed, n, max_tokens, min_tokens, stop, stop_token_ids,
-         ignore_eos, shown_special_tokens, logprobs, prompt_logprobs, structured_output] = v;
+         frequency_penalty, repeat_last_n, logit_bias, allowed_token_ids, seed, n, max_tokens,
+         min_tokens, stop, stop_token_ids, ignore_eos, shown_special_tokens, logprobs,
+         prompt_logprobs, structured_output] = v;
   Field(a, "temperature", temperature);
   Field(a, "dynatemp_range", dynatemp_range);
   Field(a, "dynatemp_exponent", dynatemp_exponent);
@@ -75,7 +76,9 @@ void DrawFields(auto& a, SamplingParams& v) {
   Field(a, "repetition_penalty", repetition_penalty);
   Field(a, "presence_penalty", presence_penalty);
   Field(a, "frequency_penalty", frequency_penalty);
+  Field(a, "repeat_last_n", repeat_last_n);
   Field(a, "logit_bias", logit_bias, BoundsOf(a).biases);
+  Field(a, "allowed_token_ids", allowed_token_ids, BoundsOf(a).vocab);
   Field(a, "seed", seed);
   Field(a, "min_tokens", min_tokens);
   Field(a, "stop_token_ids", stop_token_ids, BoundsOf(a).stop_tokens);

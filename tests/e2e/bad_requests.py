@@ -12,6 +12,8 @@ BAD_VALUES = {
     'n': ['0', '-1', '129', *HUGE[:6], *WRONG_TYPES],
     'max_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
     'min_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
+    'repeat_last_n': ['-2', '65536', *HUGE[:6], *WRONG_TYPES],
+    'allowed_token_ids': ['1', '[-1]', '[2147483647]', '["x"]', '[[1]]'],
     'top_k': ['-2', '-2147483648', *HUGE[:6], *WRONG_TYPES],
     'seed': ['18446744073709551616', '1e19', '1.5', '"x"', 'true', '[]', '{}'],
     'priority': ['1', '2147483647', *HUGE[:6], *WRONG_TYPES],

@@ -83,6 +83,10 @@ void RequestMaker::ChooseTokens(SamplingParams* params) {
   if (Chance(25)) params->repetition_penalty = Real(0.8f, 1.4f);
   if (Chance(20)) params->presence_penalty = Real(-1.0f, 1.0f);
   if (Chance(20)) params->frequency_penalty = Real(-1.0f, 1.0f);
+  if (Chance(30)) params->repeat_last_n = static_cast<int32_t>(Between(0, 40));
+  if (Chance(8)) {
+    for (int64_t i = Between(1, 60); i > 0; --i) params->allowed_token_ids.push_back(Token());
+  }
   if (Chance(20)) {
     for (int64_t i = Between(1, 5); i > 0; --i) {
       params->logit_bias.emplace_back(Token(), Real(-10.0f, 5.0f));
@@ -148,8 +152,10 @@ Request RequestMaker::Next(const std::vector<Case>& earlier) {
   ChooseEnds(&request.sampling);
   if (Chance(25)) {
     request.sampling.structured_output = Form();
-    // Where only one of these could follow, the answer would end with an error.
+    // Where only one of these could follow, or only others, the answer would end with an error.
     request.sampling.stop_token_ids.clear();
+    request.sampling.allowed_token_ids.clear();
+    request.sampling.bad_words.clear();
   }
   request.priority = Chance(50) ? 0 : static_cast<int32_t>(Between(-2, 2));
   if (Chance(10)) request.cache_salt = "other";

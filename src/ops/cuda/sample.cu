@@ -175,25 +175,50 @@ __device__ bool ForbidsStop(const DeviceSlot& slot, int32_t position) {
   return position - slot.num_prompt < slot.min_tokens && slot.num_stops > 0;
 }
 
+__device__ bool HasEdits(const DeviceSlot& slot, int32_t position) {
+  return slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, position);
+}
+
+// Sets tokens without a set bit to -Inf. All threads call it.
+__device__ void ApplyMask(const Row& row, const uint32_t* allowed) {
+  row.ForEach([&](int32_t id, float) {
+    if ((allowed[id / 32] >> (id % 32) & 1) == 0) row.logits[id] = -INFINITY;
+  });
+  __syncthreads();
+}
+
 // The drafts before a draw, which are tokens of its history although the slot does not count them.
 struct EarlierDrafts {
   const int32_t* tokens = nullptr;
   int32_t count = 0;
+  int32_t position = 0;  // of the first one, or of the draw if there is none
 
   // Those before row `index` of the launch.
   __device__ static EarlierDrafts Of(const SampleArgs& a, int index) {
-    if (a.drafts == nullptr) return {};
     int first = index;
-    while (first > 0 && a.drafts[first - 1] != kNoDraft) --first;
-    return {a.drafts + first, index - first};
+    while (a.drafts != nullptr && first > 0 && a.drafts[first - 1] != kNoDraft) --first;
+    return {a.drafts == nullptr ? nullptr : a.drafts + first, index - first,
+            a.rows[first].position};
   }
 };
 
+// Returns the token at a position before the draw, among the last ones that slot.history has room
+// for.
+__device__ int32_t TokenAt(const DeviceSlot& slot, const EarlierDrafts& earlier, int32_t position) {
+  return position < earlier.position ? slot.history[position & slot.history_mask]
+                                     : earlier.tokens[position - earlier.position];
+}
+
 // Returns the entry that slot.counts[id] would have with the earlier drafts.
 __device__ int32_t CountOf(const DeviceSlot& slot, const EarlierDrafts& earlier, int32_t id) {
+  const CountedTokens counted(slot.window);
   int32_t entry = slot.counts[id];
   for (int32_t i = 0; i < earlier.count; ++i) {
-    if (earlier.tokens[i] == id) entry = (entry | kSeen) + kOneOutput;
+    if (earlier.tokens[i] == id) entry = counted.Plus(entry, true);
+    const int32_t pushed_out = earlier.position + i - slot.window;
+    if (slot.window > 0 && pushed_out >= 0 && TokenAt(slot, earlier, pushed_out) == id) {
+      entry = counted.Minus(entry, pushed_out >= slot.num_prompt);
+    }
   }
   return entry;
 }
@@ -220,8 +245,8 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts
       if (keep_raw) slot.raw[id] = before;
       float x = before > 0 ? before / slot.repetition_penalty : before * slot.repetition_penalty;
       x = Clamp(before, x);
-      if (entry >= kOneOutput) {
-        const auto count = static_cast<float>(entry / kOneOutput);
+      if (const int32_t outputs = CountedTokens(slot.window).Outputs(entry); outputs > 0) {
+        const auto count = static_cast<float>(outputs);
         x = Clamp(before, (x - slot.presence_penalty) - slot.frequency_penalty * count);
       }
       row.logits[id] = x;
@@ -340,18 +365,13 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
   if (!usable || raw_max == -INFINITY) return 0;
   const LogSoftmax log_softmax = wants_logprobs ? LogSoftmax(row, raw_max) : LogSoftmax();
   if (wants_logprobs) WriteTop(row, log_softmax, slot.top_logprobs, record);
-  const bool edits =
-      slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, where.position);
+  const bool edits = HasEdits(slot, where.position);
+  const bool masks = where.mask >= 0 || slot.allowed != nullptr;
   __syncthreads();  // the raw row has been read
   if (edits) Edit(row, slot, EarlierDrafts::Of(a, index), where.position, wants_logprobs);
-  if (where.mask >= 0) {
-    const uint32_t* mask = a.masks + int64_t{where.mask} * a.mask_words;
-    row.ForEach([&](int32_t id, float) {
-      if ((mask[id / 32] >> (id % 32) & 1) == 0) row.logits[id] = -INFINITY;
-    });
-    __syncthreads();
-  }
-  if (edits || where.mask >= 0) highest = row.Scan(&usable);
+  if (where.mask >= 0) ApplyMask(row, a.masks + int64_t{where.mask} * a.mask_words);
+  if (slot.allowed != nullptr) ApplyMask(row, slot.allowed);
+  if (edits || masks) highest = row.Scan(&usable);
   *health = RowHealth::kNoCandidate;
   if (highest.value == -INFINITY) return 0;
   *health = RowHealth::kOk;
@@ -379,14 +399,23 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
 
 // Whether several CTAs can share the row.
 __device__ bool CanBeShared(const DeviceSlot& slot, const SampleArgs::Row& where, int32_t size) {
-  const bool edits =
-      slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, where.position);
+  const bool edits = HasEdits(slot, where.position) || slot.allowed != nullptr;
   const bool sums = slot.top_n_sigma > 0.0f || slot.dynatemp_range > 0.0f;
   return !edits && !sums && where.mask < 0 && slot.top_logprobs < 0 && !HasFilters(slot, size);
 }
 
-__device__ void CountToken(const DeviceSlot& slot, int32_t token) {
-  if (slot.counts != nullptr) slot.counts[token] = (slot.counts[token] | kSeen) + kOneOutput;
+// Adds a drawn token to the slot's history.
+__device__ void CountToken(const DeviceSlot& slot, int32_t position, int32_t token) {
+  if (slot.counts != nullptr) {
+    const CountedTokens counted(slot.window);
+    slot.counts[token] = counted.Plus(slot.counts[token], true);
+    const int32_t pushed_out = position - slot.window;
+    if (slot.window > 0 && pushed_out >= 0) {
+      int32_t& entry = slot.counts[slot.history[pushed_out & slot.history_mask]];
+      entry = counted.Minus(entry, pushed_out >= slot.num_prompt);
+    }
+  }
+  if (slot.history != nullptr) slot.history[position & slot.history_mask] = token;
 }
 
 // Whether the draws of a slot keep their raw logits in the same memory. If so, one CTA makes them
@@ -418,7 +447,7 @@ __device__ void SampleIndex(const SampleArgs& a, int index, const DeviceSlot& sl
     return;
   }
   a.last[where.slot] = token;
-  if (health == RowHealth::kOk) CountToken(slot, token);
+  if (health == RowHealth::kOk) CountToken(slot, where.position, token);
 }
 
 __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constant__ SampleArgs a) {
@@ -443,7 +472,7 @@ __global__ void AcceptKernel(const __grid_constant__ SampleArgs a, int num_rows)
     const int32_t token = a.drawn[index];
     if (token == kUnhealthy && index > first) break;
     a.last[slot] = token == kUnhealthy ? 0 : token;
-    if (token != kUnhealthy) CountToken(a.slots[slot], token);
+    if (token != kUnhealthy) CountToken(a.slots[slot], a.rows[index].position, token);
     const int32_t draft = a.drafts[index];
     goes_on = draft != kNoDraft && token == draft;
   }
@@ -483,11 +512,16 @@ __global__ void SetSlotKernel(DeviceSlot* slots, int32_t* last, int32_t slot, De
 }
 
 __global__ void CountTokensKernel(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
-                                  int32_t* counts) {
+                                  int32_t window, int32_t* counts) {
   const auto i = static_cast<int32_t>(blockIdx.x * kCtaThreads + threadIdx.x);
   if (i >= num_tokens) return;
-  atomicOr(&counts[tokens[i]], kSeen);
-  if (i >= num_prompt) atomicAdd(&counts[tokens[i]], kOneOutput);
+  const CountedTokens counted(window);
+  if (counted.whole) {
+    atomicOr(&counts[tokens[i]], counted.one_prompt);
+  } else {
+    atomicAdd(&counts[tokens[i]], counted.one_prompt);
+  }
+  if (i >= num_prompt) atomicAdd(&counts[tokens[i]], counted.one_output);
 }
 
 __global__ void FillTokensKernel(const __grid_constant__ FillArgs a) {
@@ -525,10 +559,10 @@ cudaError_t LaunchSetSlot(DeviceSlot* slots, int32_t* last, int32_t slot, const 
 }
 
 cudaError_t LaunchCountTokens(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
-                              int32_t* counts, cudaStream_t stream) {
+                              int32_t window, int32_t* counts, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>((num_tokens + kCtaThreads - 1) / kCtaThreads);
   return LaunchKernel(CountTokensKernel, ctas, kCtaThreads, 0, stream, tokens, num_tokens,
-                      num_prompt, counts);
+                      num_prompt, window, counts);
 }
 
 cudaError_t LaunchFillTokens(const FillArgs& args, cudaStream_t stream) {

@@ -30,17 +30,42 @@ struct DeviceSlot {
   float repetition_penalty, presence_penalty, frequency_penalty;
   int32_t num_prompt, min_tokens;
   int32_t top_logprobs;  // -1: none
+  int32_t window;        // last tokens that penalties see; 0: all
   int32_t num_biases, num_stops;
   TokenBias* biases;
   const int32_t* stops;
-  // Both [vocab_size], or null without penalties. counts: 0, or for a token of the history kSeen
-  // plus kOneOutput for each time that it was generated. raw: the logits that penalties have
-  // changed, from before the penalty; kept if logprobs are wanted.
+  const uint32_t* allowed;  // [mask_words], or null: all tokens are
+  // Both [vocab_size], or null without penalties. counts: see CountedTokens. raw: the logits that
+  // penalties have changed, from before the penalty; kept if logprobs are wanted.
   int32_t* counts;
   float* raw;
+  // The last tokens, at least as many as `window`, or null: the one at position p has index
+  // p & history_mask.
+  int32_t* history;
+  int32_t history_mask;
 };
-inline constexpr int32_t kSeen = 1;
-inline constexpr int32_t kOneOutput = 2;
+
+// How an entry of DeviceSlot::counts represents a token's occurrences. Without a window: whether
+// there are any, and those in the output. With a window (of less than 2^16 tokens): all within it
+// in the lower half, and those in the output in the upper half.
+struct CountedTokens {
+  int32_t one_prompt, one_output;
+  bool whole;
+
+  constexpr explicit CountedTokens(int32_t window)
+      : one_prompt(1), one_output(window == 0 ? 2 : 1 << 16), whole(window == 0) {}
+  constexpr int32_t Plus(int32_t entry, bool in_output) const {
+    const int32_t seen = whole ? entry | one_prompt : entry + one_prompt;
+    return in_output ? seen + one_output : seen;
+  }
+  // With a window only.
+  constexpr int32_t Minus(int32_t entry, bool in_output) const {
+    return entry - one_prompt - (in_output ? one_output : 0);
+  }
+  constexpr int32_t Outputs(int32_t entry) const {
+    return static_cast<int32_t>(static_cast<uint32_t>(entry) / static_cast<uint32_t>(one_output));
+  }
+};
 
 // The result of a row, in pinned host memory. It becomes a SampleResult.
 struct SampleRecord {
@@ -91,9 +116,9 @@ cudaError_t LaunchScore(const ScoreArgs& args, int num_rows, cudaStream_t stream
 cudaError_t LaunchSetSlot(DeviceSlot* slots, int32_t* last, int32_t slot, const DeviceSlot& value,
                           cudaStream_t stream);
 
-// Adds a history to counts that are zero.
+// Adds a history, or the part in a window, to counts that are zero.
 cudaError_t LaunchCountTokens(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
-                              int32_t* counts, cudaStream_t stream);
+                              int32_t window, int32_t* counts, cudaStream_t stream);
 
 struct FillArgs {
   int32_t* token_ids;

@@ -1,10 +1,12 @@
 #include "ops/cuda/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ops/sampling/slot_sampling.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -30,11 +32,6 @@ void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
     }
     ++record;
   }
-}
-
-bool Penalizes(const SamplingParams& spec) {
-  return spec.repetition_penalty != 1.0f || spec.presence_penalty != 0.0f ||
-         spec.frequency_penalty != 0.0f;
 }
 
 float* Logits(const Tensor& logits, size_t row) {
@@ -85,6 +82,7 @@ Status CudaSampler::Start() {
 void CudaSampler::Release(Held& held) {
   device_.Give(held.lists);
   device_.Give(held.counts);
+  device_.Give(held.history);
   held = {};
 }
 
@@ -97,9 +95,12 @@ void CudaSampler::UploadLists(const SamplingParams& spec, Held& held, DeviceSlot
                               CudaStream& stream) {
   const size_t bias_bytes = spec.logit_bias.size() * sizeof(TokenBias);
   const size_t stop_bytes = spec.stop_token_ids.size() * sizeof(int32_t);
-  if (bias_bytes + stop_bytes == 0) return;
-  const BlockPool::Block pinned = pinned_.Take(bias_bytes + stop_bytes);
-  held.lists = device_.Take(bias_bytes + stop_bytes);
+  const bool limited = !spec.allowed_token_ids.empty();
+  const size_t allowed_bytes = limited ? static_cast<size_t>(mask_words_) * sizeof(uint32_t) : 0;
+  const size_t bytes = bias_bytes + stop_bytes + allowed_bytes;
+  if (bytes == 0) return;
+  const BlockPool::Block pinned = pinned_.Take(bytes);
+  held.lists = device_.Take(bytes);
   if (pinned.data == nullptr || held.lists.data == nullptr) return;
   auto* biases = reinterpret_cast<TokenBias*>(pinned.data);
   for (size_t i = 0; i < spec.logit_bias.size(); ++i) {
@@ -112,7 +113,13 @@ void CudaSampler::UploadLists(const SamplingParams& spec, Held& held, DeviceSlot
   device.num_stops = static_cast<int32_t>(spec.stop_token_ids.size());
   device.biases = reinterpret_cast<TokenBias*>(held.lists.data);
   device.stops = reinterpret_cast<const int32_t*>(held.lists.data + bias_bytes);
-  Upload(pinned, held.lists.data, bias_bytes + stop_bytes, stream);
+  if (limited) {
+    auto* allowed = reinterpret_cast<uint32_t*>(pinned.data + bias_bytes + stop_bytes);
+    std::fill_n(allowed, mask_words_, 0u);
+    for (const TokenId id : spec.allowed_token_ids) allowed[id / 32] |= uint32_t{1} << (id % 32);
+    device.allowed = reinterpret_cast<const uint32_t*>(held.lists.data + bias_bytes + stop_bytes);
+  }
+  Upload(pinned, held.lists.data, bytes, stream);
 }
 
 void CudaSampler::CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
@@ -124,6 +131,12 @@ void CudaSampler::CountHistory(std::span<const TokenId> tokens, int32_t num_prom
   device.raw = reinterpret_cast<float*>(device.counts + vocab_size);
   CUDA_RUN(guard_,
            cudaMemsetAsync(device.counts, 0, vocab_size * sizeof(int32_t), stream.handle()));
+  if (const auto window = static_cast<size_t>(device.window);
+      window > 0 && tokens.size() > window) {
+    const size_t before = tokens.size() - window;
+    tokens = tokens.subspan(before);
+    num_prompt = std::max(0, num_prompt - static_cast<int32_t>(before));
+  }
   if (tokens.empty()) return;
   const BlockPool::Block pinned = pinned_.Take(tokens.size_bytes());
   const BlockPool::Block uploaded = device_.Take(tokens.size_bytes());
@@ -131,9 +144,26 @@ void CudaSampler::CountHistory(std::span<const TokenId> tokens, int32_t num_prom
   std::memcpy(pinned.data, tokens.data(), tokens.size_bytes());
   Upload(pinned, uploaded.data, tokens.size_bytes(), stream);
   CUDA_RUN(guard_, LaunchCountTokens(reinterpret_cast<const int32_t*>(uploaded.data),
-                                     static_cast<int32_t>(tokens.size()), num_prompt, device.counts,
-                                     stream.handle()));
+                                     static_cast<int32_t>(tokens.size()), num_prompt, device.window,
+                                     device.counts, stream.handle()));
   device_.Give(uploaded);
+}
+
+void CudaSampler::UploadHistory(std::span<const TokenId> tokens, int32_t size, Held& held,
+                                DeviceSlot& device, CudaStream& stream) {
+  const size_t capacity = std::bit_ceil(static_cast<size_t>(size));
+  const size_t bytes = capacity * sizeof(int32_t);
+  const BlockPool::Block pinned = pinned_.Take(bytes);
+  held.history = device_.Take(bytes);
+  if (pinned.data == nullptr || held.history.data == nullptr) return;
+  auto* const history = reinterpret_cast<int32_t*>(pinned.data);
+  std::fill_n(history, capacity, 0);
+  for (size_t p = tokens.size() - std::min(tokens.size(), capacity); p < tokens.size(); ++p) {
+    history[p & (capacity - 1)] = tokens[p];
+  }
+  device.history = reinterpret_cast<int32_t*>(held.history.data);
+  device.history_mask = static_cast<int32_t>(capacity - 1);
+  Upload(pinned, held.history.data, bytes, stream);
 }
 
 void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t choice,
@@ -162,7 +192,11 @@ void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t
   device.min_tokens = spec.min_tokens;
   device.top_logprobs = spec.logprobs.value_or(-1);
   UploadLists(spec, held, device, cuda_stream);
-  if (Penalizes(spec)) CountHistory(tokens, num_prompt, held, device, cuda_stream);
+  if (sampling::Penalizes(spec)) {
+    device.window = std::max(0, spec.repeat_last_n);
+    CountHistory(tokens, num_prompt, held, device, cuda_stream);
+    if (device.window > 0) UploadHistory(tokens, device.window, held, device, cuda_stream);
+  }
   CUDA_RUN(guard_, LaunchSetSlot(reinterpret_cast<DeviceSlot*>(slots_.data()),
                                  reinterpret_cast<int32_t*>(last_.data()), slot, device,
                                  cuda_stream.handle()));

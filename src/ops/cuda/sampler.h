@@ -6,7 +6,7 @@
 // A launch takes up to kRowsPerLaunch rows of logits, with a CTA per row. Nothing here waits for
 // the device. Plain draws allocate nothing. These allocate when they need more memory than ever
 // before: masks, prompt logprobs, penalties (for a longer history, or in more slots than have
-// memory from the start), and lists of biases and stop ids of more than 4 KiB.
+// memory from the start), and lists of biases, stop ids and allowed tokens of more than 4 KiB.
 #pragma once
 
 #include <memory>
@@ -37,8 +37,9 @@ class CudaSampler final : public Sampler {
  private:
   // The blocks of the device pool that a slot holds.
   struct Held {
-    BlockPool::Block lists;   // biases, then stop ids
-    BlockPool::Block counts;  // counts, then raw logits
+    BlockPool::Block lists;    // biases, stop ids, allowed tokens
+    BlockPool::Block counts;   // counts, then raw logits
+    BlockPool::Block history;  // the last tokens
   };
 
   CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool& pinned);
@@ -49,6 +50,8 @@ class CudaSampler final : public Sampler {
   void UploadLists(const SamplingParams& spec, Held& held, DeviceSlot& device, CudaStream& stream);
   void CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
                     DeviceSlot& device, CudaStream& stream);
+  void UploadHistory(std::span<const TokenId> tokens, int32_t size, Held& held, DeviceSlot& device,
+                     CudaStream& stream);
   // Both return device memory for one call of Sample, or an empty block if there is none.
   BlockPool::Block UploadMasks(std::span<const TokenMask> masks, CudaStream& stream);
   // Behind the drafts (SampleArgs::drafts) there is room for SampleArgs::drawn.

@@ -134,6 +134,13 @@ SamplingParams RandomSpec(std::mt19937& random, int32_t vocab) {
   if (chance(4)) spec.repetition_penalty = uniform(0.7f, 1.8f);
   if (chance(4)) spec.presence_penalty = uniform(-1.0f, 1.0f);
   if (chance(4)) spec.frequency_penalty = uniform(-1.0f, 1.0f);
+  if (chance(3)) spec.repeat_last_n = static_cast<int32_t>(random() % (chance(2) ? 5u : 80u));
+  if (chance(6)) {
+    for (uint32_t i = random() % 60 + 1; i > 0; --i) {
+      spec.allowed_token_ids.push_back(
+          static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
+    }
+  }
   if (chance(4)) {
     const int count = 1 + static_cast<int>(random() % 40);
     for (int i = 0; i < count; ++i) {  // few tokens, so that some have several entries
@@ -175,11 +182,13 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
   const int32_t slots = vocab > 10'000 ? 24 : 300;  // more rows than one launch takes
   const int rounds = vocab > 10'000 ? 4 : 6;
   Pair pair(*ops_, *stream_, slots, vocab);
+  std::vector<int32_t> lengths;  // of the slots' histories
   for (int32_t slot = 0; slot < slots; ++slot) {
     std::vector<TokenId> tokens(random() % 50 + 1);
     for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab));
     pair.Admit(slot, RandomSpec(random, vocab), tokens,
                static_cast<int32_t>(tokens.size() - tokens.size() / 3), /*choice=*/slot % 3);
+    lengths.push_back(static_cast<int32_t>(tokens.size()));
   }
   for (int32_t round = 0; round < rounds; ++round) {
     std::vector<float> logits;
@@ -191,7 +200,7 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
       const bool seen = std::any_of(rows.begin(), rows.end(),
                                     [slot](const SampleRow& r) { return r.slot == slot; });
       if (seen) continue;
-      rows.push_back({.slot = slot, .position = 50 + round});
+      rows.push_back({.slot = slot, .position = lengths[static_cast<size_t>(slot)]});
       const bool masked = random() % 6 == 0;
       std::vector<TokenId>& row_drafts = drafts.emplace_back();
       if (!masked && random() % 3 == 0) row_drafts.resize(1 + random() % 3);
@@ -214,8 +223,16 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
         }
       }
     }
-    pair.Sample(logits, rows, masks);
+    const std::vector<SampleResult> results = pair.Sample(logits, rows, masks);
     if (HasFatalFailure()) return;
+    size_t next = 0;
+    for (const SampleRow& row : rows) {
+      for (int32_t draw = 0; draw < row.num_draws(); ++draw, ++next) {
+        const bool drawn =
+            results[next].health == RowHealth::kOk && results[next].token != kNotDrawn;
+        if (drawn) ++lengths[static_cast<size_t>(row.slot)];
+      }
+    }
   }
 }
 

@@ -268,7 +268,7 @@ TEST(HostSampler, ResultsDoNotDependOnBatchOrderOrThreads) {
       {.temperature = 5.0f, .typical_p = 0.7f},
       {.top_k = 7, .xtc_probability = 0.5f},
       {.top_p = 0.8f},
-      {.top_k = 9, .min_p = 0.05f},
+      {.top_k = 9, .min_p = 0.05f, .repeat_last_n = 4},
       {.temperature = 1.5f, .top_k = 20, .top_p = 0.9f, .min_p = 0.02f, .typical_p = 0.9f}};
   constexpr int kRows = 40;
   constexpr int32_t kWide = 5000;

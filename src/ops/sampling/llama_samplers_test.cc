@@ -79,5 +79,23 @@ TEST(LlamaSamplers, DynamicTemperatureIsTheSame) {
               });
 }
 
+TEST(LlamaSamplers, PenaltiesSeeTheSameWindow) {
+  ForEachCase("penalties", [](const auto& parameters, std::vector<float> row, const auto& logits) {
+    SamplingParams spec;
+    spec.repeat_last_n = static_cast<int32_t>(parameters[0]);
+    spec.repetition_penalty = static_cast<float>(parameters[1]);
+    spec.frequency_penalty = static_cast<float>(parameters[2]);
+    spec.presence_penalty = static_cast<float>(parameters[3]);
+    const std::vector<TokenId> history(parameters.begin() + 4, parameters.end());
+    // llama.cpp counts the prompt as if it were output. A part of it is drawn later.
+    const size_t at_first = history.size() / 2;
+    SlotSampling slot;
+    slot.Reset(spec, 0, std::span(history).first(at_first), 0);
+    for (const TokenId token : std::span(history).subspan(at_first)) slot.Append(token);
+    slot.Edit(static_cast<int32_t>(history.size()), row, nullptr);
+    for (size_t t = 0; t < row.size(); ++t) EXPECT_NEAR(row[t], logits[t], 1e-4) << t;
+  });
+}
+
 }  // namespace
 }  // namespace tokamak::sampling

@@ -48,6 +48,12 @@ SamplingParams TakeParams(Bytes& in, int32_t vocab_size) {
   if ((more & 4) != 0) params.top_n_sigma = in.Take<float>();
   if ((more & 8) != 0) params.xtc_probability = in.Take<float>();
   if ((more & 16) != 0) params.xtc_threshold = in.Take<float>();
+  if ((more & 32) != 0) params.repeat_last_n = in.Take<int8_t>();
+  if ((more & 64) != 0) {
+    for (int i = in.Take<uint8_t>() % 8; i > 0; --i) {
+      params.allowed_token_ids.push_back(in.Take<uint16_t>() % vocab_size);
+    }
+  }
   if (in.Flag(0)) params.temperature = in.Take<float>();
   if (in.Flag(1)) params.top_k = in.Take<int32_t>();
   if (in.Flag(2)) params.top_p = in.Take<float>();
@@ -96,6 +102,8 @@ void Check(const SampleResult& result, const std::vector<float>& row, const Samp
   const auto t = static_cast<size_t>(result.token);
   CHECK(result.token >= 0 && t < row.size() && row[t] > -INFINITY);
   if (mask != nullptr) CHECK((mask->allowed[t / 32] >> (t % 32) & 1) != 0);
+  const std::vector<TokenId>& allowed = params.allowed_token_ids;
+  if (!allowed.empty()) CHECK(std::count(allowed.begin(), allowed.end(), result.token) > 0);
   if (params.logprobs) CheckLogprobs(result.logprobs, params, result.token);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/sampling/logits_row.h"
+
 namespace tokamak::sampling {
 namespace {
 
@@ -21,29 +23,57 @@ void SlotSampling::Reset(const SamplingParams& params, int32_t choice,
   params_ = params;
   choice_ = choice;
   num_prompt_ = num_prompt;
-  penalizes_ = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
-               params.frequency_penalty != 0.0f;
+  penalizes_ = Penalizes(params);
+  allowed_.clear();
+  for (const TokenId token : params.allowed_token_ids) {
+    const auto word = static_cast<size_t>(token) / 32;
+    if (word >= allowed_.size()) allowed_.resize(word + 1);
+    allowed_[word] |= uint32_t{1} << (token % 32);
+  }
+  history_.clear();
   seen_.clear();
   index_.clear();
   if (!penalizes_) return;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    Count(tokens[i], i < static_cast<size_t>(num_prompt) ? 0 : 1);
+  size_t first = 0;
+  if (params.repeat_last_n > 0) {
+    history_.assign(tokens.begin(), tokens.end());
+    const auto window = static_cast<size_t>(params.repeat_last_n);
+    first = tokens.size() - std::min(tokens.size(), window);
+  }
+  for (size_t i = first; i < tokens.size(); ++i) {
+    Count(tokens[i], i >= static_cast<size_t>(num_prompt), 1);
   }
 }
 
-void SlotSampling::Count(TokenId token, int32_t output_count) {
+void SlotSampling::Count(TokenId token, bool in_output, int32_t change) {
   const auto [it, added] = index_.try_emplace(token, seen_.size());
-  if (added) seen_.push_back({token, 0});
-  seen_[it->second].output_count += output_count;
+  if (added) seen_.push_back({.token = token});
+  Seen& seen = seen_[it->second];
+  seen.count += change;
+  if (in_output) seen.output_count += change;
+}
+
+void SlotSampling::CountPushedOut(int32_t change) {
+  const auto window = static_cast<size_t>(params_.repeat_last_n);
+  if (params_.repeat_last_n < 0 || history_.size() <= window) return;
+  const size_t index = history_.size() - window - 1;
+  Count(history_[index], index >= static_cast<size_t>(num_prompt_), change);
 }
 
 void SlotSampling::Append(TokenId token) {
-  if (penalizes_) Count(token, 1);
+  if (!penalizes_) return;
+  Count(token, /*in_output=*/true, 1);
+  if (params_.repeat_last_n < 0) return;
+  history_.push_back(token);
+  CountPushedOut(-1);
 }
 
-void SlotSampling::Forget(std::span<const TokenId> tokens, size_t num_seen) {
-  for (const TokenId token : tokens) --seen_[index_.at(token)].output_count;
-  for (; seen_.size() > num_seen; seen_.pop_back()) index_.erase(seen_.back().token);
+void SlotSampling::TakeBack(TokenId last) {
+  if (!penalizes_) return;
+  Count(last, /*in_output=*/true, -1);
+  if (params_.repeat_last_n < 0) return;
+  CountPushedOut(1);
+  history_.pop_back();
 }
 
 void SlotSampling::Edit(int32_t position, std::span<float> row,
@@ -52,7 +82,9 @@ void SlotSampling::Edit(int32_t position, std::span<float> row,
   if (raw != nullptr) {
     raw->clear();
     for (const auto& [token, bias] : params_.logit_bias) raw->emplace_back(token, row[token]);
-    for (const Seen& seen : seen_) raw->emplace_back(seen.token, row[seen.token]);
+    for (const Seen& seen : seen_) {
+      if (seen.count > 0) raw->emplace_back(seen.token, row[seen.token]);
+    }
     if (forbid_stop) {
       for (const TokenId token : params_.stop_token_ids) raw->emplace_back(token, row[token]);
     }
@@ -61,6 +93,7 @@ void SlotSampling::Edit(int32_t position, std::span<float> row,
     row[token] = Clamp(row[token], row[token] + bias);
   }
   for (const Seen& seen : seen_) {
+    if (seen.count == 0) continue;
     const float before = row[seen.token];
     float x =
         before > 0 ? before / params_.repetition_penalty : before * params_.repetition_penalty;
@@ -74,6 +107,7 @@ void SlotSampling::Edit(int32_t position, std::span<float> row,
   if (forbid_stop) {
     for (const TokenId token : params_.stop_token_ids) row[token] = -kInf;
   }
+  if (!allowed_.empty()) ApplyMask(allowed_, row);
 }
 
 }  // namespace tokamak::sampling

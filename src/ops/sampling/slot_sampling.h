@@ -12,6 +12,13 @@
 
 namespace tokamak::sampling {
 
+// Returns whether a token's occurrences in the history change its logit.
+inline bool Penalizes(const SamplingParams& params) {
+  return params.repeat_last_n != 0 &&
+         (params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+          params.frequency_penalty != 0.0f);
+}
+
 class SlotSampling {
  public:
   // `tokens` is the history so far; its first `num_prompt` tokens are the prompt.
@@ -26,7 +33,7 @@ class SlotSampling {
 
   // Returns whether Edit changes anything at this position.
   bool Edits(int32_t position) const {
-    return !params_.logit_bias.empty() || penalizes_ || ForbidsStop(position);
+    return !params_.logit_bias.empty() || penalizes_ || !allowed_.empty() || ForbidsStop(position);
   }
   // Changes a row of raw logits for the token at `position`, in this order. x is a logit, c its
   // token's occurrences in the output:
@@ -34,8 +41,10 @@ class SlotSampling {
   //   repetition_penalty  x > 0 ? x / r : x · r, for tokens of prompt and output
   //   presence, frequency (x - p) - f · c, for tokens of the output
   //   min_tokens          -Inf for stop_token_ids until that many tokens have been generated
+  //   allowed_token_ids   -Inf for all others
+  // Penalties see the last repeat_last_n tokens of prompt and output, or all.
   // Finite logits stay finite (clamped to the largest float). `raw`, if not null, gets the changed
-  // tokens with their original logits.
+  // tokens with their original logits, but for those that allowed_token_ids leave out.
   void Edit(int32_t position, std::span<float> row,
             std::vector<std::pair<TokenId, float>>* raw) const;
 
@@ -43,20 +52,22 @@ class SlotSampling {
   // Calls `use` with these tokens in the history, which then leave it.
   template <typename Use>
   void WithTokens(std::span<const TokenId> tokens, Use use) {
-    const size_t num_seen = seen_.size();
     for (const TokenId token : tokens) Append(token);
     use();
-    if (penalizes_) Forget(tokens, num_seen);
+    for (size_t i = tokens.size(); i > 0; --i) TakeBack(tokens[i - 1]);
   }
 
  private:
   struct Seen {
     TokenId token = 0;
-    int32_t output_count = 0;
+    int32_t count = 0;         // in prompt and output, within the window
+    int32_t output_count = 0;  // of these in the output
   };
-  void Count(TokenId token, int32_t output_count);
-  // Takes back the last Appends, before which there were `num_seen` distinct tokens.
-  void Forget(std::span<const TokenId> tokens, size_t num_seen);
+  // Adds `change` (1 or -1) occurrences of a token.
+  void Count(TokenId token, bool in_output, int32_t change);
+  // Adds `change` to the count of the token that the last one has pushed out of the window.
+  void CountPushedOut(int32_t change);
+  void TakeBack(TokenId last);
   bool ForbidsStop(int32_t position) const {
     return position - num_prompt_ < params_.min_tokens && !params_.stop_token_ids.empty();
   }
@@ -65,7 +76,9 @@ class SlotSampling {
   int32_t choice_ = 0;
   int32_t num_prompt_ = 0;
   bool penalizes_ = false;
-  std::vector<Seen> seen_;  // distinct tokens of the history, if any penalty is on
+  std::vector<uint32_t> allowed_;  // bits of allowed_token_ids; empty: all
+  std::vector<TokenId> history_;   // if the penalties have a window
+  std::vector<Seen> seen_;         // distinct tokens of the history, if any penalty is on
   std::unordered_map<TokenId, size_t> index_;  // into seen_
 };
 

@@ -17,8 +17,11 @@ float Direct(const SamplingParams& spec, const std::vector<TokenId>& history, in
   for (const auto& [id, bias] : spec.logit_bias) {
     if (id == token) logit += bias;
   }
-  const auto output = history.begin() + num_prompt;
-  if (std::count(history.begin(), history.end(), token) > 0) {
+  const auto size = static_cast<int32_t>(history.size());
+  const int32_t window = spec.repeat_last_n < 0 ? size : std::min(size, spec.repeat_last_n);
+  const auto first = history.end() - window;
+  const auto output = history.end() - std::min(window, size - num_prompt);
+  if (std::count(first, history.end(), token) > 0) {
     logit = logit > 0 ? logit / spec.repetition_penalty : logit * spec.repetition_penalty;
   }
   const auto count = static_cast<float>(std::count(output, history.end(), token));
@@ -29,6 +32,8 @@ float Direct(const SamplingParams& spec, const std::vector<TokenId>& history, in
       std::count(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), token) > 0) {
     logit = -INFINITY;
   }
+  const std::vector<TokenId>& allowed = spec.allowed_token_ids;
+  if (!allowed.empty() && std::count(allowed.begin(), allowed.end(), token) == 0) return -INFINITY;
   return logit;
 }
 
@@ -42,6 +47,8 @@ TEST(SlotSampling, FollowsTheFormulasWhileTheHistoryGrows) {
     if (random() % 2) spec.presence_penalty = static_cast<float>(random() % 400) / 100 - 2;
     if (random() % 2) spec.frequency_penalty = static_cast<float>(random() % 400) / 100 - 2;
     if (random() % 2) spec.logit_bias = {{3, 2.5f}, {7, -100.0f}, {3, 1.0f}};
+    if (random() % 2) spec.repeat_last_n = static_cast<int32_t>(random() % 15);
+    if (random() % 4 == 0) spec.allowed_token_ids = {1, 38, 3};
     spec.min_tokens = static_cast<int32_t>(random() % 8);
     spec.stop_token_ids = {0, 3, 39};
     std::vector<TokenId> history;
@@ -62,10 +69,22 @@ TEST(SlotSampling, FollowsTheFormulasWhileTheHistoryGrows) {
         EXPECT_EQ(after, Direct(spec, history, num_prompt, token, before));
         const auto saved = std::find_if(raw.begin(), raw.end(),
                                         [&](const auto& entry) { return entry.first == token; });
-        EXPECT_TRUE(after == before || saved != raw.end());
+        EXPECT_TRUE(after == before || after == -INFINITY || saved != raw.end());
         EXPECT_TRUE(saved == raw.end() || saved->second == before);
       }
       EXPECT_TRUE(edited == row || slot.Edits(position));
+      std::vector<TokenId> proposed;
+      for (size_t i = random() % 4; i > 0; --i) proposed.push_back(static_cast<TokenId>(i));
+      slot.WithTokens(proposed, [&] {
+        std::vector<TokenId> longer = history;
+        longer.insert(longer.end(), proposed.begin(), proposed.end());
+        std::vector<float> further = row;
+        slot.Edit(static_cast<int32_t>(longer.size()), further, nullptr);
+        for (TokenId token = 0; token < kVocab; ++token) {
+          const auto t = static_cast<size_t>(token);
+          EXPECT_EQ(further[t], Direct(spec, longer, num_prompt, token, row[t]));
+        }
+      });
       const auto drawn = static_cast<TokenId>(random() % kVocab);
       history.push_back(drawn);
       slot.Append(drawn);

@@ -9,7 +9,8 @@
 namespace tokamak {
 namespace {
 
-constexpr size_t kMaxPrompts = 256;  // in one completions request
+constexpr size_t kMaxPrompts = 256;      // in one completions request
+constexpr size_t kMaxAllowed = 1 << 20;  // Validate checks that the ids are in the vocabulary
 
 void ReadLogitBias(const JsonReader& bias, SamplingParams& sampling) {
   if (!bias.present()) return;
@@ -64,7 +65,10 @@ void ReadSampling(const JsonReader& fields, SamplingParams& sampling) {
   fields.Read("repetition_penalty", sampling.repetition_penalty);
   fields.Read("presence_penalty", sampling.presence_penalty);
   fields.Read("frequency_penalty", sampling.frequency_penalty);
+  fields.Read("repeat_last_n", sampling.repeat_last_n);
   ReadLogitBias(fields["logit_bias"], sampling);
+  fields["allowed_token_ids"].ForEach(
+      kMaxAllowed, [&](const JsonReader& id) { sampling.allowed_token_ids.push_back(id.Int32()); });
   ReadSeed(fields["seed"], sampling);
   fields.Read("n", sampling.n);
   fields.Read("min_tokens", sampling.min_tokens);
