@@ -154,8 +154,10 @@ struct SamplingParams {
   std::optional<int32_t> max_tokens = {};    // absent: up to the context's end; 0: prompt only
   int32_t min_tokens = 0;                    // generation does not end before this many tokens
   std::vector<std::string> stop = {};        // the text ends before the first of these
+  bool include_stop_str_in_output = false;   // it ends behind it
   std::vector<int32_t> stop_token_ids = {};  // generation ends at any of these, not emitted
   bool ignore_eos = false;                   // do not end at the model's end tokens
+  bool skip_special_tokens = true;           // false: the text has the names of all special tokens
   // Special tokens to include in the text, where stop strings see them. Others are left out.
   std::vector<int32_t> shown_special_tokens = {};
   std::optional<int32_t> logprobs = {};         // [0, 20] alternatives for each generated token

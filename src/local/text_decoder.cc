@@ -17,13 +17,14 @@ namespace {
 class TokenizerTextDecoder final : public TextDecoder {
  public:
   TokenizerTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
-                       std::optional<StopStringMatcher> stop, std::vector<int32_t> shown)
+                       std::optional<StopStringMatcher> stop, const SamplingParams& sampling)
       : tokenizer_(tokenizer),
-        shown_special_(shown),
+        shown_special_(sampling.shown_special_tokens),
+        shows_stop_(sampling.include_stop_str_in_output),
         // The output continues the prompt, so a first space was written by the model and is kept.
-        detokenizer_(
-            std::move(tokenizer),
-            {.skip_special = true, .continuation = true, .shown_special = std::move(shown)}),
+        detokenizer_(std::move(tokenizer), {.skip_special = sampling.skip_special_tokens,
+                                            .continuation = true,
+                                            .shown_special = shown_special_}),
         stop_(std::move(stop)) {}
 
   bool Append(TokenId token, bool may_stop, OutputChunk* chunk) override {
@@ -41,6 +42,7 @@ class TokenizerTextDecoder final : public TextDecoder {
     }
     held_.push_back(begin);
     Show(stop_->Append(piece), chunk);
+    if (stop_->matched() && shows_stop_) Show(stop_->matched_string(), chunk);
     while (!held_.empty() && held_.front() < shown_) held_.pop_front();
     // The remaining tokens have no text at all.
     if (shown_ == decoded_ && !detokenizer_.pending()) held_.clear();
@@ -73,6 +75,7 @@ class TokenizerTextDecoder final : public TextDecoder {
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<int32_t> shown_special_;
+  const bool shows_stop_;
   Detokenizer detokenizer_;
   std::optional<StopStringMatcher> stop_;
   size_t decoded_ = 0;          // bytes of text
@@ -91,8 +94,8 @@ Result<std::unique_ptr<TextDecoder>> MakeTextDecoder(std::shared_ptr<const Token
     if (!made.ok()) return made.status().WithContext("stop");
     matcher = *std::move(made);
   }
-  return std::unique_ptr<TextDecoder>(std::make_unique<TokenizerTextDecoder>(
-      std::move(tokenizer), std::move(matcher), sampling.shown_special_tokens));
+  return std::unique_ptr<TextDecoder>(
+      std::make_unique<TokenizerTextDecoder>(std::move(tokenizer), std::move(matcher), sampling));
 }
 
 }  // namespace tokamak

@@ -10,8 +10,8 @@
 
 namespace tokamak {
 
-// Makes the decoder of one choice, using `stop` and `shown_special_tokens`. kInvalidArgument,
-// starting with "stop: ", for a stop string that cannot be matched.
+// Makes the decoder of one choice, using the fields on stop strings and special tokens.
+// kInvalidArgument, starting with "stop: ", for a stop string that cannot be matched.
 Result<std::unique_ptr<TextDecoder>> MakeTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
                                                      const SamplingParams& sampling);
 

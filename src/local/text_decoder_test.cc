@@ -56,6 +56,37 @@ TEST(TextDecoder, HoldsTokensUntilPartOfTheirTextIsShown) {
   EXPECT_THAT(Held({}, {"ö", "t"}), ElementsAre(0, 0, 0, 0));
 }
 
+// Returns the text of "the then<|begin|> the end" with a stop string.
+std::string Decoded(const SamplingParams& sampling) {
+  const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();
+  const auto decoder = MakeTextDecoder(tokenizer, sampling).value();
+  const auto tokens =
+      tokenizer->Encode("then<|begin|>then!then", {.add_special = false, .parse_special = true});
+  OutputChunk chunk;
+  for (const int32_t token : *tokens) {
+    if (decoder->Append(token, /*may_stop=*/true, &chunk)) {
+      EXPECT_EQ(decoder->tokens_held() == 0, sampling.include_stop_str_in_output);
+      return chunk.text;
+    }
+  }
+  decoder->Flush(&chunk);
+  return chunk.text;
+}
+
+TEST(TextDecoder, IncludesStopStringAndSpecialTokensOnlyIfAsked) {
+  SamplingParams sampling;
+  sampling.stop = {"en!", "n!t"};
+  EXPECT_EQ(Decoded(sampling), "thenth");
+  sampling.include_stop_str_in_output = true;
+  EXPECT_EQ(Decoded(sampling), "thenthen!");
+  sampling.skip_special_tokens = false;
+  EXPECT_EQ(Decoded(sampling), "then<|begin|>then!");
+  sampling.stop = {"n>t", "<|begin|>th"};  // no text, if special tokens have none
+  EXPECT_EQ(Decoded(sampling), "then<|begin|>th");
+  sampling.skip_special_tokens = true;
+  EXPECT_EQ(Decoded(sampling), "thenthen!then");
+}
+
 // Structured answers may stop after some tokens and not after others.
 TEST(TextDecoder, TokensThatMayNotStopBelongToNoStopString) {
   const auto tokenizer = testing::MakeTokenizer(testing::TinyBytePairs()).value();

@@ -61,8 +61,9 @@ void DrawFields(auto& a, SamplingParams& v) {
   auto& [temperature, dynatemp_range, dynatemp_exponent, top_n_sigma, top_k, top_p, min_p,
          typical_p, xtc_probability, xtc_threshold, repetition_penalty, presence_penalty,
          frequency_penalty, repeat_last_n, logit_bias, allowed_token_ids, seed, n, max_tokens,
-         min_tokens, stop, stop_token_ids, ignore_eos, shown_special_tokens, logprobs,
-         prompt_logprobs, structured_output] = v;
+         min_tokens, stop, include_stop_str_in_output, stop_token_ids, ignore_eos,
+         skip_special_tokens, shown_special_tokens, logprobs, prompt_logprobs, structured_output] =
+      v;
   Field(a, "temperature", temperature);
   Field(a, "dynatemp_range", dynatemp_range);
   Field(a, "dynatemp_exponent", dynatemp_exponent);

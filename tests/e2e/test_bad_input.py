@@ -52,6 +52,7 @@ class BadRequests(unittest.TestCase):
                 ('logit_bias', {}), ('logit_bias', {'0': -100, '49151': 100}), ('n', 20),
                 ('max_tokens', 0), ('min_tokens', 2), ('stop', []), ('stop', 'x' * 4000),
                 ('stop', ['\u0000']), ('stop_token_ids', []), ('stop_token_ids', [0, 49151]),
+                ('include_stop_str_in_output', True), ('skip_special_tokens', False),
                 ('ignore_eos', True), ('logprobs', 0), ('logprobs', 20), ('prompt_logprobs', 20),
                 ('priority', 0), ('priority', -2**31), ('cache_salt', 'x' * 10000)]:
             status, answer = self.complete({'prompt': 'Hi', 'max_tokens': 2, field: value})

@@ -102,6 +102,8 @@ void RequestMaker::ChooseEnds(SamplingParams* params) {
   if (Chance(20)) params->min_tokens = static_cast<int32_t>(Between(1, 20));
   params->min_tokens = std::min(params->min_tokens, *params->max_tokens);
   if (Chance(12)) params->stop = {Chance(50) ? "e" : " t", "the cat"};
+  params->include_stop_str_in_output = Chance(30);
+  params->skip_special_tokens = Chance(80);
   if (Chance(30)) {
     for (int64_t i = Between(1, 20); i > 0; --i) params->stop_token_ids.push_back(Token());
   }

@@ -179,10 +179,8 @@ constexpr OtherField kTable[] = {
     {"early_stopping", kGenerate, kNoEffect, ""},
 
     // Parts of the response.
-    {"skip_special_tokens", kGenerate, kOnly, "\"return_token_ids\" gives all", "[true]"},
     {"skip_special_tokens", kDetokenizeRequest, kRefused, "leave their ids out"},
     {"detokenize", kGenerate, kOnly, "\"return_token_ids\" gives ids too", "[true]"},
-    {"include_stop_str_in_output", kGenerate, kRefused, "\"return_token_ids\" includes its tokens"},
     {"no_stop_trim", kGenerate, kRefused, "\"return_token_ids\" includes its tokens"},
     {"return_tokens_as_token_ids", kGenerate, kRefused, "use \"return_token_ids\""},
     {"n_probs", kChat, kRefused, "use \"logprobs\" and \"top_logprobs\""},

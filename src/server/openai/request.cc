@@ -73,6 +73,8 @@ void ReadSampling(const JsonReader& fields, SamplingParams& sampling) {
   fields.Read("n", sampling.n);
   fields.Read("min_tokens", sampling.min_tokens);
   ReadStop(fields["stop"], sampling);
+  fields.Read("include_stop_str_in_output", sampling.include_stop_str_in_output);
+  fields.Read("skip_special_tokens", sampling.skip_special_tokens);
   fields["stop_token_ids"].ForEach(
       1024, [&](const JsonReader& id) { sampling.stop_token_ids.push_back(id.Int32()); });
   fields.Read("ignore_eos", sampling.ignore_eos);

@@ -14,7 +14,8 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
     "dynatemp_exponent": 2, "top_n_sigma": 1.5, "xtc_probability": 0.75, "xtc_threshold": 0.0625, "top_k": 3, "top_p": 0.25, "min_p": 0.125,
     "typical_p": 0.75, "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2,
     "repeat_last_n": 64, "logit_bias": {"5": -100, "7": 1.5}, "allowed_token_ids": [3, 4], "seed": 18446744073709551615, "n": 2, "max_tokens": 9,
-    "min_tokens": 4, "stop": ["a", "b"], "stop_token_ids": [1, 2], "ignore_eos": true,
+    "min_tokens": 4, "stop": ["a", "b"], "include_stop_str_in_output": true,
+    "skip_special_tokens": false, "stop_token_ids": [1, 2], "ignore_eos": true,
     "logprobs": 3, "prompt_logprobs": 2, "priority": -4, "cache_salt": "s", "echo": false,
     "stream": true, "stream_options": {"include_usage": true}, "speculate": false,
     "user": "ignored", "x": {"y": []}})");
@@ -43,6 +44,8 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
   EXPECT_EQ(s.max_tokens, 9);
   EXPECT_EQ(s.min_tokens, 4);
   EXPECT_EQ(s.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(s.include_stop_str_in_output);
+  EXPECT_FALSE(s.skip_special_tokens);
   EXPECT_EQ(s.stop_token_ids, (std::vector<int32_t>{1, 2}));
   EXPECT_TRUE(s.ignore_eos);
   EXPECT_EQ(s.logprobs, 3);
