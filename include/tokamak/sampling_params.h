@@ -118,10 +118,10 @@ struct StructuredOutput {
   friend bool operator==(const StructuredOutput&, const StructuredOutput&) = default;
 };
 
-// Applied to the logits in this order: structured_output and allowed_token_ids; logit_bias;
-// repetition, presence and frequency penalties; min_tokens; top_n_sigma; temperature (or the
-// dynamic one); then top_k, typical_p, top_p, min_p and xtc on
-// the resulting distribution; then one draw.
+// Applied to the logits in this order: structured_output, allowed_token_ids and bad_words;
+// logit_bias; repetition, presence and frequency penalties; min_tokens; top_n_sigma; temperature
+// (or the dynamic one); then top_k, typical_p, top_p, min_p and xtc on the resulting distribution;
+// then one draw.
 struct SamplingParams {
   float temperature = 1.0f;  // >= 0; 0 is greedy (lowest id on ties)
   // Dynamic temperature, off at range 0: lower where the model is sure. It is between temperature -
@@ -148,6 +148,10 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias =
       {};                                       // token id, [-100, 100] added to its logit
   std::vector<int32_t> allowed_token_ids = {};  // only these are drawn; empty: all
+  // Texts that the output does not spell with the tokens into which the tokenizer cuts them, with
+  // and without a space before. The engine turns them into bad_words_ids.
+  std::vector<std::string> bad_words = {};
+  std::vector<std::vector<int32_t>> bad_words_ids = {};  // sequences that the output does not have
   std::optional<uint64_t> seed = {};  // absent: chosen by the engine, returned in OutputChunk
 
   int32_t n = 1;                             // choices: continuations of the prompt, [1, 128]

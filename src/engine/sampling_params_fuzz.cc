@@ -68,6 +68,11 @@ SamplingParams Make(Bytes& in, int32_t vocab) {
   for (int i = in.Take<uint8_t>() % 4; i > 0; --i) {
     p.allowed_token_ids.push_back(in.Int(0, vocab - 1));
   }
+  for (int i = in.Take<uint8_t>() % 3; i > 0; --i) {
+    p.bad_words.emplace_back(in.Take<uint8_t>() % 3, in.Take<uint8_t>() % 2 == 0 ? 'a' : ' ');
+    std::vector<int32_t>& ids = p.bad_words_ids.emplace_back();
+    for (int j = in.Take<uint8_t>() % 4; j > 0; --j) ids.push_back(in.Int(0, vocab - 1));
+  }
   p.n = in.Int(1, 128);
   if (in.Take<uint8_t>() % 2) p.max_tokens = in.Int(0, 50);
   p.min_tokens = in.Int(0, 50);
@@ -93,6 +98,11 @@ bool InRange(const SamplingParams& p, int32_t vocab) {
   ok = ok && p.repeat_last_n >= -1 && p.repeat_last_n <= 65535;
   for (const int32_t t : p.allowed_token_ids) ok = ok && token(t);
   ok = ok && p.allowed_token_ids.size() <= static_cast<size_t>(vocab);
+  for (const auto& word : p.bad_words) ok = ok && word.find('a') != std::string::npos;
+  for (const auto& ids : p.bad_words_ids) {
+    ok = ok && !ids.empty();
+    for (const int32_t t : ids) ok = ok && token(t);
+  }
   ok = ok && p.n >= 1 && p.n <= 128 && p.min_tokens >= 0;
   if (p.max_tokens) ok = ok && *p.max_tokens >= 0 && p.min_tokens <= *p.max_tokens;
   for (const auto& s : p.stop) ok = ok && !s.empty();
@@ -119,6 +129,8 @@ bool NamesAField(std::string_view message) {
                                           "repeat_last_n",
                                           "logit_bias",
                                           "allowed_token_ids",
+                                          "bad_words",
+                                          "bad_words_ids",
                                           "n",
                                           "max_tokens",
                                           "min_tokens",

@@ -13,6 +13,8 @@ constexpr int32_t kMaxChoices = 128;
 // Limits on what one request adds to the work per token or to the queue's memory.
 constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
+constexpr size_t kMaxBadWords = 1024;
+constexpr size_t kMaxBadWordBytes = 256;
 constexpr int32_t kMaxWindow = 65535;  // CountedTokens (ops/cuda/sample_layout.h) has 16 bits
 
 // NaN fails every comparison, so the tests state what must hold.
@@ -70,6 +72,35 @@ Status ValidateDistribution(const SamplingParams& p) {
   return CountInRange("repeat_last_n", p.repeat_last_n, -1, kMaxWindow);
 }
 
+Status ValidateBadWords(const SamplingParams& p, int32_t vocab_size) {
+  if (p.bad_words.size() > kMaxBadWords) {
+    return InvalidArgument("bad_words: has {} texts, more than the {} allowed", p.bad_words.size(),
+                           kMaxBadWords);
+  }
+  for (size_t i = 0; i < p.bad_words.size(); ++i) {
+    if (p.bad_words[i].find_first_not_of(' ') == std::string::npos) {
+      return InvalidArgument("bad_words[{}]: must have a character other than a space", i);
+    }
+    if (p.bad_words[i].size() > kMaxBadWordBytes) {
+      return InvalidArgument("bad_words[{}]: has {} bytes, more than the {} allowed", i,
+                             p.bad_words[i].size(), kMaxBadWordBytes);
+    }
+  }
+  if (p.bad_words_ids.size() > 2 * kMaxBadWords) {
+    return InvalidArgument("bad_words_ids: has {} sequences, more than the {} allowed",
+                           p.bad_words_ids.size(), 2 * kMaxBadWords);
+  }
+  for (size_t i = 0; i < p.bad_words_ids.size(); ++i) {
+    const std::vector<int32_t>& ids = p.bad_words_ids[i];
+    if (ids.empty() || ids.size() > kMaxBadWordBytes) {
+      return InvalidArgument("bad_words_ids[{}]: must have 1 to {} tokens, has {}", i,
+                             kMaxBadWordBytes, ids.size());
+    }
+    RETURN_IF_ERROR(ValidateIds(fmt::format("bad_words_ids[{}]", i), ids, vocab_size));
+  }
+  return Status();
+}
+
 Status ValidateTokens(const SamplingParams& p, int32_t vocab_size) {
   if (p.logit_bias.size() > kMaxBiases) {
     return InvalidArgument("logit_bias: has {} entries, more than the {} allowed",
@@ -87,7 +118,8 @@ Status ValidateTokens(const SamplingParams& p, int32_t vocab_size) {
     return InvalidArgument("allowed_token_ids: has {} ids, more than the vocabulary's {}",
                            p.allowed_token_ids.size(), vocab_size);
   }
-  return ValidateIds("allowed_token_ids", p.allowed_token_ids, vocab_size);
+  RETURN_IF_ERROR(ValidateIds("allowed_token_ids", p.allowed_token_ids, vocab_size));
+  return ValidateBadWords(p, vocab_size);
 }
 
 Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {

@@ -33,6 +33,8 @@ TEST(Validate, AcceptsDefaultsAndEveryBound) {
               p.presence_penalty = -2;
               p.frequency_penalty = 2;
               p.repeat_last_n = 65535;
+              p.bad_words = {" a", "\n"};
+              p.bad_words_ids = {{0}, {kVocab - 1, 3}};
               p.allowed_token_ids = {0, kVocab - 1, 0};
               p.logit_bias = {{0, -100.0f}, {kVocab - 1, 100.0f}};
               p.top_k = std::numeric_limits<int32_t>::max();
@@ -80,6 +82,12 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) {
                 p.allowed_token_ids = {1, kVocab};
               }).starts_with("allowed_token_ids[1]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.bad_words = {"a", " "}; }).starts_with("bad_words[1]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.bad_words.assign(1025, "a"); }).starts_with("bad_words: "));
+  EXPECT_TRUE(Refusal([](P p) { p.bad_words_ids = {{1}, {}}; }).starts_with("bad_words_ids[1]: "));
+  EXPECT_TRUE(Refusal([](P p) {
+                p.bad_words_ids = {{1}, {2, -1}};
+              }).starts_with("bad_words_ids[1][1]: "));
   EXPECT_TRUE(Refusal([](P p) { p.n = 0; }).starts_with("n: "));
   EXPECT_TRUE(Refusal([](P p) { p.n = 129; }).starts_with("n: "));
   EXPECT_TRUE(Refusal([](P p) { p.max_tokens = -1; }).starts_with("max_tokens: "));

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/random_bits.h"
+#include "local/bad_words.h"
 #include "local/text_decoder.h"
 
 namespace tokamak {
@@ -135,6 +136,10 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   }
   if (arrival.prompt.empty()) return InvalidArgument("prompt: must hold at least one token");
   arrival.sampling = std::move(request.sampling);
+  if (!arrival.sampling.bad_words.empty()) {
+    RETURN_IF_ERROR(Validate(arrival.sampling, parts_.model.vocab_size));
+    RETURN_IF_ERROR(EncodeBadWords(parts_.tokenizer.get(), &arrival.sampling));
+  }
   if (!arrival.sampling.seed) arrival.sampling.seed = RandomSeed();
   arrival.priority = request.priority;
   arrival.speculate = request.speculate;

@@ -95,6 +95,11 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   for (const TokenId token : sampling.allowed_token_ids) {
     if (!is_token(token)) return Internal("allowed id {} is not in the vocabulary", token);
   }
+  for (const std::vector<TokenId>& ids : sampling.bad_words_ids) {
+    if (ids.empty() || !std::all_of(ids.begin(), ids.end(), is_token)) {
+      return Internal("a bad word is empty or has an id that is not in the vocabulary");
+    }
+  }
   if (sampling.repeat_last_n < -1 || sampling.repeat_last_n > 65535) {
     return Internal("repeat_last_n is {}", sampling.repeat_last_n);
   }

@@ -45,6 +45,7 @@ StepInput Input() {
                                    .repeat_last_n = 15,
                                    .logit_bias = {{9, -2.0f}},
                                    .allowed_token_ids = {17},
+                                   .bad_words_ids = {{18, 19}},
                                    .seed = std::numeric_limits<uint64_t>::max(),
                                    .min_tokens = 4,
                                    .stop_token_ids = {39},
@@ -106,6 +107,7 @@ std::string InputBytes() {
       "0000003f 0000103f 0000203f 0000a03f 06 0000803e 0000003e 0000403f"
       "0000c03e 0000403e 0000c03f 000080bf 00000040"
       "1e 01 12 000000c0 01 22"       // repeat_last_n, logit_bias, allowed_token_ids
+      "01 02 24 26"                   // bad_words_ids
       "01 ffffffffffffffffff01"       // seed
       "08 01 4e 01 0a 00"             // min_tokens, stop_token_ids, logprobs, prompt_logprobs
       "0c"                            // choice

@@ -60,10 +60,10 @@ void Field(auto& a, CopyBlock& v) {
 void DrawFields(auto& a, SamplingParams& v) {
   auto& [temperature, dynatemp_range, dynatemp_exponent, top_n_sigma, top_k, top_p, min_p,
          typical_p, xtc_probability, xtc_threshold, repetition_penalty, presence_penalty,
-         frequency_penalty, repeat_last_n, logit_bias, allowed_token_ids, seed, n, max_tokens,
-         min_tokens, stop, include_stop_str_in_output, stop_token_ids, ignore_eos,
-         skip_special_tokens, shown_special_tokens, logprobs, prompt_logprobs, structured_output] =
-      v;
+         frequency_penalty, repeat_last_n, logit_bias, allowed_token_ids, bad_words, bad_words_ids,
+         seed, n, max_tokens, min_tokens, stop, include_stop_str_in_output, stop_token_ids,
+         ignore_eos, skip_special_tokens, shown_special_tokens, logprobs, prompt_logprobs,
+         structured_output] = v;
   Field(a, "temperature", temperature);
   Field(a, "dynatemp_range", dynatemp_range);
   Field(a, "dynatemp_exponent", dynatemp_exponent);
@@ -80,6 +80,7 @@ void DrawFields(auto& a, SamplingParams& v) {
   Field(a, "repeat_last_n", repeat_last_n);
   Field(a, "logit_bias", logit_bias, BoundsOf(a).biases);
   Field(a, "allowed_token_ids", allowed_token_ids, BoundsOf(a).vocab);
+  Field(a, "bad_words_ids", bad_words_ids);
   Field(a, "seed", seed);
   Field(a, "min_tokens", min_tokens);
   Field(a, "stop_token_ids", stop_token_ids, BoundsOf(a).stop_tokens);

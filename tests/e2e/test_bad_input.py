@@ -48,7 +48,7 @@ class BadRequests(unittest.TestCase):
                 ('presence_penalty', -2), ('presence_penalty', 2), ('frequency_penalty', -2),
                 ('frequency_penalty', 2), ('seed', 0), ('seed', 2**64 - 1), ('seed', -2**63),
                 ('repeat_last_n', -1), ('repeat_last_n', 65535), ('allowed_token_ids', []),
-                ('allowed_token_ids', [0, 49151]),
+                ('allowed_token_ids', [0, 49151]), ('bad_words', []), ('bad_words', ['a', '\n']),
                 ('logit_bias', {}), ('logit_bias', {'0': -100, '49151': 100}), ('n', 20),
                 ('max_tokens', 0), ('min_tokens', 2), ('stop', []), ('stop', 'x' * 4000),
                 ('stop', ['\u0000']), ('stop_token_ids', []), ('stop_token_ids', [0, 49151]),
@@ -76,6 +76,7 @@ class BadRequests(unittest.TestCase):
                 ('logit_bias', {'0': 101}, 'logit_bias.0'), ('stop', [''], 'stop[0]'),
                 ('stop_token_ids', [49152], 'stop_token_ids[0]'),
                 ('allowed_token_ids', [1, 49152], 'allowed_token_ids[1]'),
+                ('bad_words', ['a', ' '], 'bad_words[1]'), ('bad_words', [''], 'bad_words[0]'),
                 ('stop_token_ids', [-1], 'stop_token_ids[0]')]:
             self.refused({'prompt': 'Hi', field: value}, param)
 

@@ -51,7 +51,7 @@ RULES = [
         ({**CHAT, 'tools': [{'function': {'name': 'f', 'strict': True}}]}, True),
         ({**CHAT, 'guided_json': {'type': 'object'}}, True),
         ({**CHAT, 'guided_json': 5}, False),
-        ({**CHAT, 'guided_json': None, 'bad_words': [], 'use_beam_search': False}, True),
+        ({**CHAT, 'guided_json': None, 'logits_processors': [], 'use_beam_search': False}, True),
         ({**CHAT, 'guided_choice': ['a', 'b']}, True),
         ({**CHAT, 'guided_choice': ['a', 5]}, False),
         ({**CHAT, 'structured_outputs': {'regex': 'a+'}}, True),

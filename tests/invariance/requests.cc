@@ -87,6 +87,7 @@ void RequestMaker::ChooseTokens(SamplingParams* params) {
   if (Chance(8)) {
     for (int64_t i = Between(1, 60); i > 0; --i) params->allowed_token_ids.push_back(Token());
   }
+  if (Chance(15)) params->bad_words = {"the", "e", " cat walks"};
   if (Chance(20)) {
     for (int64_t i = Between(1, 5); i > 0; --i) {
       params->logit_bias.emplace_back(Token(), Real(-10.0f, 5.0f));

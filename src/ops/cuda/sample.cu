@@ -176,7 +176,8 @@ __device__ bool ForbidsStop(const DeviceSlot& slot, int32_t position) {
 }
 
 __device__ bool HasEdits(const DeviceSlot& slot, int32_t position) {
-  return slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, position);
+  return slot.num_biases > 0 || slot.counts != nullptr || slot.num_bad_words > 0 ||
+         ForbidsStop(slot, position);
 }
 
 // Sets tokens without a set bit to -Inf. All threads call it.
@@ -223,6 +224,17 @@ __device__ int32_t CountOf(const DeviceSlot& slot, const EarlierDrafts& earlier,
   return entry;
 }
 
+// Whether drawing the last token of a bad word, which has `size` tokens, would complete it.
+__device__ bool Completes(const DeviceSlot& slot, const EarlierDrafts& earlier, int32_t position,
+                          const int32_t* word, int32_t size) {
+  const int32_t first = position - (size - 1);
+  if (first < slot.num_prompt) return false;
+  for (int32_t i = 0; i < size - 1; ++i) {
+    if (TokenAt(slot, earlier, first + i) != word[i]) return false;
+  }
+  return true;
+}
+
 // Does what SlotSampling::Edit does. With `keep_raw`, saves the logits from before any change. All
 // threads call it.
 __device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts& earlier,
@@ -259,6 +271,14 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts
     }
     __syncthreads();
   }
+  if (slot.num_bad_words == 0) return;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_bad_words; i += kCtaThreads) {
+    const int32_t begin = i == 0 ? 0 : slot.bad_word_ends[i - 1];
+    const int32_t* const word = slot.bad_word_tokens + begin;
+    const int32_t size = slot.bad_word_ends[i] - begin;
+    if (Completes(slot, earlier, position, word, size)) row.logits[word[size - 1]] = -INFINITY;
+  }
+  __syncthreads();
 }
 
 // Returns the token's logit from before any edit. The first edit of a token stored it: a bias in

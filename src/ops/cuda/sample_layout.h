@@ -35,12 +35,16 @@ struct DeviceSlot {
   TokenBias* biases;
   const int32_t* stops;
   const uint32_t* allowed;  // [mask_words], or null: all tokens are
+  // The tokens of bad word i begin behind those of word i - 1 and end before bad_word_ends[i].
+  int32_t num_bad_words;
+  const int32_t* bad_word_ends;
+  const int32_t* bad_word_tokens;
   // Both [vocab_size], or null without penalties. counts: see CountedTokens. raw: the logits that
   // penalties have changed, from before the penalty; kept if logprobs are wanted.
   int32_t* counts;
   float* raw;
-  // The last tokens, at least as many as `window`, or null: the one at position p has index
-  // p & history_mask.
+  // The last tokens, at least as many as `window` and bad words need, or null: the one at position
+  // p has index p & history_mask.
   int32_t* history;
   int32_t history_mask;
 };

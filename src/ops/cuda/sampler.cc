@@ -97,7 +97,10 @@ void CudaSampler::UploadLists(const SamplingParams& spec, Held& held, DeviceSlot
   const size_t stop_bytes = spec.stop_token_ids.size() * sizeof(int32_t);
   const bool limited = !spec.allowed_token_ids.empty();
   const size_t allowed_bytes = limited ? static_cast<size_t>(mask_words_) * sizeof(uint32_t) : 0;
-  const size_t bytes = bias_bytes + stop_bytes + allowed_bytes;
+  size_t bad_tokens = 0;
+  for (const std::vector<TokenId>& word : spec.bad_words_ids) bad_tokens += word.size();
+  const size_t bad_bytes = (spec.bad_words_ids.size() + bad_tokens) * sizeof(int32_t);
+  const size_t bytes = bias_bytes + stop_bytes + allowed_bytes + bad_bytes;
   if (bytes == 0) return;
   const BlockPool::Block pinned = pinned_.Take(bytes);
   held.lists = device_.Take(bytes);
@@ -118,6 +121,19 @@ void CudaSampler::UploadLists(const SamplingParams& spec, Held& held, DeviceSlot
     std::fill_n(allowed, mask_words_, 0u);
     for (const TokenId id : spec.allowed_token_ids) allowed[id / 32] |= uint32_t{1} << (id % 32);
     device.allowed = reinterpret_cast<const uint32_t*>(held.lists.data + bias_bytes + stop_bytes);
+  }
+  if (bad_bytes > 0) {
+    const size_t before = bytes - bad_bytes;
+    auto* end = reinterpret_cast<int32_t*>(pinned.data + before);
+    auto* const first = end + spec.bad_words_ids.size();
+    int32_t* token = first;
+    for (const std::vector<TokenId>& word : spec.bad_words_ids) {
+      token = std::copy(word.begin(), word.end(), token);
+      *end++ = static_cast<int32_t>(token - first);
+    }
+    device.num_bad_words = static_cast<int32_t>(spec.bad_words_ids.size());
+    device.bad_word_ends = reinterpret_cast<const int32_t*>(held.lists.data + before);
+    device.bad_word_tokens = device.bad_word_ends + spec.bad_words_ids.size();
   }
   Upload(pinned, held.lists.data, bytes, stream);
 }
@@ -195,8 +211,9 @@ void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t
   if (sampling::Penalizes(spec)) {
     device.window = std::max(0, spec.repeat_last_n);
     CountHistory(tokens, num_prompt, held, device, cuda_stream);
-    if (device.window > 0) UploadHistory(tokens, device.window, held, device, cuda_stream);
   }
+  const int32_t history = std::max(device.window, sampling::HistoryForBadWords(spec));
+  if (history > 0) UploadHistory(tokens, history, held, device, cuda_stream);
   CUDA_RUN(guard_, LaunchSetSlot(reinterpret_cast<DeviceSlot*>(slots_.data()),
                                  reinterpret_cast<int32_t*>(last_.data()), slot, device,
                                  cuda_stream.handle()));

@@ -6,7 +6,8 @@
 // A launch takes up to kRowsPerLaunch rows of logits, with a CTA per row. Nothing here waits for
 // the device. Plain draws allocate nothing. These allocate when they need more memory than ever
 // before: masks, prompt logprobs, penalties (for a longer history, or in more slots than have
-// memory from the start), and lists of biases, stop ids and allowed tokens of more than 4 KiB.
+// memory from the start), and lists (of biases, stop ids, allowed tokens and bad words) of
+// more than 4 KiB.
 #pragma once
 
 #include <memory>
@@ -37,7 +38,7 @@ class CudaSampler final : public Sampler {
  private:
   // The blocks of the device pool that a slot holds.
   struct Held {
-    BlockPool::Block lists;    // biases, stop ids, allowed tokens
+    BlockPool::Block lists;    // biases, stop ids, allowed tokens, bad words
     BlockPool::Block counts;   // counts, then raw logits
     BlockPool::Block history;  // the last tokens
   };

@@ -141,6 +141,14 @@ SamplingParams RandomSpec(std::mt19937& random, int32_t vocab) {
           static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
     }
   }
+  if (chance(5)) {
+    for (uint32_t i = random() % 30 + 1; i > 0; --i) {  // few tokens, so that some words begin
+      std::vector<TokenId>& word = spec.bad_words_ids.emplace_back();
+      for (uint32_t j = random() % 3 + 1; j > 0; --j) {
+        word.push_back(static_cast<TokenId>(random() % std::min(9u, static_cast<uint32_t>(vocab))));
+      }
+    }
+  }
   if (chance(4)) {
     const int count = 1 + static_cast<int>(random() % 40);
     for (int i = 0; i < count; ++i) {  // few tokens, so that some have several entries

@@ -54,6 +54,14 @@ SamplingParams TakeParams(Bytes& in, int32_t vocab_size) {
       params.allowed_token_ids.push_back(in.Take<uint16_t>() % vocab_size);
     }
   }
+  if ((more & 128) != 0) {
+    for (int i = in.Take<uint8_t>() % 4; i > 0; --i) {
+      std::vector<TokenId>& ids = params.bad_words_ids.emplace_back();
+      for (int j = in.Take<uint8_t>() % 3; j >= 0; --j) {
+        ids.push_back(in.Take<uint16_t>() % vocab_size);
+      }
+    }
+  }
   if (in.Flag(0)) params.temperature = in.Take<float>();
   if (in.Flag(1)) params.top_k = in.Take<int32_t>();
   if (in.Flag(2)) params.top_p = in.Take<float>();
@@ -104,6 +112,9 @@ void Check(const SampleResult& result, const std::vector<float>& row, const Samp
   if (mask != nullptr) CHECK((mask->allowed[t / 32] >> (t % 32) & 1) != 0);
   const std::vector<TokenId>& allowed = params.allowed_token_ids;
   if (!allowed.empty()) CHECK(std::count(allowed.begin(), allowed.end(), result.token) > 0);
+  for (const std::vector<TokenId>& ids : params.bad_words_ids) {
+    CHECK(ids.size() > 1 || ids[0] != result.token);
+  }
   if (params.logprobs) CheckLogprobs(result.logprobs, params, result.token);
 }
 

@@ -33,10 +33,11 @@ void SlotSampling::Reset(const SamplingParams& params, int32_t choice,
   history_.clear();
   seen_.clear();
   index_.clear();
+  keeps_history_ = (penalizes_ && params.repeat_last_n > 0) || HistoryForBadWords(params) > 0;
+  if (keeps_history_) history_.assign(tokens.begin(), tokens.end());
   if (!penalizes_) return;
   size_t first = 0;
   if (params.repeat_last_n > 0) {
-    history_.assign(tokens.begin(), tokens.end());
     const auto window = static_cast<size_t>(params.repeat_last_n);
     first = tokens.size() - std::min(tokens.size(), window);
   }
@@ -61,19 +62,26 @@ void SlotSampling::CountPushedOut(int32_t change) {
 }
 
 void SlotSampling::Append(TokenId token) {
+  if (keeps_history_) history_.push_back(token);
   if (!penalizes_) return;
   Count(token, /*in_output=*/true, 1);
-  if (params_.repeat_last_n < 0) return;
-  history_.push_back(token);
   CountPushedOut(-1);
 }
 
 void SlotSampling::TakeBack(TokenId last) {
-  if (!penalizes_) return;
-  Count(last, /*in_output=*/true, -1);
-  if (params_.repeat_last_n < 0) return;
-  CountPushedOut(1);
-  history_.pop_back();
+  if (penalizes_) {
+    Count(last, /*in_output=*/true, -1);
+    CountPushedOut(1);
+  }
+  if (keeps_history_) history_.pop_back();
+}
+
+bool SlotSampling::Completes(std::span<const TokenId> bad_word) const {
+  const std::span<const TokenId> before = bad_word.first(bad_word.size() - 1);
+  if (before.empty()) return true;
+  const auto output = std::span(history_).subspan(static_cast<size_t>(num_prompt_));
+  return output.size() >= before.size() &&
+         std::equal(before.begin(), before.end(), output.end() - std::ssize(before));
 }
 
 void SlotSampling::Edit(int32_t position, std::span<float> row,
@@ -108,6 +116,9 @@ void SlotSampling::Edit(int32_t position, std::span<float> row,
     for (const TokenId token : params_.stop_token_ids) row[token] = -kInf;
   }
   if (!allowed_.empty()) ApplyMask(allowed_, row);
+  for (const std::vector<TokenId>& word : params_.bad_words_ids) {
+    if (Completes(word)) row[word.back()] = -kInf;
+  }
 }
 
 }  // namespace tokamak::sampling

@@ -1,6 +1,7 @@
 // One sequence's sampling parameters and history, and their effect on the next token's logits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -19,6 +20,15 @@ inline bool Penalizes(const SamplingParams& params) {
           params.frequency_penalty != 0.0f);
 }
 
+// Returns how many last tokens decide which bad words the next token completes.
+inline int32_t HistoryForBadWords(const SamplingParams& params) {
+  size_t longest = 1;
+  for (const std::vector<TokenId>& word : params.bad_words_ids) {
+    longest = std::max(longest, word.size());
+  }
+  return static_cast<int32_t>(longest - 1);
+}
+
 class SlotSampling {
  public:
   // `tokens` is the history so far; its first `num_prompt` tokens are the prompt.
@@ -33,7 +43,8 @@ class SlotSampling {
 
   // Returns whether Edit changes anything at this position.
   bool Edits(int32_t position) const {
-    return !params_.logit_bias.empty() || penalizes_ || !allowed_.empty() || ForbidsStop(position);
+    return !params_.logit_bias.empty() || penalizes_ || !allowed_.empty() ||
+           !params_.bad_words_ids.empty() || ForbidsStop(position);
   }
   // Changes a row of raw logits for the token at `position`, in this order. x is a logit, c its
   // token's occurrences in the output:
@@ -42,9 +53,11 @@ class SlotSampling {
   //   presence, frequency (x - p) - f · c, for tokens of the output
   //   min_tokens          -Inf for stop_token_ids until that many tokens have been generated
   //   allowed_token_ids   -Inf for all others
+  //   bad_words_ids       -Inf for the last token of each sequence whose others end the output
   // Penalties see the last repeat_last_n tokens of prompt and output, or all.
   // Finite logits stay finite (clamped to the largest float). `raw`, if not null, gets the changed
-  // tokens with their original logits, but for those that allowed_token_ids leave out.
+  // tokens with their original logits, but for those that allowed_token_ids or bad_words_ids
+  // forbid.
   void Edit(int32_t position, std::span<float> row,
             std::vector<std::pair<TokenId, float>>* raw) const;
 
@@ -68,6 +81,8 @@ class SlotSampling {
   // Adds `change` to the count of the token that the last one has pushed out of the window.
   void CountPushedOut(int32_t change);
   void TakeBack(TokenId last);
+  // Whether drawing the last token of a bad word would complete it.
+  bool Completes(std::span<const TokenId> bad_word) const;
   bool ForbidsStop(int32_t position) const {
     return position - num_prompt_ < params_.min_tokens && !params_.stop_token_ids.empty();
   }
@@ -76,8 +91,9 @@ class SlotSampling {
   int32_t choice_ = 0;
   int32_t num_prompt_ = 0;
   bool penalizes_ = false;
+  bool keeps_history_ = false;     // for a window of the penalties, or for bad words
   std::vector<uint32_t> allowed_;  // bits of allowed_token_ids; empty: all
-  std::vector<TokenId> history_;   // if the penalties have a window
+  std::vector<TokenId> history_;   // if keeps_history_
   std::vector<Seen> seen_;         // distinct tokens of the history, if any penalty is on
   std::unordered_map<TokenId, size_t> index_;  // into seen_
 };

@@ -34,6 +34,14 @@ float Direct(const SamplingParams& spec, const std::vector<TokenId>& history, in
   }
   const std::vector<TokenId>& allowed = spec.allowed_token_ids;
   if (!allowed.empty() && std::count(allowed.begin(), allowed.end(), token) == 0) return -INFINITY;
+  for (const std::vector<TokenId>& word : spec.bad_words_ids) {
+    std::vector<TokenId> longer(history.begin() + num_prompt, history.end());
+    longer.push_back(token);
+    if (longer.size() >= word.size() &&
+        std::equal(word.begin(), word.end(), longer.end() - std::ssize(word))) {
+      return -INFINITY;
+    }
+  }
   return logit;
 }
 
@@ -49,6 +57,7 @@ TEST(SlotSampling, FollowsTheFormulasWhileTheHistoryGrows) {
     if (random() % 2) spec.logit_bias = {{3, 2.5f}, {7, -100.0f}, {3, 1.0f}};
     if (random() % 2) spec.repeat_last_n = static_cast<int32_t>(random() % 15);
     if (random() % 4 == 0) spec.allowed_token_ids = {1, 38, 3};
+    if (random() % 2) spec.bad_words_ids = {{7}, {3, 4}, {1, 2, 1}, {2, 1}};
     spec.min_tokens = static_cast<int32_t>(random() % 8);
     spec.stop_token_ids = {0, 3, 39};
     std::vector<TokenId> history;
@@ -85,7 +94,7 @@ TEST(SlotSampling, FollowsTheFormulasWhileTheHistoryGrows) {
           EXPECT_EQ(further[t], Direct(spec, longer, num_prompt, token, row[t]));
         }
       });
-      const auto drawn = static_cast<TokenId>(random() % kVocab);
+      const auto drawn = static_cast<TokenId>(random() % (random() % 2 == 0 ? kVocab : 5));
       history.push_back(drawn);
       slot.Append(drawn);
     }

@@ -61,7 +61,6 @@ constexpr OtherField kTable[] = {
     {"grammar_lazy", kGenerate, kRefused, ""},
     {"grammar_triggers", kGenerate, kRefused, ""},
     {"format", kGenerate, kRefused, "use \"response_format\""},
-    {"bad_words", kGenerate, kRefused, "lower the logits of tokens with \"logit_bias\""},
     {"stop_regex", kGenerate, kRefused, "\"stop\" takes strings"},
     {"logits_processors", kGenerate, kRefused, ""},
     {"custom_logit_processor", kGenerate, kRefused, ""},

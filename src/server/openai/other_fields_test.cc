@@ -411,7 +411,7 @@ TEST(OtherFields, HaveNoFieldThatARequestReadsItself) {
 TEST(OtherFields, NoConstraintIsIgnored) {
   const Json constraints = Json::parse(R"({
       "structural_tag": {"type": "object"}, "grammar_lazy": true, "format": "json",
-      "bad_words": ["a"], "use_beam_search": true,
+      "use_beam_search": true,
       "modalities": ["text", "audio"], "function_call": {"name": "f"},
       "truncate_prompt_tokens": 5})");
   for (const auto& [name, value] : constraints.items()) {

@@ -69,6 +69,8 @@ void ReadSampling(const JsonReader& fields, SamplingParams& sampling) {
   ReadLogitBias(fields["logit_bias"], sampling);
   fields["allowed_token_ids"].ForEach(
       kMaxAllowed, [&](const JsonReader& id) { sampling.allowed_token_ids.push_back(id.Int32()); });
+  fields["bad_words"].ForEach(
+      1024, [&](const JsonReader& text) { sampling.bad_words.push_back(text.String()); });
   ReadSeed(fields["seed"], sampling);
   fields.Read("n", sampling.n);
   fields.Read("min_tokens", sampling.min_tokens);
