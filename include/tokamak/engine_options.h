@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tokamak/option_values.h"
+#include "tokamak/sampling_params.h"
 
 namespace tokamak {
 
@@ -49,6 +50,8 @@ struct EngineOptions {
   float draft_min_probability = 0;  // less likely tokens of the draft model end a sequence's drafts
   // With any other value than kAuto, a model embeds even if its files name no pooling.
   Pooling pooling = Pooling::kAuto;
+  // Used where a request sets nothing, instead of what the checkpoint recommends.
+  SamplingDefaults sampling = {};
   // Only for benchmarks, because it makes answers meaningless: every MoE layer chooses its experts
   // uniformly at random, with equal weights, whatever its router says. `tokamak bench` sets it.
   bool uniform_routing = false;

@@ -171,18 +171,50 @@ struct SamplingParams {
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
-// Recommendations of a checkpoint's authors (generation_config.json), used where a request sets
-// nothing. Absent: no recommendation.
+// Values that are used where a request sets nothing: the recommendations of a checkpoint's authors
+// (generation_config.json), or those of EngineOptions. Absent: none.
 struct SamplingDefaults {
   std::optional<float> temperature = {};
+  std::optional<float> dynatemp_range = {};
+  std::optional<float> dynatemp_exponent = {};
+  std::optional<float> top_n_sigma = {};
   std::optional<int32_t> top_k = {};
   std::optional<float> top_p = {};
   std::optional<float> min_p = {};
   std::optional<float> typical_p = {};
+  std::optional<float> xtc_probability = {};
+  std::optional<float> xtc_threshold = {};
   std::optional<float> repetition_penalty = {};
+  std::optional<float> presence_penalty = {};
+  std::optional<float> frequency_penalty = {};
+  std::optional<int32_t> repeat_last_n = {};
   std::optional<int32_t> max_tokens = {};
 
   void ApplyTo(SamplingParams& params) const;
+  // Takes the values that `others` has.
+  void Override(const SamplingDefaults& others);
+  // Calls visit("temperature", value) and so on for each value that there is.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    const auto each = [&visit](const char* name, const auto& value) {
+      if (value) visit(name, *value);
+    };
+    each("temperature", temperature);
+    each("dynatemp_range", dynatemp_range);
+    each("dynatemp_exponent", dynatemp_exponent);
+    each("top_n_sigma", top_n_sigma);
+    each("top_k", top_k);
+    each("top_p", top_p);
+    each("min_p", min_p);
+    each("typical_p", typical_p);
+    each("xtc_probability", xtc_probability);
+    each("xtc_threshold", xtc_threshold);
+    each("repetition_penalty", repetition_penalty);
+    each("presence_penalty", presence_penalty);
+    each("frequency_penalty", frequency_penalty);
+    each("repeat_last_n", repeat_last_n);
+    each("max_tokens", max_tokens);
+  }
   // "temperature 0.6, top_p 0.95"; empty if there are none.
   std::string ToString() const;
 };

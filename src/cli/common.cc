@@ -140,30 +140,54 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
             "Write arrivals and steps to this file, for `tokamak replay`");
 }
 
+void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& s) {
+  flags.Add("--temperature", s.temperature,
+            "Randomness of the choice of tokens; 0: always the most likely one (greedy)");
+  flags.Add(
+      "--dynatemp-range", s.dynatemp_range,
+      "Lower the temperature by up to this where the model is sure, raise it where it is not");
+  flags.Add("--dynatemp-exponent", s.dynatemp_exponent,
+            "Above 1 the temperature is lower for the same certainty (default 1)");
+  flags.Add(
+      "--top-n-sigma", s.top_n_sigma,
+      "Drop tokens more than this many standard deviations of logits below the best; 0: none");
+  flags.Add("--top-k", s.top_k, "Keep the K most likely tokens; 0: all");
+  flags.Add("--top-p", s.top_p, "Keep the smallest set of tokens with this total probability");
+  flags.Add("--min-p", s.min_p, "Drop tokens less likely than this times the most likely one");
+  flags.Add("--typical-p", s.typical_p,
+            "Keep the most typical tokens up to this total probability");
+  flags.Add("--xtc-probability", s.xtc_probability,
+            "How often XTC drops all of the most likely tokens but one; 0: never");
+  flags.Add("--xtc-threshold", s.xtc_threshold,
+            "The probability that makes a token one of these (default 0.1)");
+  flags.Add("--repetition-penalty", s.repetition_penalty,
+            "Penalty for tokens of the prompt and the output; 1: none");
+  flags.Add("--presence-penalty", s.presence_penalty,
+            "Penalty for tokens that are in the output, [-2, 2]");
+  flags.Add("--frequency-penalty", s.frequency_penalty,
+            "Penalty for each time that a token is in the output, [-2, 2]");
+  flags.Add("--repeat-last-n", s.repeat_last_n,
+            "Penalties look at so many last tokens; 0: none, -1: all (default)");
+}
+
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   SamplingParams& p = sampling.params;
   flags.Group("Sampling");
-  flags.Add("--temperature", sampling.given.temperature,
-            "Randomness of the choice of tokens; 0: always the most likely one (greedy)");
-  flags.Add("--top-k", sampling.given.top_k, "Keep the K most likely tokens; 0: all");
-  flags.Add("--top-p", sampling.given.top_p,
-            "Keep the smallest set of tokens with this total probability");
-  flags.Add("--min-p", sampling.given.min_p,
-            "Drop tokens less likely than this times the most likely one");
-  flags.Add("--typical-p", sampling.given.typical_p,
-            "Keep the most typical tokens up to this total probability");
-  flags.Add("--repetition-penalty", sampling.given.repetition_penalty,
-            "Penalty for tokens of the prompt and the output; 1: none");
-  flags.Add("--presence-penalty", p.presence_penalty, "[-2, 2]");
-  flags.Add("--frequency-penalty", p.frequency_penalty, "[-2, 2]");
+  AddDefaultSamplingFlags(flags, sampling.given);
   flags.Add("--logit-bias", sampling.logit_bias,
             "ID=BIAS: adds BIAS to the logit of token ID; repeatable");
+  flags.Add("--allowed-token-ids", sampling.allowed_token_ids, "Draw only these tokens");
+  flags.Add("--bad-words", p.bad_words, "Do not write this word; repeatable");
   flags.Add("--seed", p.seed, "The same seed gives the same answer (default: a random one)");
   flags.Add("-n,--n", p.n, "Answers to the same prompt");
   flags.Add("--max-tokens", sampling.given.max_tokens,
             "Tokens to generate at most (default: the rest of the context)");
   flags.Add("--min-tokens", p.min_tokens, "Tokens to generate before the answer may end");
   flags.Add("--stop", p.stop, "End the answer before this text; repeatable");
+  flags.Add("--include-stop-str-in-output", p.include_stop_str_in_output,
+            "End the answer behind the text of --stop");
+  flags.AddNegated("--no-skip-special-tokens", p.skip_special_tokens,
+                   "Show the names of special tokens in the answer");
   flags.Add("--stop-token-ids", sampling.stop_token_ids, "End the answer at any of these tokens");
   flags.Add("--ignore-eos", p.ignore_eos, "Do not end at the model's end-of-text tokens");
   flags.Add("--logprobs", p.logprobs, "Alternatives per generated token, with --json");
@@ -176,6 +200,7 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
   checkpoint.ApplyTo(params);
   sampling.given.ApplyTo(params);
   if (sampling.stop_token_ids) params.stop_token_ids = *sampling.stop_token_ids;
+  if (sampling.allowed_token_ids) params.allowed_token_ids = *sampling.allowed_token_ids;
   for (const std::string& text : sampling.logit_bias) {
     int32_t token = 0;
     float bias = 0;

@@ -29,9 +29,11 @@ struct SamplingFlags {
   SamplingParams params;
   SamplingDefaults given;               // those given on the command line
   std::vector<std::string> logit_bias;  // "ID=BIAS"
-  std::optional<std::vector<int32_t>> stop_token_ids;
+  std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
+// Adds flags for the values that may come from the checkpoint too, but for max_tokens.
+void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& sampling);
 // Takes each value from the flags, else from the checkpoint, else from `sampling.params`.
 Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
                                     const SamplingDefaults& checkpoint = {});

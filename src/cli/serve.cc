@@ -69,7 +69,7 @@ int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& l
                  ByteCount(model.draft_weight_bytes).c_str());
   }
   if (const std::string defaults = model.sampling.ToString(); !defaults.empty()) {
-    std::fprintf(stderr, "tokamak: sampling as the checkpoint recommends: %s\n", defaults.c_str());
+    std::fprintf(stderr, "tokamak: sampling by default: %s\n", defaults.c_str());
   }
   const bool brackets = flags.server.host.find(':') != std::string::npos;  // IPv6
   std::fprintf(stderr, "tokamak: listening on %s://%s%s%s:%d\n",
@@ -143,6 +143,8 @@ void AddServeCommand(CommandLine& line) {
   f.AddBytes("--max-body-bytes", flags->server.max_body_bytes,
              "Larger requests get 413 (default 8MiB)");
   AddEngineFlags(f, flags->engine);
+  f.Group("Sampling defaults");
+  AddDefaultSamplingFlags(f, flags->engine.sampling);
 }
 
 }  // namespace tokamak::cli

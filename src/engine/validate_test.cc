@@ -107,6 +107,20 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) { p.logit_bias.resize(5000); }).starts_with("logit_bias: "));
 }
 
+TEST(SamplingDefaults, OverrideWhatIsGiven) {
+  SamplingDefaults defaults = {.temperature = 0.5f, .top_k = 7};
+  defaults.Override({.top_n_sigma = 1.5f, .top_k = 8, .repeat_last_n = 64});
+  EXPECT_EQ(defaults.ToString(), "temperature 0.5, top_n_sigma 1.5, top_k 8, repeat_last_n 64");
+  SamplingParams params;
+  defaults.ApplyTo(params);
+  SamplingParams expected;
+  expected.temperature = 0.5f;
+  expected.top_n_sigma = 1.5f;
+  expected.top_k = 8;
+  expected.repeat_last_n = 64;
+  EXPECT_EQ(params, expected);
+}
+
 TEST(SamplingDefaults, ApplyOnlyToUnsetFields) {
   SamplingParams params;
   params.presence_penalty = 0.5f;

@@ -73,6 +73,7 @@ TEST(Engine, LoadErrorsNameTheCause) {
         "draft_model: must be given with speculate=draft");
   fails([](auto& o) { o.draft_min_probability = 1.5f; }, kInvalid,
         "draft_min_probability: must be");
+  fails([](auto& o) { o.sampling.top_p = 1.5f; }, kInvalid, "top_p: must be in (0, 1]");
   fails([](auto& o) { o.device = "tpu"; }, kInvalid, "device: must be");
   fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");
   fails([](auto& o) { o.threads = -1; }, kInvalid, "threads: must be");

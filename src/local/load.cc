@@ -93,6 +93,9 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("kv_cache_bytes", o.kv_cache_bytes, int64_t{0}, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("host_cache_bytes", o.host_cache_bytes, int64_t{0}, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("step_timeout_seconds", o.step_timeout_seconds, 0.0, 1e6));
+  SamplingParams by_default;
+  o.sampling.ApplyTo(by_default);
+  RETURN_IF_ERROR(Validate(by_default, INT32_MAX));  // no default names a token
   RETURN_IF_ERROR(CheckRange("target_itl_ms", o.target_itl_ms, 0.0, 1e6));
   return Status();
 }
@@ -391,6 +394,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   }
 
   parts.model = Describe(checkpoint, *model, *ops);
+  parts.model.sampling.Override(options.sampling);
   if (draft) {
     parts.model.draft_model = Describe(*draft_checkpoint, *draft, *ops).name;
     parts.model.draft_weight_bytes = draft->spec().weight_bytes;

@@ -145,18 +145,9 @@ Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
                           {"normalized", embedding.normalized},
                           {"prompts", embedding.prompts}};
   }
-  // Default sampling values that the checkpoint states.
+  // Default sampling values of the checkpoint and of the options.
   Json defaults = Json::object();
-  const auto add = [&](const char* name, const auto& value) {
-    if (value) defaults[name] = *value;
-  };
-  add("temperature", model.sampling.temperature);
-  add("top_k", model.sampling.top_k);
-  add("top_p", model.sampling.top_p);
-  add("min_p", model.sampling.min_p);
-  add("typical_p", model.sampling.typical_p);
-  add("repetition_penalty", model.sampling.repetition_penalty);
-  add("max_tokens", model.sampling.max_tokens);
+  model.sampling.ForEach([&](const char* name, const auto& value) { defaults[name] = value; });
   if (!defaults.empty()) entry["default_sampling_params"] = std::move(defaults);
   return entry;
 }

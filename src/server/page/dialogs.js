@@ -2,7 +2,9 @@
 import {apiKey, setApiKey} from './api.js';
 import {$} from './dom.js';
 
-const FIELDS = ['temperature', 'top_p', 'top_k', 'min_p', 'max_tokens', 'seed'];
+const MORE_FIELDS = ['typical_p', 'top_n_sigma', 'dynatemp_range', 'xtc_probability', 'xtc_threshold',
+                     'repetition_penalty', 'presence_penalty', 'frequency_penalty', 'repeat_last_n'];
+const FIELDS = ['temperature', 'top_p', 'top_k', 'min_p', 'max_tokens', 'seed', ...MORE_FIELDS];
 
 export function wireDialogs() {
   for (const dialog of document.querySelectorAll('dialog')) {
@@ -20,6 +22,7 @@ export function editSettings(settings, apply) {
   const form = $('settings-form');
   const fill = (from) => {
     for (const name of FIELDS) form.elements[name].value = from[name] ?? '';
+    $('settings-more').open = MORE_FIELDS.some((name) => name in from);
     const schema = from.response_format?.json_schema?.schema;
     form.elements.schema.value = schema ? JSON.stringify(schema, null, 2) : '';
     form.elements.schema.setCustomValidity('');
