@@ -110,6 +110,29 @@ std::vector<TokenId> EndIds(const Arrival& arrival) {
   return ids;
 }
 
+// Refuses a request that leaves no token to draw from the first position on. `end_ids` is sorted.
+Status CheckAllowed(const SamplingParams& sampling, const std::vector<TokenId>& end_ids) {
+  const std::vector<TokenId>& allowed = sampling.allowed_token_ids;
+  if (allowed.empty()) return Status();
+  const auto is_end = [&](TokenId id) {
+    return std::binary_search(end_ids.begin(), end_ids.end(), id);
+  };
+  if (sampling.min_tokens > 0 && std::all_of(allowed.begin(), allowed.end(), is_end)) {
+    return InvalidArgument(
+        "min_tokens: {} leaves no token to generate, because all of "
+        "allowed_token_ids end the answer",
+        sampling.min_tokens);
+  }
+  const auto is_bad = [&](TokenId id) {
+    return std::find(sampling.bad_words_ids.begin(), sampling.bad_words_ids.end(),
+                     std::vector<TokenId>{id}) != sampling.bad_words_ids.end();
+  };
+  if (!sampling.bad_words_ids.empty() && std::all_of(allowed.begin(), allowed.end(), is_bad)) {
+    return InvalidArgument("bad_words: forbid all of allowed_token_ids");
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(EngineCoreOptions options, Clock* clock,
@@ -179,6 +202,7 @@ Status EngineCore::Check(const Arrival& arrival) const {
         "in stop_token_ids or end the model's answers; set it to 0, or give fewer stop_token_ids",
         arrival.sampling.min_tokens, limits_.vocab_size);
   }
+  RETURN_IF_ERROR(CheckAllowed(arrival.sampling, end_ids));
   const size_t num_decoders = arrival.decoders.size();
   if (num_decoders != 0 && num_decoders != static_cast<size_t>(arrival.sampling.n)) {
     return InvalidArgument("decoders: must be {} (n) or none, got {}", arrival.sampling.n,

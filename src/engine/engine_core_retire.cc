@@ -23,7 +23,7 @@ Status HealthError(RowHealth health, int32_t position) {
     case RowHealth::kNoCandidate:
       return InvalidArgument(
           "min_tokens: no token can follow position {}: all tokens that do not end the answer have "
-          "probability 0 there; lower min_tokens, or give fewer stop_token_ids",
+          "probability 0 there; relax min_tokens, stop_token_ids, allowed_token_ids or bad_words",
           position);
   }
   return Internal("the executor reports health {} at position {}", static_cast<int>(health),

@@ -162,6 +162,21 @@ TEST_F(EngineCoreTest, ARowThatCannotGoOnEndsOnlyItsRequest) {
   }
 }
 
+TEST_F(EngineCoreTest, RefusesAllowedTokensNoneOfWhichCanBeDrawn) {
+  Start();
+  Arrival arrival = Make(1, {1, 2, 3}, 5);
+  arrival.eos_ids = {98};
+  arrival.sampling.allowed_token_ids = {98, 7};
+  arrival.sampling.bad_words_ids = {{98}, {7, 7}};
+  arrival.sampling.min_tokens = 2;
+  EXPECT_TRUE(core_->Check(arrival).ok());
+  arrival.sampling.bad_words_ids.push_back({7});
+  EXPECT_TRUE(core_->Check(arrival).message().starts_with("bad_words: "));
+  arrival.sampling.bad_words_ids.clear();
+  arrival.sampling.stop_token_ids = {7};
+  EXPECT_TRUE(core_->Check(arrival).message().starts_with("min_tokens: 2 leaves no token"));
+}
+
 TEST_F(EngineCoreTest, RefusesMinTokensThatLeaveNoTokenToGenerate) {
   Start();
   Arrival arrival = Make(1, {1, 2, 3}, 5);

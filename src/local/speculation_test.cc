@@ -79,7 +79,11 @@ Arrival MakeArrival(RequestId id) {
   sampling.seed = id;
   sampling.max_tokens = 32;
   if (i % 4 == 1) sampling.repetition_penalty = 1.02f, sampling.frequency_penalty = 0.02f;
+  if (i == 5) sampling.repeat_last_n = 7;
   if (i % 4 == 2) sampling.logit_bias = {{21, 0.5f}, {40, -1.0f}};
+  if (i == 2) sampling.bad_words_ids = {{3}, {21, 21}, {40, 21, 5}};
+  if (i == 3)
+    sampling.dynatemp_range = 0.2f, sampling.top_n_sigma = 3, sampling.xtc_probability = 0.2f;
   if (i % 2 == 1) sampling.logprobs = 3;
   return arrival;
 }
