@@ -5,8 +5,6 @@
 namespace tokamak {
 namespace {
 
-// Tokens of a prompt that are indexed at once: 1 or 2 ms, so that no step waits long for it.
-constexpr size_t kMostAtOnce = 4096;
 constexpr double kPriorWeight = 2;     // draws
 constexpr double kLeastChance = 0.02;  // a draft less probable than this never pays
 // Drafts must promise so much more speed. Sequences that run together lose some of what drafts
@@ -43,12 +41,14 @@ double MatchAcceptance::Estimate(int32_t length, double prior) const {
   return (bucket.accepted + kPriorWeight * prior) / (bucket.all + kPriorWeight);
 }
 
-void TextDrafter::Follow(std::span<const ContentId> text, MatchAcceptance* all) {
+int32_t TextDrafter::Follow(std::span<const ContentId> text, int32_t most_indexed,
+                            MatchAcceptance* all) {
   auto known = static_cast<size_t>(lookup_.size());
   if (!caught_up_) {  // the prompt is not drawn
-    lookup_.Extend(text.first(std::min(text.size(), known + kMostAtOnce)));
-    caught_up_ = lookup_.size() == static_cast<int32_t>(text.size());
-    return;
+    const size_t indexed = std::min(text.size() - known, static_cast<size_t>(most_indexed));
+    lookup_.Extend(text.first(known + indexed));
+    caught_up_ = known + indexed == text.size();
+    return static_cast<int32_t>(indexed);
   }
   for (; known < text.size(); ++known) {
     const PromptLookup::Match& match = lookup_.match();
@@ -59,6 +59,7 @@ void TextDrafter::Follow(std::span<const ContentId> text, MatchAcceptance* all) 
     }
     lookup_.Extend(text.first(known + 1));
   }
+  return 0;
 }
 
 std::vector<double> TextDrafter::Chances(int32_t most, const MatchAcceptance& all) const {

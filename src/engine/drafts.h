@@ -55,9 +55,9 @@ class TextDrafter {
   explicit TextDrafter(const DraftOptions& options)
       : lookup_(options.min_match, options.max_match), acceptance_(kMemory) {}
 
-  // Takes the tokens added to `text` since the last call; of a long prompt, a part. `all` learns,
-  // too.
-  void Follow(std::span<const ContentId> text, MatchAcceptance* all);
+  // Takes the tokens added to `text` since the last call; of a prompt, at most the next
+  // `most_indexed`. `all` learns, too. Returns how many tokens of a prompt it has taken.
+  int32_t Follow(std::span<const ContentId> text, int32_t most_indexed, MatchAcceptance* all);
 
   // The probabilities that at least 1, 2, ... drafts are accepted, at most `most` of them; none if
   // there is no match.

@@ -12,10 +12,12 @@ namespace {
 
 using Counts = std::vector<int32_t>;
 
+constexpr int32_t kWhole = 1 << 20;  // tokens: the whole prompt
+
 std::vector<TokenId> Propose(const std::vector<ContentId>& text, int32_t count) {
   TextDrafter drafter({.most = count, .min_match = 2, .max_match = 5});
   MatchAcceptance all(100);
-  drafter.Follow(text, &all);
+  drafter.Follow(text, kWhole, &all);
   return drafter.Propose(text, count);
 }
 
@@ -37,10 +39,12 @@ TEST(TextDrafter, TakesALongPromptInParts) {
     // No match in a part of the text counts.
     EXPECT_EQ(drafter.Propose(text, 1), (std::vector<TokenId>{(10000 - 1 + calls) % 7000}));
     text.push_back(static_cast<ContentId>(text.size() % 7000));
-    drafter.Follow(text, &all);
+    EXPECT_EQ(drafter.Follow(text, 4096, &all), calls < 2 ? 4096 : 10003 - 2 * 4096);
   }
+  text.push_back(static_cast<ContentId>(text.size() % 7000));
+  EXPECT_EQ(drafter.Follow(text, 0, &all), 0);  // no longer part of the prompt
   EXPECT_EQ(calls, 3);
-  EXPECT_EQ(drafter.Propose(text, 2), (std::vector<TokenId>{3003, 3004}));
+  EXPECT_EQ(drafter.Propose(text, 2), (std::vector<TokenId>{3004, 3005}));
 }
 
 TEST(TextDrafter, LearnsHowOftenMatchesGoOn) {
@@ -48,11 +52,11 @@ TEST(TextDrafter, LearnsHowOftenMatchesGoOn) {
   std::vector<ContentId> text = {1, 2, 3};
   TextDrafter drafter({.most = 4, .min_match = 2, .max_match = 5});
   MatchAcceptance all(100);
-  drafter.Follow(text, &all);
+  drafter.Follow(text, kWhole, &all);
   EXPECT_TRUE(drafter.Chances(4, all).empty());
   const auto chance_after = [&](ContentId next) {
     for (const ContentId id : {ContentId{1}, ContentId{2}}) text.push_back(id);
-    drafter.Follow(text, &all);
+    drafter.Follow(text, kWhole, &all);
     const double chance = drafter.Chances(1, all).at(0);
     text.push_back(next);
     return chance;
@@ -69,7 +73,7 @@ TEST(TextDrafter, ChancesFallWithEveryDraft) {
   for (int i = 0; i < 30; ++i) text.push_back(i % 10);
   TextDrafter drafter({.most = 8, .min_match = 2, .max_match = 5});
   MatchAcceptance all(100);
-  drafter.Follow(text, &all);
+  drafter.Follow(text, kWhole, &all);
   const std::vector<double> chances = drafter.Chances(8, all);
   ASSERT_EQ(chances.size(), 8u);
   EXPECT_LE(chances[0], 1);

@@ -14,6 +14,7 @@
 
 #include "base/testing/manual_clock.h"
 #include "engine/engine_core.h"
+#include "engine/testing/engine_core_fixture.h"
 
 namespace tokamak {
 namespace {
@@ -294,6 +295,37 @@ TEST(EngineDrafts, SyntheticOnesFillEveryRow) {
   const Outcome run = RunEngine(texts, machine, {.most = 2, .always = true});
   // All rows but the last of each answer, which draws the last token, and the last but one.
   EXPECT_GE(run.stats.drafts, 3 * (kOutput - 10) * 2 - 2 * 2 * run.stats.accepted_drafts);
+}
+
+class LongPrompts : public EngineCoreTest {};
+
+// The second and the third choice begin in the same step.
+TEST_F(LongPrompts, AreIndexedOneAfterAnother) {
+  executor_.limits_.max_context = kMostIndexed;
+  executor_.limits_.cache.num_device_blocks = kMostIndexed;
+  executor_.limits_.max_step_drafts = 6;
+  EngineCoreOptions options;
+  options.drafts = {.most = 2, .always = true};
+  Start(options);
+  // Its first drawn token, 30, follows 29 as at its begin.
+  std::vector<TokenId> prompt(3 * kMostIndexed / 4, 40);
+  prompt[0] = prompt.back() = 29;
+  prompt[1] = 30;
+  prompt[2] = 31;
+  prompt[3] = 0;
+  prompt[3] = (130 - std::accumulate(prompt.begin(), prompt.end(), 0) % 100) % 100;
+  Arrival arrival = Make(1, prompt, 4);
+  arrival.sampling.n = 3;
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  std::map<SequenceSlotId, TokenId> first;  // drafts
+  for (const StepInput& step : executor_.steps) {
+    for (const StepRow& row : step.rows) {
+      if (!row.drafts.empty()) first.emplace(row.slot, row.drafts[0]);
+    }
+  }
+  // Where no match is known, drafts repeat the last token.
+  EXPECT_EQ(first, (std::map<SequenceSlotId, TokenId>{{0, 31}, {1, 31}, {2, 30}}));
 }
 
 }  // namespace

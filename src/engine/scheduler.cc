@@ -214,7 +214,7 @@ std::vector<double> Scheduler::FindDrafts(Sequence* sequence) {
     chances = sequence->proposal_acceptance.Chances(count);
   } else {
     if (!sequence->drafter) sequence->drafter = std::make_unique<TextDrafter>(options_.drafts);
-    sequence->drafter->Follow(sequence->content, &acceptance_);
+    pass_.to_index -= sequence->drafter->Follow(sequence->content, pass_.to_index, &acceptance_);
     chances = sequence->drafter->Chances(most, acceptance_);
   }
   const auto propose = [&]() -> std::vector<TokenId> {

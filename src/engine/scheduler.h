@@ -31,6 +31,10 @@ struct SchedulerOptions {
 // again.
 inline constexpr int32_t kTokensBetweenWaits = 4;
 
+// Tokens of prompts that a step indexes for drafts from their text: 1 or 2 ms of work, so that no
+// step waits long for it. Sequences above in rank come first.
+inline constexpr int32_t kMostIndexed = 4096;
+
 struct ScheduledRow {
   Sequence* sequence = nullptr;
   int32_t start = 0;  // the first position
@@ -130,10 +134,11 @@ class Scheduler {
   struct Pass {
     Schedule schedule;
     bool idle = false;
-    int32_t decode_tokens = 0;   // left for decode rows
-    int32_t prefill_tokens = 0;  // left for prefill rows
-    int32_t min_prefill = 0;     // of prefill_tokens, not for drafts
-    int32_t drafts = 0;          // left for drafts
+    int32_t decode_tokens = 0;        // left for decode rows
+    int32_t prefill_tokens = 0;       // left for prefill rows
+    int32_t min_prefill = 0;          // of prefill_tokens, not for drafts
+    int32_t drafts = 0;               // left for drafts
+    int32_t to_index = kMostIndexed;  // left of kMostIndexed
     bool drafts_in_flight = false;
     bool prefills = false;    // the step may have prefill rows
     int32_t proposals = 0;    // left for a draft model's proposals
