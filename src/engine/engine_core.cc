@@ -279,7 +279,9 @@ void EngineCore::Admit(Arrival arrival) {
   request->cache_root = std::move(arrival.cache_root);
   request->label = std::move(arrival.label);
   request->speculate = arrival.speculate;
-  request->on_output = std::move(arrival.on_output);
+  if (arrival.on_output) {
+    request->on_output = std::make_shared<const OutputCallback>(std::move(arrival.on_output));
+  }
   request->usage.prompt_tokens = static_cast<int32_t>(arrival.prompt.size());
   request->arrived = arrival.submitted == TimePoint{} ? now_ : std::min(arrival.submitted, now_);
   const int32_t n = arrival.sampling.n;
@@ -363,12 +365,18 @@ void EngineCore::Step() {
   AdmitArrivals();
   DropCancelled();
   PauseAndResume();
+  DeliverOutputs();
   RetireDone();
   if (RecoverExecutor()) {
     const bool submitted = SubmitNext();
+    DeliverOutputs();  // while the step is computed
     const bool full = in_flight_.size() >= static_cast<size_t>(limits_.depth);
-    if (full || !submitted) RetireOldest();
+    if (full || !submitted) {
+      RetireOldest();
+      if (in_flight_.empty() && limits_.depth > 1 && !needs_reset_) SubmitNext();
+    }
   }
+  DeliverOutputs();
   Publish();
 }
 

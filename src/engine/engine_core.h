@@ -85,7 +85,9 @@ class EngineCore {
   // False if Step would do nothing until one of the above is called.
   bool HasWork() const;
   // One round: takes arrivals and cancellations, retires finished steps, submits the next one, and
-  // waits for the oldest if `depth` steps are in flight or nothing was submitted.
+  // waits for the oldest if `depth` steps are in flight or nothing was submitted. If then no step
+  // is in flight although several may be, because all sequences waited for that one (to draft, for
+  // example), submits the next one, too. Outputs are delivered when a step has been submitted.
   void Step();
 
   // The state after the last Step. Thread-safe. `now` is a reading of the core's clock.
@@ -136,6 +138,7 @@ class EngineCore {
   bool RecoverExecutor();
   bool SubmitNext();
   void RetireOldest();
+  void DeliverOutputs();
   void Publish();
 
   Status CheckHealth() const EXCLUDES(stats_mutex_);
@@ -168,11 +171,12 @@ class EngineCore {
   void CommitBlocks(Sequence* sequence);
   void CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row, const RowOutput& output);
   // Adds a drawn token to its sequence: emits it, or ends the sequence, or both.
-  void Deliver(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs);
+  void AddToken(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs);
 
   OutputChunk MakeChunk(Sequence* sequence) const;
   RequestTimings TimingsOf(const RequestState& request) const;
   void NoteEnded(const RequestState& request);
+  // Adds the chunk to outputs_.
   void Emit(Sequence* sequence, OutputChunk chunk);
   void Finish(Sequence* sequence, FinishReason reason, Status error, OutputChunk chunk);
   void EndRequest(RequestState* request, FinishReason reason, const Status& error);
@@ -199,6 +203,8 @@ class EngineCore {
   size_t num_paused_ = 0;                           // in requests_
   std::map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::deque<StepInFlight> in_flight_;
+  // Chunks that DeliverOutputs has yet to deliver. Empty between calls.
+  std::vector<std::pair<std::shared_ptr<const OutputCallback>, OutputChunk>> outputs_;
   uint64_t next_step_ = 0;
   uint64_t num_rounds_ = 0;  // steps scheduled; a reset does not restart it
   uint64_t num_arrivals_ = 0;

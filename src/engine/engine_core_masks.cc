@@ -49,7 +49,7 @@ std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& ro
   } else {
     for (int64_t item = 0; item < num_items; ++item) make(item, 0);
   }
-  // Callbacks run here, in the order of rows.
+  // Requests end here, in the order of rows.
   std::vector<TokenMask> masks;
   masks.reserve(made.size());
   for (Made& one : made) {

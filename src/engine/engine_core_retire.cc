@@ -192,8 +192,8 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
           ++request->num_accepted;
           CommitBlocks(sequence);
         }
-        Deliver(sequence, output.tokens[i],
-                output.logprobs.empty() ? nullptr : &output.logprobs[i]);
+        AddToken(sequence, output.tokens[i],
+                 output.logprobs.empty() ? nullptr : &output.logprobs[i]);
         if (sequence->state == SequenceState::kFinished) break;
       }
       if (sequence->slot >= 0) sequence->proposals = output.proposals;
@@ -234,7 +234,7 @@ void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& r
   }
 }
 
-void EngineCore::Deliver(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs) {
+void EngineCore::AddToken(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs) {
   RequestState& request = *sequence->request;
   const int32_t before = sequence->num_generated();
   const int32_t min_tokens = request.sampling.min_tokens;
@@ -294,7 +294,12 @@ void EngineCore::Emit(Sequence* sequence, OutputChunk chunk) {
   if (sequence->decoder) chunk.tokens_held = sequence->decoder->tokens_held();
   chunk.usage = request.usage;
   chunk.timings = TimingsOf(request);
-  request.on_output(std::move(chunk));
+  outputs_.emplace_back(request.on_output, std::move(chunk));
+}
+
+void EngineCore::DeliverOutputs() {
+  for (auto& [on_output, chunk] : outputs_) (*on_output)(std::move(chunk));
+  outputs_.clear();
 }
 
 RequestTimings EngineCore::TimingsOf(const RequestState& request) const {

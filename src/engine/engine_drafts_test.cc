@@ -297,6 +297,31 @@ TEST(EngineDrafts, SyntheticOnesFillEveryRow) {
   EXPECT_GE(run.stats.drafts, 3 * (kOutput - 10) * 2 - 2 * 2 * run.stats.accepted_drafts);
 }
 
+class DraftsInAllSteps : public EngineCoreTest {};
+
+// With all sequences drafting, no step is in flight while the next one is prepared, so the work
+// between two steps must be little.
+TEST_F(DraftsInAllSteps, TheNextStepIsSubmittedBeforeOutputsAreDelivered) {
+  executor_.limits_.depth = 2;
+  executor_.limits_.max_step_drafts = 4;
+  EngineCoreOptions options;
+  options.drafts = {.most = 2, .always = true};
+  Start(options);
+  int delivered = 0;
+  std::vector<int> delivered_before;  // each step
+  executor_.on_submit = [&](const StepInput&) { delivered_before.push_back(delivered); };
+  Arrival arrival = Make(1, {1}, 7);  // goes on with 1, 2, 4, 8, 16, 32, 64: no draft is right
+  arrival.on_output = [&, inner = arrival.on_output](OutputChunk chunk) {
+    delivered += static_cast<int>(chunk.token_ids.size());
+    inner(std::move(chunk));
+  };
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1}, 7));
+  EXPECT_GT(executor_.steps[2].rows[0].drafts.size(), 0u);
+  EXPECT_EQ(delivered_before, (std::vector<int>{0, 0, 1, 2, 3, 4, 5}));
+}
+
 class LongPrompts : public EngineCoreTest {};
 
 // The second and the third choice begin in the same step.

@@ -115,7 +115,7 @@ struct RequestState {
   std::string client;
   ClientQueue* queue = nullptr;  // the queue that its choices are in
   std::string cache_root;
-  OutputCallback on_output;
+  std::shared_ptr<const OutputCallback> on_output;  // null: none
   Usage usage;
   std::vector<std::unique_ptr<Sequence>> choices;
   int32_t num_unfinished = 0;
