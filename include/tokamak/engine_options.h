@@ -40,8 +40,8 @@ struct EngineOptions {
   int64_t host_cache_bytes = 0;      // size of the host tier for swapped-out blocks
   double target_itl_ms = 0;          // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
-  Speculation speculate = Speculation::kAuto;  // kAuto: on CPUs, with one step in flight
-  int32_t draft_tokens = 4;                    // most drafts of a sequence in one step
+  Speculation speculate = Speculation::kAuto;
+  int32_t draft_tokens = 4;  // most drafts of a sequence in one step
   // kNgram: drafts are what followed the same last tokens earlier. At least the first number of
   // tokens must be the same; the place with the most wins, where more than the second do not count.
   int32_t prompt_lookup_min = 2;

@@ -50,7 +50,7 @@ enum class MlaForm {
 
 // Speculative decoding, which makes answers faster and changes none: where drafts come from.
 enum class Speculation {
-  kAuto,  // kDraft if there is a draft model, else kNgram where it can run, else kOff
+  kAuto,  // kDraft if there is a draft model, else kNgram
   kOff,
   kNgram,  // what followed the same tokens earlier in the prompt or answer
   kDraft,  // a second, smaller model: EngineOptions::draft_model

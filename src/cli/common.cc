@@ -122,8 +122,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.Add(
       "--speculate", o.speculate,
       "Speculative decoding: ngram guesses that text repeats; draft has a second, smaller model "
-      "guess (on CPUs); off; or auto: draft if there is a draft model, else ngram on CPUs. It "
-      "changes no answer, and the engine guesses only as far as it pays");
+      "guess (on CPUs); off; or auto: draft if there is a draft model, else ngram. It changes no "
+      "answer, and the engine guesses only as far as it pays");
   flags.Add("--draft-tokens", o.draft_tokens, "Most tokens to guess per sequence and step");
   flags.Add("--prompt-lookup-min", o.prompt_lookup_min,
             "Tokens that must be the same as earlier in the text for a guess by ngram");

@@ -71,9 +71,7 @@ void ChooseForDevice(EngineOptions& options, bool gpu) {
   // sequences.
   if (options.max_batch_tokens == 0) options.max_batch_tokens = gpu ? 8192 : kCpuBatchTokens;
   if (options.speculate == Speculation::kAuto) {
-    options.speculate = !options.draft_model.empty()           ? Speculation::kDraft
-                        : !gpu && options.steps_in_flight == 1 ? Speculation::kNgram
-                                                               : Speculation::kOff;
+    options.speculate = options.draft_model.empty() ? Speculation::kNgram : Speculation::kDraft;
   }
 }
 

@@ -114,7 +114,7 @@ TEST_F(FitsOnDevice, TheCacheTakesMostOfAGpuAndHalfOfAHost) {
   EXPECT_NEAR(cache_share(40 * kGiB, false), 0.5, 0.001);
 }
 
-TEST(ChooseForDevice, SpeculatesByDefaultWhereThatCanRun) {
+TEST(ChooseForDevice, SpeculatesByDefault) {
   const auto chosen = [](Speculation given, bool gpu, int32_t steps_in_flight) {
     EngineOptions options;
     options.speculate = given;
@@ -123,12 +123,12 @@ TEST(ChooseForDevice, SpeculatesByDefaultWhereThatCanRun) {
     return options.speculate;
   };
   EXPECT_EQ(EngineOptions().speculate, Speculation::kAuto);
-  EXPECT_EQ(chosen(Speculation::kAuto, /*gpu=*/false, 0), Speculation::kNgram);
-  EXPECT_EQ(chosen(Speculation::kAuto, /*gpu=*/false, 2), Speculation::kOff);
-  EXPECT_EQ(chosen(Speculation::kAuto, /*gpu=*/true, 1), Speculation::kOff);
-  // Loading refuses a method that cannot run.
-  EXPECT_EQ(chosen(Speculation::kNgram, /*gpu=*/true, 0), Speculation::kNgram);
-  EXPECT_EQ(chosen(Speculation::kOff, /*gpu=*/false, 0), Speculation::kOff);
+  for (const bool gpu : {false, true}) {
+    for (const int32_t steps_in_flight : {0, 1, 2}) {
+      EXPECT_EQ(chosen(Speculation::kAuto, gpu, steps_in_flight), Speculation::kNgram);
+      EXPECT_EQ(chosen(Speculation::kOff, gpu, steps_in_flight), Speculation::kOff);
+    }
+  }
 }
 
 // 14 of a head's elements rotate: a cosine and a sine per two elements and position.

@@ -20,6 +20,7 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"steps", &Counts::steps},
                              {"steps overlapped", &Counts::overlapped},
                              {"decodes by graphs", &Counts::graph_steps},
+                             {"of these with drafts", &Counts::graph_drafts},
                              {"mixed steps", &Counts::mixed_steps},
                              {"prompt chunks", &Counts::chunks},
                              {"cached prompt tokens", &Counts::cached_tokens},
@@ -87,17 +88,21 @@ class CountingExecutor final : public Executor {
     for (const AdmitSequence& admit : step.admit) CountAdmission(admit);
     bool decodes = false;
     bool prefills = false;
+    bool drafts = false;
     for (const StepRow& row : step.rows) {
       int32_t& left = known_left_[static_cast<size_t>(row.slot)];
       (left > 0 ? prefills : decodes) = true;
       left -= row.num_tokens;
       if (left > 0) ++counts_.chunks;
+      drafts |= !row.drafts.empty();
       if (!row.masked || row.drafts.empty()) continue;
       counts_.masked_drafts += static_cast<int64_t>(row.drafts.size());
       masked_drafts_[step.number].insert(row.slot);
     }
     if (decodes && prefills) ++counts_.mixed_steps;
-    if (graphs_ && decodes && !prefills) ++counts_.graph_steps;
+    if (!graphs_ || !decodes || prefills) return;
+    ++counts_.graph_steps;
+    if (drafts) ++counts_.graph_drafts;
   }
 
   void CountAdmission(const AdmitSequence& admit) {
@@ -140,11 +145,12 @@ std::string Counts::FirstZero(bool graphs, bool draft_models) const {
   for (const Field& field : kFields) {
     const bool by_model =
         field.value == &Counts::own_drafts || field.value == &Counts::other_drafts;
-    const bool draft =
-        by_model || field.value == &Counts::drafts || field.value == &Counts::accepted_drafts ||
+    const bool masked =
         field.value == &Counts::masked_drafts || field.value == &Counts::masked_accepted;
-    if (graphs ? draft : field.value == &Counts::graph_steps) continue;
-    if (by_model && !draft_models) continue;
+    const bool only_graphs =
+        field.value == &Counts::graph_steps || field.value == &Counts::graph_drafts;
+    if (graphs ? masked : only_graphs) continue;
+    if (by_model && (graphs || !draft_models)) continue;
     if (this->*field.value == 0) return field.name;
   }
   return "";

@@ -15,10 +15,11 @@ struct Counts {
   int64_t cancelled = 0;  // of these, cancelled before their end
   int64_t tokens = 0;     // generated in mixed batches
   int64_t steps = 0;
-  int64_t overlapped = 0;   // of these, submitted while another was in flight
-  int64_t graph_steps = 0;  // of these, decode steps with CUDA graphs on
-  int64_t mixed_steps = 0;  // with prefills and decodes
-  int64_t chunks = 0;       // rows that end inside a prompt
+  int64_t overlapped = 0;    // of these, submitted while another was in flight
+  int64_t graph_steps = 0;   // of these, decode steps with CUDA graphs on
+  int64_t graph_drafts = 0;  // of these, with drafts
+  int64_t mixed_steps = 0;   // with prefills and decodes
+  int64_t chunks = 0;        // rows that end inside a prompt
   int64_t cached_tokens = 0;
   int64_t part_hits = 0;  // prompts whose cached prefix ends inside a block
   int64_t forks = 0;      // choices that start from the cache entries of choice 0
@@ -38,8 +39,9 @@ struct Counts {
   void Add(const Counts& other);
   std::string ToString() const;
   // The name of the first count that is zero although the test needs it, or "". `graphs`: the
-  // mixes ran on a GPU, some with graphs and none with drafts. `draft_models`: they were enough for
-  // drafts by either model.
+  // mixes ran on a GPU, some with graphs and none with a draft model; drafts with masks are then
+  // not needed, as such runs have few requests. `draft_models`: they were enough for drafts by
+  // either model.
   std::string FirstZero(bool graphs, bool draft_models) const;
 };
 

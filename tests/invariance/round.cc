@@ -103,7 +103,7 @@ BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t fi
   random.cuda_graphs = i < 2 ? CudaGraphs::kOff : CudaGraphs::kOn;
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
-  if (options.gpu() || random.steps_in_flight > 1) random.draft_tokens = 0;
+  if (options.gpu() || random.steps_in_flight > 1) random.draft_source = 0;
   const std::string draft_models[] = {"", options.model, options.other_model};
   random.draft_model = draft_models[random.draft_source];
   // Makes one of two mixes swap, even in runs of a few requests.
