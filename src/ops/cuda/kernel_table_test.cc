@@ -61,12 +61,13 @@ TEST(KernelTable, TheBackendsNameSaysWhichKernelsRun) {
 TEST(KernelTable, KernelsWithAFormForOtherGpusRunThereIfNewOnesAreWanted) {
   for (const int capability : {80, 86, 89, 120}) {
     for (const KernelFamily& family :
-         {kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention, kFp8Attention, kLatentAttention,
-          kFp8LatentAttention, kGroupedGemm, kGatedGroupedGemm}) {
+         {kSkinnyGemm, kGatedSkinnyGemm, kMmaAttention, kMoreHeads, kEditedScores, kFp8Attention,
+          kLatentAttention, kFp8LatentAttention, kGroupedGemm, kGatedGroupedGemm}) {
       EXPECT_TRUE(Uses(family, KernelChoice::kNew, capability)) << family.name;
       EXPECT_FALSE(Uses(family, KernelChoice::kVerified, capability)) << family.name;
     }
-    for (const KernelFamily& family : {kWideAttention, kWideGroupedGemm, kWideLatentAttention}) {
+    for (const KernelFamily& family :
+         {kWideAttention, kWideGroupedGemm, kGatheringGroupedGemm, kWideLatentAttention}) {
       EXPECT_FALSE(Uses(family, KernelChoice::kNew, capability)) << family.name;
     }
     EXPECT_EQ(NameSuffix(kKernelFamilies, KernelChoice::kNew, capability), "/new");
