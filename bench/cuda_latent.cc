@@ -7,6 +7,7 @@
 
 #include "cuda_paged_cache.h"
 #include "ops/cuda/attention_plan.h"
+#include "ops/cuda/expanded_attention.h"
 #include "ops/cuda/latent_attention.h"
 
 namespace tokamak::cuda {
@@ -69,11 +70,65 @@ class LatentBench {
     Attend(0, /*wide=*/true);
     Print("wide_latent_attention", timing, bytes(), Flops(), CountDifferent(expected));
   }
+  // Attention to the same positions, decompressed, without the products that decompress them.
+  void RunExpanded() {
+    const int64_t rows = num_keys(), width = rows * case_.num_heads * kHeadDim;
+    const auto chunk_keys = static_cast<int32_t>(CeilDiv(rows, kSplitKeys) * kSplitKeys);
+    MakePlan({.narrow = device_.num_sms()}, {.min_queries = kMinExpandedQueries,
+                                             .nope_dim = kHeadDim,
+                                             .value_dim = kHeadDim,
+                                             .chunk_keys = chunk_keys});
+    const Buffer entries = device_.Allocate(rows * kEntryDim * 2);
+    const Buffer keys = device_.Allocate(width * 2), values = device_.Allocate(width * 2);
+    device_.FillRandom(keys, 7, 1);
+    device_.FillRandom(values, 9, 1);
+    const Buffer out = device_.Allocate(num_rows() * kHeadDim * 2);
+    const auto at = [](const Buffer& b) { return reinterpret_cast<uint16_t*>(b.data()); };
+    const Timing gather = device_.Time(cache_.num_layers(), [&](int i) {
+      const AttentionArgs args = cache_.Args(*plan_, i);
+      CUDA_RUN(device_.guard(),
+               LaunchGatherEntries({.cache = args.cache,
+                                    .table_rows = args.table_rows,
+                                    .block_tables = args.block_tables,
+                                    .table_stride = args.table_stride,
+                                    .segments = plan_->segments(),
+                                    .num_segments = plan_->chunks()[0].num_segments,
+                                    .num_rows = plan_->chunks()[0].num_rows,
+                                    .out = at(entries)},
+                                   device_.handle()));
+    });
+    Print("gather_entries", gather, 2 * bytes(), 0);
+    AttentionArgs args = cache_.Args(*plan_, 0);
+    args.q = q_.data();
+    args.q_bf16 = true;
+    args.out = out.data();
+    args.out_bf16 = true;
+    args.q_stride = int64_t{case_.num_heads} * kExpandedKeyDim;
+    args.out_stride = int64_t{case_.num_heads} * kExpandedValueDim;
+    args.scale = 1 / std::sqrt(static_cast<float>(kExpandedKeyDim));
+    args.group = 1;
+    args.cache.num_kv_heads = case_.num_heads;
+    const PlannedChunk& chunk = plan_->chunks()[0];
+    const Timing attention = device_.Time(1, [&](int) {
+      CUDA_RUN(device_.guard(), LaunchExpandedAttention(args,
+                                                        {.entries = at(entries),
+                                                         .keys = at(keys),
+                                                         .values = at(values),
+                                                         .num_rows = chunk.num_rows,
+                                                         .entry_dim = kEntryDim,
+                                                         .units = plan_->expanded_units(),
+                                                         .num_units = chunk.num_units},
+                                                        device_.num_sms(), device_.handle()));
+    });
+    Print("expanded_attention", attention, 4.0 * static_cast<double>(width),
+          Flops() / (kEntryDim + kLatentDim) * (kExpandedKeyDim + kExpandedValueDim));
+  }
 
  private:
   static constexpr int kWeightLayers = 4;
 
   int64_t num_tokens() const { return int64_t{case_.batch} * case_.num_queries; }
+  int64_t num_keys() const { return int64_t{case_.batch} * case_.context; }
   int64_t num_rows() const { return num_tokens() * case_.num_heads; }
   double bytes() const { return 2.0 * case_.batch * case_.context * kEntryDim; }
   // Counts the keys that queries see, which are those up to their own position.
@@ -83,7 +138,7 @@ class LatentBench {
   }
   int64_t weight_bytes() const { return int64_t{case_.num_heads} * kLatentDim * kHeadDim * 2; }
 
-  void MakePlan(const AttentionCtas& num_ctas) {
+  void MakePlan(const AttentionCtas& num_ctas, const LatentExpansion& expansion = {}) {
     plan_ = Take(
         CudaAttentionPlan::Make({.num_heads = case_.num_heads,
                                  .num_kv_heads = 1,
@@ -94,7 +149,8 @@ class LatentBench {
                                  .max_tokens = static_cast<int32_t>(num_tokens()),
                                  .max_blocks_per_seq = static_cast<int32_t>(cache_.seq_blocks()),
                                  .value_dim = kLatentDim,
-                                 .values_in_keys = true},
+                                 .values_in_keys = true,
+                                 .expansion = expansion},
                                 num_ctas, device_.guard(), device_.pinned()));
     cache_.Fill(*plan_, case_.num_queries);
   }
@@ -183,7 +239,9 @@ class LatentBench {
 void BenchLatent(Device& device) {
   if (device.small()) {
     LatentBench(device, {.num_heads = 2, .batch = 2, .context = 20}).RunDecode();
-    LatentBench(device, {.num_heads = 4, .batch = 1, .context = 20, .num_queries = 16}).RunPrompt();
+    const LatentCase prompt = {.num_heads = 4, .batch = 1, .context = 20, .num_queries = 18};
+    LatentBench(device, prompt).RunPrompt();
+    LatentBench(device, prompt).RunExpanded();
     return;
   }
   for (const int num_heads : {16, 64, 128}) {
@@ -199,8 +257,10 @@ void BenchLatent(Device& device) {
         LatentCase{.num_heads = 16, .batch = 16, .context = 512, .num_queries = 512},
         LatentCase{.num_heads = 16, .batch = 4, .context = 2048, .num_queries = 2048},
         LatentCase{.num_heads = 16, .batch = 1, .context = 8192, .num_queries = 2048},
+        LatentCase{.num_heads = 16, .batch = 1, .context = 16384, .num_queries = 8192},
         LatentCase{.num_heads = 128, .batch = 1, .context = 2048, .num_queries = 2048}}) {
     LatentBench(device, prompts).RunPrompt();
+    LatentBench(device, prompts).RunExpanded();
   }
 }
 

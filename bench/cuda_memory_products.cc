@@ -7,6 +7,7 @@
 #include "cuda_memory.h"
 #include "cuda_paged_cache.h"
 #include "ops/cuda/attention_plan.h"
+#include "ops/cuda/expanded_attention.h"
 #include "ops/cuda/grouped_gemm.h"
 #include "ops/cuda/latent_attention.h"
 #include "ops/cuda/mma_attention.h"
@@ -172,6 +173,77 @@ void RunAttentionCase(MemoryBench& bench, const AttentionCase& c) {
   });
 }
 
+// A prompt of latents: its entries, and attention to it, decompressed.
+void RunExpanded(MemoryBench& bench) {
+  constexpr int kKeys = 128, kHeads = 2, kEntryDim = 576;
+  constexpr int64_t kQueryBytes = int64_t{kKeys} * kHeads * kExpandedKeyDim * 2;
+  constexpr int64_t kPartBytes = int64_t{kKeys} * kHeads * kExpandedValueDim * 2;
+  static_assert(kExpandedNopeDim == kExpandedValueDim);
+  const Buffer entries = bench.Random(kKeys * kEntryDim * 2);
+  const Buffer segment = bench.Upload<ExpandedSegment>(
+      {{.sequence = 0, .first_key = 0, .num_keys = kKeys, .first_row = 0}});
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    const int64_t row_bytes = kEntryDim * static_cast<int64_t>(RowBytes(dtype, 1));
+    const PagedCache cache(bench.device(),
+                           {.k_offset = 0,
+                            .v_offset = row_bytes - 512 * static_cast<int64_t>(RowBytes(dtype, 1)),
+                            .dtype = dtype,
+                            .block_size = kBlockSize,
+                            .num_kv_heads = 1,
+                            .head_dim = kEntryDim,
+                            .value_dim = 512,
+                            .values_in_keys = true},
+                           kBlockSize * row_bytes, 1, kKeys);
+    const AttentionArgs args = cache.Args(0);
+    bench.Run({{"GatherEntriesKernel", kKeys * (row_bytes + kEntryDim * 2)}}, [&](auto stream) {
+      return LaunchGatherEntries({.cache = args.cache,
+                                  .table_rows = args.table_rows,
+                                  .block_tables = args.block_tables,
+                                  .table_stride = args.table_stride,
+                                  .segments = At<ExpandedSegment>(segment),
+                                  .num_segments = 1,
+                                  .num_rows = kKeys,
+                                  .out = At<uint16_t>(entries)},
+                                 stream);
+    });
+  }
+  const Buffer q = bench.Random(kQueryBytes), keys = bench.Random(kPartBytes);
+  const Buffer values = bench.Random(kPartBytes), out = bench.Allocate(kPartBytes);
+  const Buffer unit = bench.Upload<AttentionUnit>({{.first_token = 0,
+                                                    .first_position = 0,
+                                                    .shared_last_key = 0,
+                                                    .first_row = 0,
+                                                    .num_rows = kKeys,
+                                                    .sequence = 0,
+                                                    .begin_split = 0,
+                                                    .end_split = 1,
+                                                    .begin_part = 0,
+                                                    .end_part = 1,
+                                                    .partial = 0}});
+  AttentionArgs args = {};
+  args.q = q.data();
+  args.q_bf16 = args.out_bf16 = true;
+  args.out = out.data();
+  args.q_stride = kHeads * kExpandedKeyDim;
+  args.out_stride = kHeads * kExpandedValueDim;
+  args.cache.num_kv_heads = kHeads;
+  args.scale = 0.1f;
+  args.group = 1;
+  bench.Run(
+      {{"ExpandedAttentionKernel", kQueryBytes + kKeys * kExpandedRotatedDim * 2 + 3 * kPartBytes}},
+      [&](auto stream) {
+        return LaunchExpandedAttention(args,
+                                       {.entries = At<uint16_t>(entries),
+                                        .keys = At<uint16_t>(keys),
+                                        .values = At<uint16_t>(values),
+                                        .num_rows = kKeys,
+                                        .entry_dim = kEntryDim,
+                                        .units = At<AttentionUnit>(unit),
+                                        .num_units = 1},
+                                       2, stream);
+      });
+}
+
 }  // namespace
 
 void RunProducts(MemoryBench& bench) {
@@ -333,6 +405,7 @@ void RunAttention(MemoryBench& bench) {
        }) {
     RunAttentionCase(bench, c);
   }
+  RunExpanded(bench);
 }
 
 }  // namespace tokamak::cuda

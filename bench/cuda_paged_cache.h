@@ -59,17 +59,22 @@ class PagedCache {
 
   // The arguments that a layer's attention takes from the cache and the plan.
   AttentionArgs Args(const CudaAttentionPlan& plan, int layer) const {
+    AttentionArgs args = Args(layer);
+    args.plan = plan.device();
+    args.partials = plan.partials();
+    args.counters = plan.counters();
+    args.totals = plan.totals();
+    return args;
+  }
+  // Those of the cache alone.
+  AttentionArgs Args(int layer) const {
     AttentionArgs args = {};
     args.cache = view_;
     args.cache.k_offset += layer * layer_bytes_;
     args.cache.v_offset += layer * layer_bytes_;
-    args.plan = plan.device();
     args.table_rows = reinterpret_cast<const int32_t*>(table_rows_.data());
     args.block_tables = reinterpret_cast<const int32_t*>(tables_.data());
     args.table_stride = seq_blocks();
-    args.partials = plan.partials();
-    args.counters = plan.counters();
-    args.totals = plan.totals();
     return args;
   }
 

@@ -48,6 +48,7 @@ EXCEPTIONS = {
     'AttentionKernel': {
         'Shared': 'lanes load eight neighbours of a key and store them as f32 one by one. The odd '
                   'stride of keys serves the loads, which are more'},
+    'ExpandedAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'Fp8LatentAttentionKernel': {'Stores': FRAGMENTS},
     'Fp8MmaAttentionKernel': {'Stores': FRAGMENTS},
     'Fp8WideAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},

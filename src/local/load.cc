@@ -147,8 +147,10 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
   const bool gpu = ops != nullptr;
   if (gpu) {
     options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
-    // The kernels that decompress latents are slower there for any number of tokens.
-    if (options.mla == MlaForm::kAuto) options.mla = MlaForm::kAbsorbed;
+    // Without tensor cores, decompressing latents is slower there for any number of tokens.
+    if (options.mla == MlaForm::kAuto && !ops->capabilities().Has(Capability::kLatentScratch)) {
+      options.mla = MlaForm::kAbsorbed;
+    }
   } else {
     if (options.attention != AttentionKernels::kOwn) {
       return InvalidArgument("attention={}: needs an NVIDIA GPU that this build can use",

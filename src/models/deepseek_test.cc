@@ -153,18 +153,21 @@ constexpr const char* kWide = R"({
   "v_head_dim": 128, "first_k_dense_replace": 2, "n_routed_experts": 8,
   "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64})";
 
-// A prefill that is long enough to decompress, one of few tokens, and steps of one token.
-std::vector<Harness::Logits> RunForm(Ops& ops, MlaForm form) {
+// A prompt's beginning, its rest, which is long enough to decompress, beside one of few tokens, and
+// steps of one token.
+std::vector<Harness::Logits> RunForm(Ops& ops, MlaForm form, DType kv_dtype = DType::kF32) {
   LoadOptions options;
   options.mla_form = form;
   const auto model = LoadModel(MakeRandomCheckpoint(kWide, 5, DType::kBF16), ops, options);
   CHECK_MSG(model.ok(), model.status().ToString());
-  Harness harness(**model, ops, {.num_blocks = 40});
+  Harness harness(**model, ops, {.num_blocks = 40, .kv_dtype = kv_dtype});
   std::vector<int32_t> tokens(300);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * i % 131);
   const int a = harness.AddSequence(), b = harness.AddSequence();
-  auto logits = harness.Forward({{a, {tokens.begin(), tokens.begin() + 250}, 5},
-                                 {b, {tokens.begin(), tokens.begin() + 20}, 5}});
+  auto logits = harness.Forward({{a, {tokens.begin(), tokens.begin() + 60}, 5}});
+  const std::vector<Harness::Row> rest = {{b, {tokens.begin(), tokens.begin() + 20}, 5},
+                                          {a, {tokens.begin() + 60, tokens.begin() + 250}, 190}};
+  for (auto& row : harness.Forward(rest)) logits.push_back(std::move(row));
   for (size_t i = 0; i < 10; ++i) {
     for (auto& row : harness.Forward({{a, {tokens[250 + i]}, 1}, {b, {tokens[20 + i]}, 1}})) {
       logits.push_back(std::move(row));
@@ -173,24 +176,49 @@ std::vector<Harness::Logits> RunForm(Ops& ops, MlaForm form) {
   return logits;
 }
 
+double LargestDifference(const std::vector<Harness::Logits>& a,
+                         const std::vector<Harness::Logits>& b) {
+  CHECK(a.size() == b.size());
+  double worst = 0;
+  for (size_t t = 0; t < a.size(); ++t) {
+    for (size_t i = 0; i < a[t].size(); ++i) {
+      const double error = std::abs(double{a[t][i]} - b[t][i]);
+      worst = error <= worst ? worst : error;  // NaN counts as the worst
+    }
+  }
+  return worst;
+}
+
 TEST(Deepseek, AllFormsOfAttentionComputeTheSame) {
   std::vector<std::string> backends = PreciseBackendNames();
   for (const std::string& backend : {backends.front(), backends.back()}) {
     const std::unique_ptr<Ops> ops = MakeBackend(backend);
     const auto expected = RunForm(*ops, MlaForm::kStandard);
     for (const auto form : {MlaForm::kLatent, MlaForm::kAbsorbed, MlaForm::kAuto}) {
-      const auto actual = RunForm(*ops, form);
-      ASSERT_EQ(actual.size(), expected.size());
-      double worst = 0;
-      for (size_t t = 0; t < expected.size(); ++t) {
-        for (size_t i = 0; i < expected[t].size(); ++i) {
-          worst = std::max(worst, double{std::abs(actual[t][i] - expected[t][i])});
-        }
-      }
+      const double worst = LargestDifference(RunForm(*ops, form), expected);
       std::printf("%s, form %d: off by %g\n", backend.c_str(), static_cast<int>(form), worst);
       EXPECT_LT(worst, 5e-5) << backend << ", form " << static_cast<int>(form);
     }
   }
+}
+
+// On the CUDA backend, long prompts are decompressed for tensor cores. That is as exact as the
+// absorbed form, and not that form's bits.
+TEST(CudaDeepseek, DecompressedLatentsComputeTheSame) {
+  Result<std::unique_ptr<Ops>> ops = MakeCudaOps({.kernels = KernelChoice::kNew});
+  if (!ops.ok()) GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
+  if (!(*ops)->capabilities().Has(Capability::kLatentScratch)) {
+    GTEST_SKIP() << (*ops)->name() << " does not decompress for tensor cores";
+  }
+  const std::unique_ptr<Ops> reference = MakeBackend("reference");
+  const auto expected = RunForm(*reference, MlaForm::kStandard);
+  const auto absorbed = RunForm(**ops, MlaForm::kAbsorbed, DType::kBF16);
+  const auto decompressed = RunForm(**ops, MlaForm::kAuto, DType::kBF16);
+  const double limit = LargestDifference(absorbed, expected);
+  const double worst = LargestDifference(decompressed, expected);
+  std::printf("absorbed off by %g, decompressed by %g\n", limit, worst);
+  EXPECT_LT(worst, 2 * limit);
+  EXPECT_GT(LargestDifference(decompressed, absorbed), 0);
 }
 
 // GGUF stores the weights of keys and values separately, and those of keys transposed.

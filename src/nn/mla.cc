@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,15 @@ int32_t DecompressFrom(const MlaConfig& c) {
   const int64_t saved = 2 * int64_t{c.kv_lora_rank} - c.nope_dim - c.value_dim;  // per pair
   const int64_t cost = int64_t{c.kv_lora_rank} * (c.nope_dim + c.value_dim);     // per key
   return saved > 0 ? static_cast<int32_t>(cost / saved + 1) : 0;
+}
+
+// Positions to decompress at once. Products of many rows are fast, and long sequences are merged
+// rarely; other sublayers need as much memory for the tokens of a large step.
+int32_t ChunkKeys(const MlaConfig& c, int64_t num_heads) {
+  constexpr int64_t kMostBytes = 256 << 20, kMostKeys = 16384, kUnit = 256;
+  const int64_t elements = c.rope_dim + c.kv_lora_rank + num_heads * (c.nope_dim + c.value_dim);
+  const int64_t keys = kMostBytes / (2 * elements) / kUnit * kUnit;
+  return static_cast<int32_t>(std::clamp(keys, kUnit, kMostKeys));
 }
 
 }  // namespace
@@ -154,6 +164,10 @@ void MlaAttention::AddCacheLayer(const Builder& b) {
     layer.expansion = {.min_queries = c.form == MlaForm::kLatent ? 1 : DecompressFrom(c),
                        .nope_dim = c.nope_dim,
                        .value_dim = c.value_dim};
+    if (c.form == MlaForm::kAuto && b.ops().capabilities().Has(Capability::kLatentScratch)) {
+      layer.expansion.chunk_keys = ChunkKeys(c, heads);
+    }
+    expansion_ = layer.expansion;
   }
   layer_ = b.AddKvLayer(/*window=*/0, layer);
   group_ = b.KvGroup(layer_);
@@ -180,9 +194,10 @@ void MlaAttention::Forward(Pass& pass, const SublayerInput& in, Tensor out) cons
   const ArenaScope scope(pass.arena);
   Tensor q, entry;
   Project(pass, in.x, q, entry);
-  // HeadLinear writes f32 or the type of w_uv's outputs; the other forms write f32 alone.
-  const bool is_rounded =
-      config_.form == MlaForm::kAbsorbed && output_.activation() == w_uv_->output();
+  // HeadLinear, and LatentAttention with scratch, write f32 or the type of w_uv's outputs; the
+  // other forms write f32 alone.
+  const bool may_round = config_.form == MlaForm::kAbsorbed || expansion_.chunk_keys > 0;
+  const bool is_rounded = may_round && output_.activation() == w_uv_->output();
   Tensor attn_output = pass.arena.Allocate(is_rounded ? output_.activation() : DType::kF32,
                                            {in.x.rows(), heads_.size() * config_.value_dim});
   if (config_.form == MlaForm::kStandard) {
@@ -244,39 +259,50 @@ void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) cons
   const MlaConfig& c = config_;
   const int64_t num_tokens = q.rows();
   const ArenaScope scope(pass.arena);
+  const AttentionPlan* const plan = pass.groups[static_cast<size_t>(group_)].plan;
   Tensor queries =
       pass.arena.Allocate(w_uk_t_->output(), {num_tokens, heads_.size() * entry_dim()});
-  pass.ops.Run(HeadLinear{.x = {q, c.rope_dim, key_dim(), c.nope_dim},
-                          .weights = w_uk_t_.get(),
-                          .copied = {q, 0, key_dim(), c.rope_dim},
-                          .out = queries},
-               pass.stream);
   Tensor latents =
       pass.arena.Allocate(w_uv_->activation(), {num_tokens, heads_.size() * c.kv_lora_rank});
+  const auto [begin, end] = plan->AttendedRows(num_tokens);
+  if (begin == end) return;
+  const Tensor attended = q.Rows(begin, end);
+  pass.ops.Run(HeadLinear{.x = {attended, c.rope_dim, key_dim(), c.nope_dim},
+                          .weights = w_uk_t_.get(),
+                          .copied = {attended, 0, key_dim(), c.rope_dim},
+                          .out = queries.Rows(begin, end)},
+               pass.stream);
   pass.ops.Run(tokamak::Attention{.q = queries,
                                   .cache = pass.kv_layers[static_cast<size_t>(layer_)],
-                                  .plan = pass.groups[static_cast<size_t>(group_)].plan,
+                                  .plan = plan,
                                   .scale = c.scale,
                                   .sinks = {},
                                   .slopes = {},
                                   .out = latents,
                                   .output_lse = {}},
                pass.stream);
-  pass.ops.Run(HeadLinear{.x = {latents, 0, c.kv_lora_rank, c.kv_lora_rank},
+  pass.ops.Run(HeadLinear{.x = {latents.Rows(begin, end), 0, c.kv_lora_rank, c.kv_lora_rank},
                           .weights = w_uv_.get(),
                           .copied = {},
-                          .out = attn_output},
+                          .out = attn_output.Rows(begin, end)},
                pass.stream);
 }
 
 void MlaAttention::AttendLatent(Pass& pass, Tensor q, Tensor attn_output) const {
+  const ArenaScope scope(pass.arena);
+  Tensor scratch;
+  if (expansion_.chunk_keys > 0) {
+    scratch = pass.arena.Allocate(
+        DType::kI8, {LatentScratchBytes(expansion_, entry_dim(), heads_.size(), q.rows())});
+  }
   pass.ops.Run(LatentAttention{.q = q,
                                .cache = pass.kv_layers[static_cast<size_t>(layer_)],
                                .plan = pass.groups[static_cast<size_t>(group_)].plan,
                                .w_uk = w_uk_.get(),
                                .w_uv = w_uv_.get(),
                                .scale = config_.scale,
-                               .out = attn_output},
+                               .out = attn_output,
+                               .scratch = scratch},
                pass.stream);
 }
 

@@ -62,6 +62,7 @@ class MlaAttention final : public Sublayer {
   IndexRange heads_;   // of this rank
   int32_t group_ = 0;  // index into the pass's cache groups
   int32_t layer_ = 0;  // index into the pass's KV layers
+  LatentExpansion expansion_;
   const Rope* rope_ = nullptr;
   // Projects x to the query or its latent, and to the cache entry, rotated key first.
   Linear qkv_a_proj_;

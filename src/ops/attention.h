@@ -54,6 +54,9 @@ struct LatentExpansion {
   int32_t min_queries = 0;  // 0: none
   int32_t nope_dim = 0;     // of a key, without its rotated part
   int32_t value_dim = 0;
+  // Positions whose keys and values LatentAttention::scratch holds at once, a multiple of 256; 0:
+  // there is no scratch.
+  int32_t chunk_keys = 0;
 
   bool Takes(int32_t num_queries) const { return min_queries > 0 && num_queries >= min_queries; }
   friend bool operator==(const LatentExpansion&, const LatentExpansion&) = default;
@@ -81,6 +84,10 @@ struct AttentionShape {
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
+struct BatchRows {
+  int64_t begin = 0, end = 0;
+};
+
 // How a backend cuts a step's attention into work items. Made once, filled once per step, read by
 // every layer of the group. Cuts depend only on absolute positions and shapes, so a row's result
 // does not depend on other rows.
@@ -90,6 +97,9 @@ class AttentionPlan {
   // Sets the step's batch. Its spans must stay valid until the step's last Attention is submitted,
   // its tensors until that has run.
   virtual void Fill(const AttentionBatch& batch, Stream& stream) = 0;
+  // Of a batch of num_rows, the rows that Attention may serve: LatentAttention serves those before
+  // and behind them. As of the last Fill.
+  virtual BatchRows AttendedRows(int64_t num_rows) const { return {0, num_rows}; }
 };
 
 }  // namespace tokamak

@@ -23,6 +23,7 @@ constexpr std::string_view kNames[] = {
     "clamped SwiGLU",
     "scaled embeddings",
     "conversion of activations",
+    "decompression of latents in memory",
 };
 static_assert(std::size(kNames) == kNumCapabilities);
 

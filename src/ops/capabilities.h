@@ -27,8 +27,9 @@ enum class Capability : uint8_t {
   kClampedSwiglu,     // Activation::kClampedSwiglu
   kEmbeddingScale,    // Embed::scale other than 1
   kConvert,           // Convert
+  kLatentScratch,     // LatentAttention that is fast with scratch; no model needs it
 };
-inline constexpr int kNumCapabilities = static_cast<int>(Capability::kConvert) + 1;
+inline constexpr int kNumCapabilities = static_cast<int>(Capability::kLatentScratch) + 1;
 
 class Capabilities {
  public:

@@ -40,10 +40,19 @@ struct HeadLinear {
   Tensor out;
 };
 
+// Bytes of LatentAttention::scratch for T tokens: entries, keys and values of chunk_keys positions
+// in bf16, and in f32 for each row the sums of a sequence that takes several chunks.
+constexpr int64_t LatentScratchBytes(const LatentExpansion& e, int64_t entry_dim, int64_t num_heads,
+                                     int64_t num_tokens) {
+  const int64_t elements = entry_dim + num_heads * (e.nope_dim + e.value_dim);
+  return e.chunk_keys * elements * 2 + num_tokens * num_heads * (e.value_dim + 4) * 4;
+}
+
 // Attention for the sequences that the plan's expansion takes; decompresses their keys and values
 // piece by piece. Leaves other sequences' rows unchanged.
 struct LatentAttention {
-  Tensor q;           // f32 [T, heads * (rotated + nope_dim)], each head's rotated part first
+  // f32 or w_uk->output() [T, heads * (rotated + nope_dim)], each head's rotated part first
+  Tensor q;
   KvLayerView cache;  // of latents, with values_in_keys
   const AttentionPlan* plan = nullptr;
   // W_UK_h [nope_dim, latent] and W_UV_h [value_dim, latent] of each head, packed as for
@@ -51,7 +60,8 @@ struct LatentAttention {
   const PackedStack* w_uk = nullptr;
   const PackedStack* w_uv = nullptr;
   float scale = 0;
-  Tensor out;  // f32 [T, heads * value_dim]
+  Tensor out;      // f32, or with chunk_keys w_uv->output() [T, heads * value_dim]
+  Tensor scratch;  // i8, LatentScratchBytes if the expansion has chunk_keys
 };
 
 }  // namespace tokamak

@@ -165,26 +165,31 @@ class LatentRun {
  public:
   LatentRun(Ops& ops, const LatentCase& c) : run_(ops), c_(c), g_(c.g) {}
 
-  // min_queries is LatentExpansion's. Results must not depend on which op serves a sequence.
-  std::vector<float> Latent(int min_queries) {
+  // min_queries and chunk_keys are LatentExpansion's. Results must not depend on which op serves a
+  // sequence.
+  std::vector<float> Latent(int min_queries, int chunk_keys = 0) {
+    const LatentExpansion expansion = {min_queries, g_.nope, g_.value, chunk_keys};
     MakeAttentionPlan({.num_heads = g_.heads,
                        .num_kv_heads = 1,
                        .head_dim = g_.entry(),
                        .value_dim = g_.latent,
                        .values_in_keys = true,
-                       .expansion = {min_queries, g_.nope, g_.value}});
+                       .expansion = expansion});
     const KvLayerView cache = Store(Entries(), {}, 1, g_.entry(), g_.latent, true);
     const Tensor q = run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()});
     const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
     const auto keys = PackStack(c_.keys), values = PackStack(c_.values);
     Absorbed(q, cache, out);
+    const Tensor scratch =
+        run_.Output({LatentScratchBytes(expansion, g_.entry(), g_.heads, c_.num_tokens()) / 4});
     run_.Run(LatentAttention{.q = q,
                              .cache = cache,
                              .plan = plan_.get(),
                              .w_uk = keys.get(),
                              .w_uv = values.get(),
                              .scale = c_.scale,
-                             .out = out});
+                             .out = out,
+                             .scratch = Bytes(scratch)});
     return run_.Download(out);
   }
 
@@ -209,6 +214,9 @@ class LatentRun {
   }
 
  private:
+  static Tensor Bytes(const Tensor& floats) {
+    return Tensor(floats.data, DType::kI8, {floats.cols() * 4});
+  }
   std::unique_ptr<PackedStack> PackStack(
       const std::vector<std::shared_ptr<MemorySource>>& sources) {
     std::vector<WeightSpec> members;
@@ -344,6 +352,30 @@ TEST_P(MlaOps, AllFormsEqualDenseAttention) {
       if (dtype != DType::kF32) continue;  // the standard form rounds other numbers
       worst.Compare(LatentRun(*ops_, c).Standard(), expected, Tolerance(g, GetParam()),
                     where + ", standard");
+    }
+  }
+}
+
+// Long sequences in chunks, of several sequences and of one, beside sequences that are absorbed.
+TEST_P(MlaOps, LatentsThatAreDecompressedInChunksEqualDenseAttention) {
+  if (Lacks(*ops_, Capability::kLatentScratch)) return;
+  std::mt19937_64 random(13);
+  WorstError worst(fmt::format("{} decompressed latents", ops_->name()));
+  const std::vector<SequenceShape> sequences = {{130, 130}, {1, 1}, {545, 37}, {90, 60}, {40, 15}};
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    Geometry g = {.heads = 2,
+                  .rotated = 64,
+                  .nope = 128,
+                  .latent = 64,
+                  .value = 128,
+                  .cache = dtype,
+                  .weights = DType::kBF16};
+    for (const int chunk_keys : {256, 768}) {
+      const LatentCase c = RandomCase(random, g, sequences);
+      worst.Compare(LatentRun(*ops_, c).Latent(20, chunk_keys), Expected(c),
+                    Tolerance(g, GetParam()),
+                    fmt::format("{}, chunks of {} keys", Name(dtype), chunk_keys));
+      g.latent = 512;
     }
   }
 }

@@ -47,6 +47,7 @@ MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
 LATENT = (KERNELS, 'LatentAttention.*')
 WIDE_LATENT = (KERNELS, 'LatentAttention.W*:LatentAttention.LatentsThat*')
 FP8_ATTENTION = (KERNELS, 'MmaAttention.*Fp8*:MmaAttention.What*')
+EXPANDED = (KERNELS, 'ExpandedAttention.*')
 WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
@@ -383,11 +384,19 @@ FAULTS = [
      '      factors[i] = {factors[i].later, factors[i].sums};', 'wide_attention.cu',
      WIDE_ATTENTION),
     ('a warpgroup does not wait for a tile of the other one', 'wide_attention.cu',
-     'memory_.ring.WaitUntilFilled(fill_);\n      memory_.ring.ReleaseAfterProducts(fill_++);',
-     'memory_.ring.ReleaseAfterProducts(fill_++);', None, WIDE_ATTENTION),
+     'memory_.ring.WaitUntilFilled(fill_);\n      __syncwarp();\n', '', None, WIDE_ATTENTION),
+    ('a lane is left behind by those that skip tiles', 'wide_attention.cu',
+     'memory_.ring.WaitUntilFilled(fill_);\n      __syncwarp();\n',
+     'memory_.ring.WaitUntilFilled(fill_);\n', None, EXPANDED),
     ('a NaN reaches rows of a wide tile that do not see it', 'wide_attention.cu',
      'const bool are_finite = AreFinite(stage);',
      'const bool are_finite = AreFinite(stage) || true;', None, WIDE_ATTENTION),
+    ('a chunk of keys is not merged with the earlier ones', 'wide_attention.cu',
+     'part.TakeInState(rows, sums);', '(void)part;', None, EXPANDED),
+    ('a lane stores a row\'s state that another one has yet to read', 'mma_attention_rows.cuh',
+     '__syncwarp();  // all lanes of a row', '// all lanes of a row', 'wide_attention.cu', EXPANDED),
+    ('decompressed keys arrive in a slot that is still read', 'expanded_attention_tiles.cuh',
+     'memory_.ring.WaitUntilEmpty(fill_);', '', 'wide_attention.cu', EXPANDED),
 ]
 
 

@@ -80,7 +80,7 @@ int64_t StoredBytes(const WeightSpec& spec);  // the same size as in the file
 // between operations, and the activation type of a weight's products (empty: f32).
 struct CountedBackend {
   std::string_view name = "count";
-  Capabilities capabilities = Capabilities::All();
+  Capabilities capabilities = Capabilities::All() - Capability::kLatentScratch;
   DType inner_type = DType::kF32;
   std::function<DType(const WeightSpec& spec)> activation = {};
 };

@@ -72,7 +72,9 @@ class CpuOps final : public HostOps {
   }
 
   std::string_view name() const override { return name_; }
-  Capabilities capabilities() const override { return Capabilities::All(); }
+  Capabilities capabilities() const override {
+    return Capabilities::All() - Capability::kLatentScratch;
+  }
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
                      PanelWeight::Make(spec, isa_, weights_, pool_));

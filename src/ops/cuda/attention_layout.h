@@ -44,7 +44,7 @@ struct AttentionUnit {
                     // split of a wide tile takes one partial for each kTileRows of its rows
 
   // If so, the sums of its splits become partials, which the tile's last CTA merges. Otherwise the
-  // unit writes the output itself.
+  // unit writes the output itself. Not of ExpandedChunk's units.
   constexpr bool IsPart() const { return end_part - begin_part < end_split - begin_split; }
 };
 
@@ -53,7 +53,7 @@ struct AttentionHeader {
   int32_t num_units;       // of tiles up to kTileRows
   int32_t num_wide_units;  // of wide tiles
   // Units of sequences that LatentAttention serves: tiles up to kTileRows of one head, never cut
-  // into splits. Each head computes all of them.
+  // into splits. Each head computes all of them. With chunks (expanded_attention.h) there are none.
   int32_t num_expanded_units;
   int32_t unused;
 };

@@ -1,6 +1,7 @@
 #include "ops/cuda/attention_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "base/ceil_div.h"
@@ -24,6 +25,14 @@ constexpr int32_t kMinWideRows = 64;
 constexpr int32_t kMinWideTokens = kMaxGraphQueries + 1;
 
 int NumSplits(const AttentionUnit& unit) { return unit.end_part - unit.begin_part; }
+
+// The units with the most splits first, because CTAs take units in turn.
+void SortUnits(std::span<AttentionUnit> units) {
+  std::ranges::sort(units, [](const AttentionUnit& a, const AttentionUnit& b) {
+    return std::tuple(-NumSplits(a), a.sequence, a.first_row, a.begin_part) <
+           std::tuple(-NumSplits(b), b.sequence, b.first_row, b.begin_part);
+  });
+}
 
 }  // namespace
 
@@ -72,6 +81,19 @@ int64_t CudaAttentionPlan::MaxUnits() const {
   return CeilDiv(int64_t{shape_.max_tokens} * group_, kTileRows) + shape_.max_seqs + max_partials_;
 }
 
+// The most bytes of units and segments in chunks: a sequence with expanded tiles has at least
+// min_queries tokens, and is in no more chunks than its longest context fills, and one more.
+int64_t CudaAttentionPlan::MaxChunkBytes() const {
+  const LatentExpansion& e = shape_.expansion;
+  if (e.chunk_keys == 0) return 0;
+  const int64_t sequences = std::min<int64_t>(shape_.max_seqs, shape_.max_tokens / e.min_queries);
+  const int64_t tiles = shape_.max_tokens / kWideRows + sequences;
+  const int64_t chunks =
+      CeilDiv(int64_t{shape_.max_blocks_per_seq} * shape_.block_size, e.chunk_keys) + 1;
+  return chunks * (tiles * static_cast<int64_t>(sizeof(AttentionUnit)) +
+                   sequences * static_cast<int64_t>(sizeof(ExpandedSegment)));
+}
+
 Status CudaAttentionPlan::AllocateMemory() {
   const int64_t partial_bytes = int64_t{shape_.num_kv_heads} * kTileRows *
                                 PartialFloats(shape_.ValueDim()) *
@@ -79,7 +101,7 @@ Status CudaAttentionPlan::AllocateMemory() {
   max_partials_ =
       static_cast<int>(std::min<int64_t>(kMaxPartials, kMaxPartialBytes / partial_bytes));
   const int64_t bytes = static_cast<int64_t>(sizeof(AttentionHeader)) +
-                        MaxUnits() * static_cast<int64_t>(sizeof(AttentionUnit));
+                        MaxUnits() * static_cast<int64_t>(sizeof(AttentionUnit)) + MaxChunkBytes();
   const auto allocate = [this](int64_t size, MemoryKind kind) {
     return cuda::AllocateMemory(guard_, static_cast<size_t>(size), kind);
   };
@@ -154,8 +176,7 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
 // A tile with more splits than a CTA's share is divided into parts of a share, while there is room
 // for partial sums. A wide tile becomes parts of one split, and only with more than twice the
 // share, because writing and merging its splits takes about as long as computing them. That changes
-// no result, only which CTA computes it. CTAs take units in turn, so the units with the most splits
-// come first.
+// no result, only which CTA computes it.
 int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, Tiles tiles,
                                     AttentionUnit* units) {
   Cut cut = {.tile_rows = tiles == Tiles::kWide ? wide_rows_ : kTileRows,
@@ -183,11 +204,81 @@ int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, Tiles tiles,
   }
   cut.units = units;
   add_all();
-  std::sort(units, units + cut.num_units, [](const AttentionUnit& a, const AttentionUnit& b) {
-    return std::tuple(-NumSplits(a), a.sequence, a.first_row, a.begin_part) <
-           std::tuple(-NumSplits(b), b.sequence, b.first_row, b.begin_part);
-  });
+  SortUnits({units, static_cast<size_t>(cut.num_units)});
   return cut.num_units;
+}
+
+int32_t CudaAttentionPlan::AddToChunk(const AttentionBatch& batch, int32_t s, int32_t first_key) {
+  const auto seq = static_cast<size_t>(s);
+  PlannedChunk& chunk = chunks_.back();
+  const int32_t length = batch.seq_lens[seq];
+  const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
+  const int32_t end_key = std::min(length, first_key + shape_.expansion.chunk_keys);
+  for (int32_t row = 0; row < queries; row += kWideRows) {
+    AttentionUnit unit = {.first_token = batch.query_start_loc[seq],
+                          .first_position = length - queries,
+                          .shared_last_key = 0,
+                          .first_row = row,
+                          .num_rows = std::min(kWideRows, queries - row),
+                          .sequence = s,
+                          .begin_split = 0,
+                          .end_split = 0,
+                          .begin_part = first_key / kSplitKeys,
+                          .end_part = 0,
+                          .partial = chunk.num_rows};
+    const int32_t last_key = unit.first_position + row + unit.num_rows - 1;
+    if (last_key < first_key) continue;
+    unit.end_split = last_key / kSplitKeys + 1;
+    unit.end_part = std::min(unit.end_split, CeilDiv(end_key, kSplitKeys));
+    chunk_units_.push_back(unit);
+    ++chunk.num_units;
+  }
+  segments_.push_back({.sequence = s,
+                       .first_key = first_key,
+                       .num_keys = end_key - first_key,
+                       .first_row = chunk.num_rows});
+  ++chunk.num_segments;
+  chunk.num_rows += end_key - first_key;
+  return end_key;
+}
+
+void CudaAttentionPlan::AddChunks(const AttentionBatch& batch) {
+  chunks_.clear();
+  chunk_units_.clear();
+  segments_.clear();
+  attended_ = {0, std::numeric_limits<int64_t>::max()};
+  const int32_t max_rows = shape_.expansion.chunk_keys, num_seqs = batch.num_seqs();
+  if (max_rows == 0 || num_seqs == 0) return;
+  const auto is_expanded = [&](int32_t s) { return TilesOf(batch, s) == Tiles::kExpanded; };
+  for (int32_t s = 0; s < num_seqs; ++s) {
+    if (!is_expanded(s)) continue;
+    const int32_t length = batch.seq_lens[static_cast<size_t>(s)];
+    for (int32_t key = 0; key < length;) {
+      if (chunks_.empty() || chunks_.back().num_rows + length - key > max_rows) {
+        chunks_.push_back({.first_unit = static_cast<int32_t>(chunk_units_.size()),
+                           .num_units = 0,
+                           .first_segment = static_cast<int32_t>(segments_.size()),
+                           .num_segments = 0,
+                           .num_rows = 0});
+      }
+      key = AddToChunk(batch, s, key);
+    }
+  }
+  for (const PlannedChunk& chunk : chunks_) {
+    SortUnits(
+        std::span(chunk_units_)
+            .subspan(static_cast<size_t>(chunk.first_unit), static_cast<size_t>(chunk.num_units)));
+  }
+  int32_t first = 0, end = num_seqs;
+  while (first < end && is_expanded(first)) ++first;
+  while (end > first && is_expanded(end - 1)) --end;
+  attended_.begin = batch.query_start_loc[static_cast<size_t>(first)];
+  if (end < num_seqs) attended_.end = batch.query_start_loc[static_cast<size_t>(end)];
+}
+
+BatchRows CudaAttentionPlan::AttendedRows(int64_t num_rows) const {
+  const int64_t begin = std::min(attended_.begin, num_rows);
+  return {begin, std::clamp(attended_.end, begin, num_rows)};
 }
 
 void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
@@ -203,16 +294,25 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
     tiles += CeilDiv(int64_t{batch.query_start_loc[seq + 1] - batch.query_start_loc[seq]} * group_,
                      kTileRows);
   }
-  const auto max_bytes =
-      sizeof(AttentionHeader) + static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit);
+  AddChunks(batch);
+  const size_t chunk_bytes =
+      chunk_units_.size() * sizeof(AttentionUnit) + segments_.size() * sizeof(ExpandedSegment);
+  CHECK(static_cast<int64_t>(chunk_bytes) <= MaxChunkBytes());
+  const auto max_bytes = sizeof(AttentionHeader) +
+                         static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit) +
+                         chunk_bytes;
   const BlockPool::Block staging = pinned_.Take(max_bytes);
   if (staging.data == nullptr) return;
   num_partials_ = 0;
   auto* units = reinterpret_cast<AttentionUnit*>(staging.data + sizeof(AttentionHeader));
   num_units_ = AddUnits(batch, Tiles::kNarrow, units);
   num_wide_units_ = AddUnits(batch, Tiles::kWide, units + num_units_);
+  AttentionUnit* const expanded = units + num_units_ + num_wide_units_;
   const int64_t num_expanded =
-      AddUnits(batch, Tiles::kExpanded, units + num_units_ + num_wide_units_);
+      shape_.expansion.chunk_keys > 0 ? 0 : AddUnits(batch, Tiles::kExpanded, expanded);
+  auto* const segments =
+      reinterpret_cast<ExpandedSegment*>(std::ranges::copy(chunk_units_, expanded).out);
+  std::ranges::copy(segments_, segments);
   const int64_t all_units = num_units_ + num_wide_units_ + num_expanded;
   CHECK(all_units <= std::min(tiles + max_partials_, MaxUnits()));
   *reinterpret_cast<AttentionHeader*>(staging.data) = {
@@ -220,8 +320,8 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
       .num_wide_units = static_cast<int32_t>(num_wide_units_),
       .num_expanded_units = static_cast<int32_t>(num_expanded),
       .unused = 0};
-  const size_t bytes =
-      sizeof(AttentionHeader) + static_cast<size_t>(all_units) * sizeof(AttentionUnit);
+  const size_t bytes = sizeof(AttentionHeader) +
+                       static_cast<size_t>(all_units) * sizeof(AttentionUnit) + chunk_bytes;
   CUDA_RUN(guard_, cudaMemcpyAsync(device_.data(), staging.data, bytes, cudaMemcpyHostToDevice,
                                    Handle(stream)));
   static_cast<CudaStream&>(stream).completions()->Add(

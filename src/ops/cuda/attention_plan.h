@@ -4,10 +4,12 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/ceil_div.h"
 #include "ops/cuda/attention_layout.h"
 #include "ops/cuda/calls.h"
+#include "ops/cuda/expanded_attention.h"
 #include "ops/cuda/memory.h"
 #include "ops/ops.h"
 
@@ -21,6 +23,14 @@ struct AttentionCtas {
   int64_t wide_bytes = 0;     // of device memory, for each of its CTAs
 };
 
+// A chunk of decompressed positions: ranges of the plan's expanded units and segments.
+struct PlannedChunk {
+  int32_t first_unit, num_units, first_segment, num_segments;
+  int32_t num_rows;
+};
+
+// With chunk_keys in the shape's expansion, LatentAttention's sequences come in chunks
+// (expanded_attention.h): whole sequences, as long as they fit, and long ones in several.
 class CudaAttentionPlan final : public AttentionPlan {
  public:
   // `pinned` belongs to the backend.
@@ -32,6 +42,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   // of the forward pass find the plan and the block tables complete, and may read them before the
   // kernel ahead has ended.
   void Fill(const AttentionBatch& batch, Stream& stream) override;
+  BatchRows AttendedRows(int64_t num_rows) const override;
 
   const AttentionShape& shape() const { return shape_; }
   // Set by the last Fill.
@@ -44,10 +55,22 @@ class CudaAttentionPlan final : public AttentionPlan {
   int32_t* counters() const { return reinterpret_cast<int32_t*>(counters_.data()); }
   std::byte* totals() const { return totals_.data(); }  // wide_bytes for each wide CTA
   // CTAs to launch for each KV head: always enough to fill the device, but 0 if all tiles of the
-  // last Fill are wide. A step that may run as a graph (kMaxGraphQueries) never has wide tiles.
-  int ctas() const { return num_units_ > 0 || num_wide_units_ == 0 ? ctas_ : 0; }
+  // last Fill are wide or in chunks. A step that may run as a graph (kMaxGraphQueries) never has
+  // such tiles.
+  int ctas() const {
+    return num_units_ > 0 || (num_wide_units_ == 0 && chunks_.empty()) ? ctas_ : 0;
+  }
   // CTAs to launch for the wide tiles of the last Fill.
   int wide_ctas() const;
+  // The last Fill's chunks, in the order in which they must be computed, and on the device what
+  // they are ranges of.
+  const std::vector<PlannedChunk>& chunks() const { return chunks_; }
+  const AttentionUnit* expanded_units() const {
+    return reinterpret_cast<const AttentionUnit*>(device() + 1) + num_units_ + num_wide_units_;
+  }
+  const ExpandedSegment* segments() const {
+    return reinterpret_cast<const ExpandedSegment*>(expanded_units() + chunk_units_.size());
+  }
   // CTAs to launch for each head of LatentAttention. A model calls it in every step or in none, so
   // a graph may contain it.
   int expanded_ctas() const {
@@ -71,11 +94,17 @@ class CudaAttentionPlan final : public AttentionPlan {
                     BlockPool& pinned);
   Status AllocateMemory();
   int64_t MaxUnits() const;
+  int64_t MaxChunkBytes() const;
   enum class Tiles { kNarrow, kWide, kExpanded };  // as in AttentionHeader
   Tiles TilesOf(const AttentionBatch& batch, int32_t s) const;
   void AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut);
   // Cuts the sequences with such tiles into units. Returns how many there are.
   int64_t AddUnits(const AttentionBatch& batch, Tiles tiles, AttentionUnit* units);
+  // Cuts the sequences with expanded tiles into chunks.
+  void AddChunks(const AttentionBatch& batch);
+  // Adds the sequence's keys from first_key on, as many as fit, to the last chunk. Returns the key
+  // behind them.
+  int32_t AddToChunk(const AttentionBatch& batch, int32_t s, int32_t first_key);
 
   const AttentionShape shape_;
   CallGuard& guard_;
@@ -95,6 +124,10 @@ class CudaAttentionPlan final : public AttentionPlan {
   int64_t num_units_ = 0;
   int64_t num_wide_units_ = 0;
   int num_partials_ = 0;
+  BatchRows attended_;
+  std::vector<PlannedChunk> chunks_;
+  std::vector<AttentionUnit> chunk_units_;
+  std::vector<ExpandedSegment> segments_;
 };
 
 }  // namespace tokamak::cuda

@@ -137,6 +137,8 @@ Status CudaOps::Start() {
   uses_latent_attention_ = UsesKernels(kLatentAttention, kernels_, capability_);
   uses_wide_latent_attention_ =
       uses_latent_attention_ && UsesKernels(kWideLatentAttention, kernels_, capability_);
+  uses_expanded_attention_ =
+      !uses_flashinfer_ && UsesKernels(kExpandedAttention, kernels_, capability_);
   uses_grouped_gemm_ = UsesKernels(kGroupedGemm, kernels_, capability_);
   uses_gated_grouped_gemm_ = UsesKernels(kGatedGroupedGemm, kernels_, capability_);
   uses_wide_grouped_gemm_ = UsesKernels(kWideGroupedGemm, kernels_, capability_);
@@ -212,6 +214,7 @@ Result<std::unique_ptr<PackedStack>> CudaOps::PackStack(std::span<const WeightSp
   if (!has_stacks_) WarnOfUnverified(kStackFamilies);
   has_stacks_ = true;
   ASSIGN_OR_RETURN(std::unique_ptr<CudaStack> stack, loader_.LoadStack(members));
+  if (members.front().use == WeightUse::kHeads) RETURN_IF_ERROR(JoinHeads(*stack));
   return std::unique_ptr<PackedStack>(std::move(stack));
 }
 

@@ -19,6 +19,7 @@
 
 namespace tokamak::cuda {
 
+struct AttentionArgs;
 struct GroupedLinearArgs;
 
 class CudaOps final : public Ops {
@@ -32,7 +33,7 @@ class CudaOps final : public Ops {
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
   Result<std::unique_ptr<PackedStack>> PackStack(std::span<const WeightSpec> members) override;
-  Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override;
+  Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& given) override;
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override;
 
   std::unique_ptr<Stream> MakeStream() override;
@@ -98,6 +99,9 @@ class CudaOps final : public Ops {
                              uses_wide_grouped_gemm_ && FitsWideGroupedGemm(args));
   }
   void RunGroupedGemm(const GroupedLinearArgs& args, Stream& stream);
+  // Lets AttendInChunks multiply with the heads' weights, if it may have to.
+  Status JoinHeads(CudaStack& stack);
+  void AttendInChunks(const LatentAttention& op, AttentionArgs args, Stream& stream);
 
   CallGuard guard_;
   const bool precise_;
@@ -111,6 +115,7 @@ class CudaOps final : public Ops {
   bool uses_fp8_attention_ = false;  // only where it uses kernels for a bf16 cache
   bool uses_latent_attention_ = false;
   bool uses_wide_latent_attention_ = false;  // only beside the other one
+  bool uses_expanded_attention_ = false;
   bool uses_grouped_gemm_ = false;
   bool uses_gated_grouped_gemm_ = false;
   bool uses_wide_grouped_gemm_ = false;       // only beside the other ones

@@ -1,4 +1,5 @@
 // CudaOps: attention and the operations of latent attention.
+#include <algorithm>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -7,6 +8,7 @@
 #include "base/log.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/backend.h"
+#include "ops/cuda/expanded_attention.h"
 #include "ops/cuda/flashinfer/plan.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/latent_attention.h"
@@ -81,10 +83,13 @@ Status CudaOps::StartFlashInfer() {
 }
 
 Capabilities CudaOps::capabilities() const {
-  if (!uses_flashinfer_) return kCudaCapabilities;
-  return kCudaCapabilities - Capabilities{Capability::kMla, Capability::kNonCausal,
-                                          Capability::kSinks, Capability::kAlibi,
-                                          Capability::kAttentionSoftcap};
+  Capabilities all = kCudaCapabilities;
+  if (uses_flashinfer_) {
+    all = all - Capabilities{Capability::kMla, Capability::kNonCausal, Capability::kSinks,
+                             Capability::kAlibi, Capability::kAttentionSoftcap};
+  }
+  if (uses_expanded_attention_) all |= Capability::kLatentScratch;
+  return all;
 }
 
 bool CudaOps::UsesMmaAttention(DType dtype, int32_t head_dim, int32_t block_size) const {
@@ -94,7 +99,13 @@ bool CudaOps::UsesMmaAttention(DType dtype, int32_t head_dim, int32_t block_size
          HasMmaAttention(dtype, head_dim, block_size);
 }
 
-Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
+Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& given) {
+  AttentionShape shape = given;
+  if (!uses_expanded_attention_ || !HasExpandedAttention(shape)) {
+    // Where the model also absorbs, that is faster than to decompress by the plain kernel.
+    if (shape.expansion.min_queries > 1) shape.expansion = {};
+    shape.expansion.chunk_keys = 0;
+  }
   if (shape.kv_dtype == DType::kF8E4M3 && !std::exchange(has_fp8_cache_, true)) {
     WarnOfUnverified(kFp8Families);
   }
@@ -187,7 +198,7 @@ void CudaOps::Run(const HeadLinear& op, Stream& stream) {
 
 void CudaOps::Run(const LatentAttention& op, Stream& stream) {
   const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
-  if (op.q.rows() == 0) return;
+  if (op.q.rows() == 0 || plan.shape().expansion.min_queries == 0) return;
   const auto& w_uk = static_cast<const CudaStack&>(*op.w_uk);
   const auto& w_uv = static_cast<const CudaStack&>(*op.w_uv);
   CHECK(op.cache.values_in_keys && op.cache.head_dim == plan.shape().head_dim &&
@@ -201,7 +212,63 @@ void CudaOps::Run(const LatentAttention& op, Stream& stream) {
   args.num_heads = static_cast<int32_t>(w_uk.size());
   args.nope_dim = static_cast<int32_t>(w_uk.rows());
   args.expanded_value_dim = static_cast<int32_t>(w_uv.rows());
+  if (plan.shape().expansion.chunk_keys > 0) return AttendInChunks(op, args, stream);
   CUDA_RUN(guard_, LaunchAttention(args, plan.expanded_ctas(), Handle(stream)));
+}
+
+Status CudaOps::JoinHeads(CudaStack& stack) {
+  const bool is_expanded = stack.rows() == kExpandedNopeDim || stack.rows() == kExpandedValueDim;
+  if (!uses_expanded_attention_ || !is_expanded) return Status();
+  ASSIGN_OR_RETURN(stack.joined, gemm_.Join(stack));
+  return Status();
+}
+
+// Keys and values of a chunk are plain products of its entries with the heads' stacked weights.
+void CudaOps::AttendInChunks(const LatentAttention& op, AttentionArgs args, Stream& stream) {
+  const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
+  const auto& w_uk = *static_cast<const CudaStack&>(*op.w_uk).joined;
+  const auto& w_uv = *static_cast<const CudaStack&>(*op.w_uv).joined;
+  const int64_t max_rows = plan.shape().expansion.chunk_keys, heads = args.num_heads;
+  const int32_t entry_dim = op.cache.head_dim;
+  CHECK(op.scratch.cols() >=
+        LatentScratchBytes(plan.shape().expansion, entry_dim, heads, op.q.rows()));
+  auto* const entries = static_cast<uint16_t*>(op.scratch.data);
+  uint16_t* const keys = entries + max_rows * entry_dim;
+  uint16_t* const values = keys + max_rows * w_uk.rows();
+  args.partials = reinterpret_cast<float*>(values + max_rows * w_uv.rows());
+  args.cache.num_kv_heads = args.num_heads;  // what the units are multiplied by
+  const auto multiply = [&](const CudaWeight& weight, uint16_t* out, int64_t rows) {
+    const Tensor x(entries, DType::kBF16, {rows, entry_dim});
+    const Linear product = {.x = x.Cols(entry_dim - weight.cols(), entry_dim),
+                            .weight = &weight,
+                            .bias = {},
+                            .out = Tensor(out, DType::kBF16, {rows, weight.rows()})};
+    gemm_.Run(product, weight, Handle(stream));
+  };
+  for (const PlannedChunk& chunk : plan.chunks()) {
+    CUDA_RUN(guard_, LaunchGatherEntries({.cache = op.cache,
+                                          .table_rows = args.table_rows,
+                                          .block_tables = args.block_tables,
+                                          .table_stride = args.table_stride,
+                                          .segments = plan.segments() + chunk.first_segment,
+                                          .num_segments = chunk.num_segments,
+                                          .num_rows = chunk.num_rows,
+                                          .out = entries},
+                                         Handle(stream)));
+    multiply(w_uk, keys, chunk.num_rows);
+    multiply(w_uv, values, chunk.num_rows);
+    const int64_t jobs = int64_t{chunk.num_units} * heads;
+    const auto ctas = static_cast<int>(std::min<int64_t>(num_sms_ * kWideCtasPerSm, jobs));
+    CUDA_RUN(guard_, LaunchExpandedAttention(args,
+                                             {.entries = entries,
+                                              .keys = keys,
+                                              .values = values,
+                                              .num_rows = chunk.num_rows,
+                                              .entry_dim = entry_dim,
+                                              .units = plan.expanded_units() + chunk.first_unit,
+                                              .num_units = chunk.num_units},
+                                             ctas, Handle(stream)));
+  }
 }
 
 }  // namespace tokamak::cuda

@@ -420,6 +420,20 @@ Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& w
   return known;
 }
 
+Result<std::unique_ptr<CudaWeight>> Gemm::Join(const CudaStack& stack) {
+  auto weight = std::make_unique<CudaWeight>(stack.size() * stack.rows(), stack.cols(),
+                                             DType::kBF16, stack.buffer(), DType::kBF16);
+  auto recipe = std::make_shared<LinearRecipe>();
+  recipe->alignment = AlignmentOf(weight->cols() * static_cast<int64_t>(sizeof(uint16_t)));
+  recipe->out_alignment = AlignmentOf(weight->rows() * static_cast<int64_t>(sizeof(uint16_t)));
+  ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> algorithms,
+                   Offered(*weight, *recipe, kLadder.size() - 1));
+  recipe->fast = !algorithms.empty();
+  if (recipe->fast) recipe->algorithms.fill(algorithms.front());
+  weight->recipe = std::move(recipe);
+  return weight;
+}
+
 void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) {
   const int64_t num_tokens = op.x.rows();
   if (num_tokens == 0) return;

@@ -57,6 +57,10 @@ class Gemm {
   // For a weight in bf16, while loading. Waits for the device. Weights of one shape and type of
   // output share a recipe.
   Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
+  // Returns a stack's members, in bf16, as one weight that shares their memory, with outputs in
+  // bf16. For products of many tokens that need not give a row the same bits in any company: any
+  // number of tokens takes the library's first algorithm for the most.
+  Result<std::unique_ptr<CudaWeight>> Join(const CudaStack& stack);
   void Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream);
   // Runs both parts in one kernel if skinny_gemm.h multiplies so many tokens and can do that too.
   // Otherwise does nothing and returns false.

@@ -72,6 +72,9 @@ inline constexpr KernelFamily kWideLatentAttention = {.name = "wide_latent_atten
                                                       .only_on = 90,
                                                       .has_older = true,
                                                       .proofs = {{{90, "H200", "353722d"}}}};
+// Only for `--mla auto`. The older kernels absorb.
+inline constexpr KernelFamily kExpandedAttention = {
+    .name = "expanded_attention.h", .only_on = 90, .has_older = true};
 inline constexpr KernelFamily kMoeKernels = {
     .name = "MoE layers (moe.cu, router_linear.cu, grouped_linear.cu)",
     .proofs = {{{90, "H200", "353722d"}}}};
@@ -93,14 +96,15 @@ inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm,    kGa
                                               kEditedScores};
 inline constexpr std::array kFp8Families = {kFp8Cache, kFp8Attention, kFp8LatentAttention};
 inline constexpr std::array kStackFamilies = {
-    kLatentAttention,  kWideLatentAttention, kMoeKernels,          kGroupedGemm,
-    kGatedGroupedGemm, kWideGroupedGemm,     kGatheringGroupedGemm};
+    kLatentAttention, kWideLatentAttention, kExpandedAttention, kMoeKernels,
+    kGroupedGemm,     kGatedGroupedGemm,    kWideGroupedGemm,   kGatheringGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels,        kFp8Cache,           kSkinnyGemm,       kGatedSkinnyGemm,
-    kMmaAttention,        kWideAttention,      kMoreHeads,        kEditedScores,
-    kFp8Attention,        kFp8LatentAttention, kLatentAttention,  kWideLatentAttention,
-    kMoeKernels,          kGroupedGemm,        kGatedGroupedGemm, kWideGroupedGemm,
-    kGatheringGroupedGemm};
+    kPlainKernels,       kFp8Cache,        kSkinnyGemm,
+    kGatedSkinnyGemm,    kMmaAttention,    kWideAttention,
+    kMoreHeads,          kEditedScores,    kFp8Attention,
+    kFp8LatentAttention, kLatentAttention, kWideLatentAttention,
+    kExpandedAttention,  kMoeKernels,      kGroupedGemm,
+    kGatedGroupedGemm,   kWideGroupedGemm, kGatheringGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

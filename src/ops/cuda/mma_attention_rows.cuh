@@ -337,22 +337,25 @@ struct Place {
                                const State& sums) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (RowOf(i) >= rows.count) continue;
-      float* const partial = Partial(unit, split, i);
+      if (RowOf(i) < rows.count) Store(Partial(unit, split, i), i, sums);
+    }
+  }
+  __device__ void Store(float* partial, int i, const State& sums) const {
 #pragma unroll
-      for (int j = 0; j < kInHead; ++j) {
-        *reinterpret_cast<float2*>(partial + DimOf(j)) =
-            float2{sums.values[j][2 * i], sums.values[j][2 * i + 1]};
-      }
-      if (writes_state) {
-        *reinterpret_cast<float2*>(partial + kHeadDim) = float2{sums.highest[i], sums.sum[i]};
-      }
+    for (int j = 0; j < kInHead; ++j) {
+      *reinterpret_cast<float2*>(partial + DimOf(j)) =
+          float2{sums.values[j][2 * i], sums.values[j][2 * i + 1]};
+    }
+    if (writes_state) {
+      *reinterpret_cast<float2*>(partial + kHeadDim) = float2{sums.highest[i], sums.sum[i]};
     }
   }
 
   // Loads past the L1 (__ldcg), which may hold what was there before other CTAs wrote these.
   __device__ void LoadPartial(const AttentionUnit& unit, int split, int i, State& sums) const {
-    const float* const partial = Partial(unit, split, i);
+    Load(Partial(unit, split, i), i, sums);
+  }
+  __device__ void Load(const float* partial, int i, State& sums) const {
     const auto load = [partial](int at) {
       return __ldcg(reinterpret_cast<const float2*>(partial + at));
     };
@@ -387,12 +390,40 @@ struct Place {
     }
   }
 
+  __device__ int HeadOf(const Rows& rows, int i) const {
+    return kv_head * rows.group + rows.HeadInGroup(RowOf(i));
+  }
+
+  // The partial of a row, by its token and head: the sums over its keys so far.
+  __device__ float* StateOf(const Rows& rows, int i) const {
+    const int64_t row = rows.Token(RowOf(i)) * a.cache.num_kv_heads * rows.group + HeadOf(rows, i);
+    return a.partials + row * PartialFloats(kHeadDim);
+  }
+  __device__ void StoreState(const Rows& rows, const State& sums) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (RowOf(i) < rows.count) Store(StateOf(rows, i), i, sums);
+    }
+  }
+  // Merges the sums over later keys into those that StoreState left, and returns them in `sums`.
+  __device__ void TakeInState(const Rows& rows, State& sums) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (RowOf(i) >= rows.count) continue;
+      State state;
+      Load(StateOf(rows, i), i, state);
+      state.Merge(sums, i);
+      sums.Copy(state, i);
+    }
+    __syncwarp();  // all lanes of a row have read its sums, which they may store next
+  }
+
   __device__ void Write(const Rows& rows, const State& total) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (RowOf(i) >= rows.count) continue;
       const int64_t token = rows.Token(RowOf(i));
-      const int head = kv_head * rows.group + rows.HeadInGroup(RowOf(i));
+      const int head = HeadOf(rows, i);
       const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim;
       const RowEnd end(a, head, total.highest[i], total.sum[i]);
 #pragma unroll

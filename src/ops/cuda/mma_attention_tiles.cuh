@@ -55,12 +55,13 @@ struct Rows {
   const int first_token, first_position, shared_last_key, first_row, count, group, window;
 };
 
-// The tiles of a split that at least one of the rows sees. Their first keys are begin, begin +
-// kKeyTile, ..., below end.
+// The tiles of a split, or of splits up to end_split, that at least one of the rows sees. Their
+// first keys are begin, begin + kKeyTile, ..., below end.
 struct KeyTiles {
-  __device__ KeyTiles(const Rows& rows, int split)
-      : begin(max(split * kSplitKeys, rows.FirstKey() / kKeyTile * kKeyTile)),
-        end(min((split + 1) * kSplitKeys, rows.LastKey() + 1)) {}
+  __device__ KeyTiles(const Rows& rows, int split) : KeyTiles(rows, split, split + 1) {}
+  __device__ KeyTiles(const Rows& rows, int begin_split, int end_split)
+      : begin(max(begin_split * kSplitKeys, rows.FirstKey() / kKeyTile * kKeyTile)),
+        end(min(end_split * kSplitKeys, rows.LastKey() + 1)) {}
   __device__ int Count() const { return max(0, end - begin + kKeyTile - 1) / kKeyTile; }
   const int begin, end;
 };

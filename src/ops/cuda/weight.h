@@ -44,6 +44,9 @@ class CudaStack final : public PackedStack {
 
   // Elements are of the type activation().
   const std::byte* data() const { return data_.data(); }
+  const Buffer& buffer() const { return data_; }
+  // All members as one weight (Gemm::Join). Null if nothing multiplies with that.
+  std::unique_ptr<CudaWeight> joined;
 
  private:
   Buffer data_;

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/expanded_attention_tiles.cuh"
 #include "ops/cuda/fp8_attention_tiles.cuh"
 #include "ops/cuda/mma_attention.h"
 #include "ops/cuda/mma_attention_rows.cuh"
@@ -39,6 +40,8 @@ static_assert(kGroupRows == 64);          // of a wgmma
 
 template <int kHeadDim>
 struct Shape {
+  static constexpr bool kIsChunk = false;
+  static constexpr int kKeyDim = kHeadDim, kValueDim = kHeadDim;
   static constexpr unsigned kStages = 8;
   // Of 8 columns. A product takes whole strips of values, whose columns beside the head are zeros.
   static constexpr int kGroups = kStrips<kHeadDim> * kStripDims / 8;
@@ -52,6 +55,22 @@ struct Shape {
     // a tile ahead of the others.
     bool non_finite[kWarpgroups][2][kWarps];
     bool is_last;
+  };
+  static_assert(sizeof(Memory) <= 227 << 10);
+};
+
+// Of keys and values that are decompressed from latents (expanded_attention.h). One run of sums
+// over all of a chunk's keys needs no totals.
+struct ExpandedShape {
+  static constexpr bool kIsChunk = true;
+  static constexpr int kKeyDim = kExpandedKeyDim, kValueDim = kExpandedValueDim;
+  static constexpr unsigned kStages = 8;
+  static constexpr int kGroups = kValueDim / 8;
+
+  struct alignas(SwizzleAligned) Memory {
+    uint8_t stages[kStages][kStageBytes<kKeyDim>];
+    RingBarriers<kStages> ring;
+    bool non_finite[kWarpgroups][2][kWarps];  // as above
   };
   static_assert(sizeof(Memory) <= 227 << 10);
 };
@@ -86,12 +105,12 @@ struct SeenKeys {
 };
 
 // The work of a computing warpgroup.
-template <int kHeadDim>
+template <typename S>
 class Computer {
  public:
-  using S = Shape<kHeadDim>;
+  static constexpr int kKeyDim = S::kKeyDim, kValueDim = S::kValueDim;
   using State = Sums<S::kGroups>;
-  using Part = Place<kHeadDim, kWideRows, S::kGroups>;
+  using Part = Place<kValueDim, kWideRows, S::kGroups>;
 
   // The compiler must know that `warp` is equal in all lanes (a result of __shfl_sync).
   __device__ Computer(const AttentionArgs& a, typename S::Memory& memory, int warp)
@@ -106,19 +125,14 @@ class Computer {
   }
 
   __device__ void Run(const AttentionUnit& unit, int kv_head) {
-    const Part part = {.a = a_,
-                       .kv_head = kv_head,
-                       .first_row = RowOf(0),
-                       .first_dim = lane_ % 4 * 2,
-                       .writes_state = lane_ % 4 == 0};
+    const Part part = PartOf(kv_head);
     const Rows rows(a_, unit);
-    LoadQueries(rows, kv_head);
-    seen_ = SeenKeys(rows, RowOf(0), group_ * kGroupRows);
+    Begin(rows, kv_head);
     highest_[0] = highest_[1] = -INFINITY;
     sum_[0] = sum_[1] = 0;
     State sums;
     for (int split = unit.begin_part; split < unit.end_part; ++split) {
-      ComputeSplit(rows, split, sums);
+      Compute(rows, KeyTiles(rows, split), sums);
       if (unit.IsPart()) {
         part.WritePartial(unit, rows, split, sums);
       } else {
@@ -138,7 +152,33 @@ class Computer {
     part.Write(rows, sums);
   }
 
+  // The same for a chunk of decompressed keys. Chunks of a sequence come one after the other.
+  __device__ void RunChunk(const AttentionUnit& unit, int head) {
+    const Part part = PartOf(head);
+    const Rows rows(a_, unit);
+    Begin(rows, head);
+    State sums;
+    Compute(rows, KeyTiles(rows, unit.begin_part, unit.end_part), sums);
+    if (unit.begin_part > unit.begin_split) part.TakeInState(rows, sums);
+    if (unit.end_part < unit.end_split) {
+      part.StoreState(rows, sums);
+    } else {
+      part.Write(rows, sums);
+    }
+  }
+
  private:
+  __device__ Part PartOf(int kv_head) const {
+    return {.a = a_,
+            .kv_head = kv_head,
+            .first_row = RowOf(0),
+            .first_dim = lane_ % 4 * 2,
+            .writes_state = lane_ % 4 == 0};
+  }
+  __device__ void Begin(const Rows& rows, int kv_head) {
+    LoadQueries(rows, kv_head);
+    seen_ = SeenKeys(rows, RowOf(0), group_ * kGroupRows);
+  }
   __device__ int RowOf(int i) const { return warp_ * 16 + lane_ / 4 + 8 * i; }
   __device__ void SyncGroup() { ptx::SyncNamed(2 + group_, kGroupThreads); }
 
@@ -149,21 +189,20 @@ class Computer {
       const bool is_row = RowOf(i) < rows.count;
       const int row = is_row ? RowOf(i) : 0;
       const int64_t token = rows.Token(row);
-      const int first = (kv_head * rows.group + rows.HeadInGroup(row)) * kHeadDim + lane_ % 4 * 2;
+      const int first = (kv_head * rows.group + rows.HeadInGroup(row)) * kKeyDim + lane_ % 4 * 2;
 #pragma unroll
-      for (int d = 0; d < kHeadDim; d += 8) {
+      for (int d = 0; d < kKeyDim; d += 8) {
         const uint32_t pair = QueryPair(a_, token, first + d, fits);
         queries_[d / kStep][d % kStep / 8 * 2 + i] = is_row ? pair : 0;
       }
     }
   }
 
-  // Computes the sums of a split.
-  __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
+  // Computes the sums over these keys.
+  __device__ void Compute(const Rows& rows, const KeyTiles& tiles, State& sums) {
     sums.Clear();
     float parts[kSteps][2] = {};
     float factors[2];
-    const KeyTiles tiles(rows, split);
     int first = tiles.begin;
     for (; first < tiles.end && !seen_.HasAny(first); first += kKeyTile) SkipTile();
     // The values of a tile are added while the scores of the next become weights.
@@ -214,10 +253,12 @@ class Computer {
     AddUpWeights(parts, sums);
   }
 
-  // Releases a tile of keys and values that only the other warpgroup needs.
+  // Releases a tile of keys and values that only the other warpgroup needs. A lane that looks only
+  // after the slot has been filled again would wait for ever, so none may be left behind.
   __device__ void SkipTile() {
     for (int i = 0; i < 2; ++i) {
       memory_.ring.WaitUntilFilled(fill_);
+      __syncwarp();
       memory_.ring.ReleaseAfterProducts(fill_++);
     }
   }
@@ -226,7 +267,7 @@ class Computer {
   __device__ void MultiplyKeys() {
     const uint8_t* const keys = memory_.stages[memory_.ring.Slot(fill_)];
 #pragma unroll
-    for (int k = 0; k < kHeadDim / kStep; ++k) {
+    for (int k = 0; k < kKeyDim / kStep; ++k) {
       constexpr int kStripSteps = kStripDims / kStep;
       const uint64_t b = ptx::DescribeTile(
           keys + k / kStripSteps * kStripBytes + k % kStripSteps * kStep * 2, kRowBytes, 16, 1024);
@@ -239,7 +280,7 @@ class Computer {
   __device__ void PinScores() {
     ptx::PinRegisters(scores_);
 #pragma unroll
-    for (int k = 0; k < kHeadDim / kStep; ++k) ptx::PinRegisters(queries_[k]);
+    for (int k = 0; k < kKeyDim / kStep; ++k) ptx::PinRegisters(queries_[k]);
   }
   __device__ void PinOperands(State& sums) {
     ptx::PinRegisters(sums.AllValues());
@@ -351,7 +392,7 @@ class Computer {
     const auto* const chunks = reinterpret_cast<const Four<uint32_t>*>(stage);
     bool any = false;
 #pragma unroll
-    for (int i = 0; i < kStageBytes<kHeadDim> / 16 / kGroupThreads; ++i) {
+    for (int i = 0; i < kStageBytes<kValueDim> / 16 / kGroupThreads; ++i) {
       const Four<uint32_t> chunk = chunks[i * kGroupThreads + threadIdx.x % kGroupThreads];
       any |= HasNonFinite(chunk.values);
     }
@@ -376,7 +417,7 @@ class Computer {
 #pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll 1
-      for (int pair = 0; pair < kHeadDim / kStep; ++pair) {
+      for (int pair = 0; pair < kValueDim / kStep; ++pair) {
         uint32_t values[4];
         const int key = step * kStep + matrix % 2 * 8 + lane_ % 8;
         ptx::LoadMatricesTransposed(values, ChunkOf(stage, key, 2 * pair + matrix / 2));
@@ -418,16 +459,17 @@ class Computer {
   SeenKeys seen_;
   // State of the merged splits. Their values are in shared memory.
   float highest_[2], sum_[2];
-  uint32_t queries_[kHeadDim / kStep][4];  // bf16
+  uint32_t queries_[kKeyDim / kStep][4];  // bf16
   float scores_[kKeyTile / 2];
   uint32_t weights_[kSteps][4];  // bf16
   unsigned fill_ = 0, checks_ = 0;
 };
 
 // What a CTA does whose loading warps call Load of what make_loader(memory) returns.
-template <int kHeadDim, bool kFp8, typename MakeLoader>
-__device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
-  using Memory = typename Shape<kHeadDim>::Memory;
+template <typename S, bool kFp8, typename MakeLoader>
+__device__ void RunCta(const AttentionArgs& a, const AttentionUnit* units, int count,
+                       MakeLoader make_loader) {
+  using Memory = typename S::Memory;
   DYNAMIC_SHARED(aligned, SwizzleAligned);
   auto& memory = *reinterpret_cast<Memory*>(aligned);
   ptx::LaunchDependents();
@@ -435,26 +477,31 @@ __device__ void RunCta(const AttentionArgs& a, MakeLoader make_loader) {
   if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp, kLoaders);
   __syncthreads();
   ptx::WaitForKernelAhead();
-  const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
-  const auto* const wide = units + a.plan->num_units;
   // Broadcast, so that the compiler knows that no warp diverges.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / kWarp), 0);
   if (warp >= kConsumers / kWarp) {
     ptx::GiveRegistersBack<kFp8 ? kFp8LoaderRegisters : kLoaderRegisters>();
     if (warp >= kConsumers / kWarp + kLoaders) return;
     auto loader = make_loader(memory);
-    ForEachJob(a, wide, a.plan->num_wide_units,
+    ForEachJob(a, units, count,
                [&](const AttentionUnit& unit, int kv_head, const AttentionUnit& next) {
                  loader.Load(unit, kv_head, next);
                });
   } else {
     ptx::TakeRegisters<kFp8 ? kFp8ComputerRegisters : kComputerRegisters>();
-    Computer<kHeadDim> computer(a, memory, warp);
-    ForEachJob(a, wide, a.plan->num_wide_units,
-               [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
-                 computer.Run(unit, kv_head);
-               });
+    Computer<S> computer(a, memory, warp);
+    ForEachJob(a, units, count, [&](const AttentionUnit& unit, int kv_head, const AttentionUnit&) {
+      if constexpr (S::kIsChunk) {
+        computer.RunChunk(unit, kv_head);
+      } else {
+        computer.Run(unit, kv_head);
+      }
+    });
   }
+}
+
+__device__ const AttentionUnit* WideUnits(const AttentionArgs& a) {
+  return reinterpret_cast<const AttentionUnit*>(a.plan + 1) + a.plan->num_units;
 }
 
 template <int kHeadDim>
@@ -463,8 +510,9 @@ __global__ void __launch_bounds__(kThreads, 1)
                         const __grid_constant__ CUtensorMap values,
                         const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    RunCta<kHeadDim, false>(a, [&](auto& memory) {
-      return Loader<kHeadDim, typename Shape<kHeadDim>::Memory>(&keys, &values, a, memory);
+    using S = Shape<kHeadDim>;
+    RunCta<S, false>(a, WideUnits(a), a.plan->num_wide_units, [&](auto& memory) {
+      return Loader<kHeadDim, typename S::Memory>(&keys, &values, a, memory);
     });
   }
 }
@@ -472,8 +520,22 @@ template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1)
     Fp8WideAttentionKernel(const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    RunCta<kHeadDim, true>(a, [&](auto& memory) {
-      return Fp8Loader<kHeadDim, 2, 1, true, typename Shape<kHeadDim>::Memory>(a, memory);
+    using S = Shape<kHeadDim>;
+    RunCta<S, true>(a, WideUnits(a), a.plan->num_wide_units, [&](auto& memory) {
+      return Fp8Loader<kHeadDim, 2, 1, true, typename S::Memory>(a, memory);
+    });
+  }
+}
+template <typename S>
+__global__ void __launch_bounds__(kThreads, 1)
+    ExpandedAttentionKernel(const __grid_constant__ CUtensorMap entries,
+                            const __grid_constant__ CUtensorMap keys,
+                            const __grid_constant__ CUtensorMap values,
+                            const __grid_constant__ AttentionArgs a, const AttentionUnit* units,
+                            int count) {
+  if constexpr (ptx::kIsHopper) {
+    RunCta<S, false>(a, units, count, [&](auto& memory) {
+      return ChunkLoader<typename S::Memory>(&entries, &keys, &values, a, memory);
     });
   }
 }
@@ -506,6 +568,23 @@ cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_
       return cudaErrorInvalidValue;
     }
   });
+}
+
+cudaError_t LaunchExpandedAttention(const AttentionArgs& args, const ExpandedChunk& chunk, int ctas,
+                                    cudaStream_t stream) {
+  using S = mma_attention::ExpandedShape;
+  CUtensorMap entries;
+  CUtensorMap keys;
+  CUtensorMap values;
+  if (!mma_attention::MapChunk(chunk, args.cache.num_kv_heads, &entries, &keys, &values)) {
+    return cudaErrorInvalidValue;
+  }
+  const auto kernel = &mma_attention::ExpandedAttentionKernel<S>;
+  const cudaError_t error = AllowSharedMemory(kernel, sizeof(S::Memory));
+  if (error != cudaSuccess) return error;
+  return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas),
+                      mma_attention::kThreads, sizeof(S::Memory), stream, entries, keys, values,
+                      args, chunk.units, chunk.num_units);
 }
 
 }  // namespace tokamak::cuda

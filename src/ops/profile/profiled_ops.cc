@@ -226,6 +226,7 @@ class ProfiledPlan final : public AttentionPlan {
     recorder_.Run("plan", stream, [&] { inner_->Fill(batch, stream); });
     recorder_.NoteBatch(batch);
   }
+  BatchRows AttendedRows(int64_t num_rows) const override { return inner_->AttendedRows(num_rows); }
   const AttentionPlan* inner() const { return inner_.get(); }
 
  private:

@@ -193,7 +193,9 @@ void RotateHead(double* head, const RopeTable& rope, int64_t position) {
 class ReferenceOps final : public HostOps {
  public:
   std::string_view name() const override { return "reference"; }
-  Capabilities capabilities() const override { return Capabilities::All(); }
+  Capabilities capabilities() const override {
+    return Capabilities::All() - Capability::kLatentScratch;
+  }
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(shape));
