@@ -474,7 +474,9 @@ __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constan
   SHARED(memory, CutMemory);
   int index = static_cast<int>(blockIdx.x) / a.parts;
   const int part = static_cast<int>(blockIdx.x) % a.parts;
-  const DeviceSlot slot = a.slots[a.rows[index].slot];
+  SHARED(slot, DeviceSlot);  // its fields would not fit registers
+  if (threadIdx.x == 0) slot = a.slots[a.rows[index].slot];
+  __syncthreads();
   if (InTurn(a, slot) && index > 0 && a.drafts[index - 1] != kNoDraft) return;
   do {
     SampleIndex(a, index, slot, part, memory);
