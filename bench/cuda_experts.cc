@@ -36,18 +36,12 @@ class ExpertsBench {
     std::iota(experts.begin(), experts.end(), 0);
     for (int i = 0; i < kRoutings; ++i) {
       std::vector<int32_t> offsets(experts.size() + 1);
-      std::vector<std::vector<int32_t>> tokens_of(experts.size());
       for (int64_t t = 0; t < tokens; ++t) {
         std::shuffle(experts.begin(), experts.end(), random);
         for (int j = 0; j < model.top_k; ++j) {
-          const auto expert = static_cast<size_t>(experts[static_cast<size_t>(j)]);
-          ++offsets[expert + 1];
-          tokens_of[expert].push_back(static_cast<int32_t>(t));
+          ++offsets[static_cast<size_t>(experts[static_cast<size_t>(j)]) + 1];
         }
       }
-      std::vector<int32_t> gathered;
-      for (const auto& rows : tokens_of) gathered.insert(gathered.end(), rows.begin(), rows.end());
-      gathered_.push_back(device.Upload(gathered));
       touched_ += static_cast<double>(std::count_if(offsets.begin(), offsets.end(),
                                                     [](int32_t count) { return count > 0; })) /
                   kRoutings;
@@ -110,15 +104,6 @@ class ExpertsBench {
         CUDA_RUN(device_.guard(),
                  LaunchGroupedGemm(args(i), tile, GroupedCtasPerSm(tile) * device_.num_sms(),
                                    device_.form(), device_.handle()));
-      }));
-    }
-    if (gated && device_.form() == KernelForm::kHopper && (tokens_ >= 1024 || device_.small())) {
-      print("grouped_gemm, gathering", kWideGroupedTile, device_.Time(kRoutings, [&](int i) {
-        GroupedLinearArgs gathers = args(i);  // from the first rows of x
-        const Buffer& rows = gathered_[static_cast<size_t>(i)];
-        gathers.gathered = reinterpret_cast<const int32_t*>(rows.data());
-        CUDA_RUN(device_.guard(),
-                 LaunchWideGroupedGemm(gathers, device_.num_sms(), device_.handle()));
       }));
     }
     if (tokens_ > 64 || gated) return;
@@ -227,8 +212,8 @@ class ExpertsBench {
   Device& device_;
   const Model& model_;
   const int64_t tokens_;
-  double touched_ = 0;                      // experts with tokens, on average
-  std::vector<Buffer> offsets_, gathered_;  // of each routing
+  double touched_ = 0;  // experts with tokens, on average
+  std::vector<Buffer> offsets_;
 };
 
 }  // namespace

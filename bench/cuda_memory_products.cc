@@ -297,9 +297,6 @@ void RunExperts(MemoryBench& bench) {
   const Buffer x = bench.Random(kPairs * kCols * 4);
   const Buffer weights = bench.Random(kExperts * kRows * kCols * 4);
   const Buffer offsets = bench.Upload<int32_t>({0, 24, 24, 56, 64});  // an expert has no rows
-  std::vector<int32_t> reversed(kPairs);
-  std::iota(reversed.rbegin(), reversed.rend(), 0);
-  const Buffer gathered = bench.Upload(reversed);
   const Buffer out = bench.Allocate(kPairs * kRows * 4);
   const auto args = [&](bool bf16, bool gated) {
     return GroupedLinearArgs{.x = x.data(),
@@ -334,12 +331,6 @@ void RunExperts(MemoryBench& bench) {
         };
       };
       bench.Run({{kernel, bytes(gated) * 2}}, run(KernelForm::kHopper));
-      if (is_wide && gated) {
-        GroupedLinearArgs gathers = args(true, gated);
-        gathers.gathered = At<int32_t>(gathered);
-        bench.Run({{kernel, bytes(gated) * 2 + kPairs * 4}},
-                  [&](auto stream) { return LaunchWideGroupedGemm(gathers, 8, stream); });
-      }
       if (is_wide) continue;
       bench.Run({{"AmpereGroupedGemmKernel", bytes(gated) * 2}}, run(KernelForm::kAmpere));
     }

@@ -142,7 +142,6 @@ Status CudaOps::Start() {
   uses_grouped_gemm_ = UsesKernels(kGroupedGemm, kernels_, capability_);
   uses_gated_grouped_gemm_ = UsesKernels(kGatedGroupedGemm, kernels_, capability_);
   uses_wide_grouped_gemm_ = UsesKernels(kWideGroupedGemm, kernels_, capability_);
-  uses_gathering_grouped_gemm_ = UsesKernels(kGatheringGroupedGemm, kernels_, capability_);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -443,7 +442,8 @@ void CudaOps::Run(const RouteTokens& op, Stream& stream) {
 }
 
 void CudaOps::RunGroupedGemm(const GroupedLinearArgs& args, Stream& stream) {
-  const GroupedTileShape tile = TileOf(args);
+  const bool can_be_wide = uses_wide_grouped_gemm_ && FitsWideGroupedGemm(args);
+  const GroupedTileShape tile = ChooseGroupedTile(args.num_rows, args.groups, can_be_wide);
   CUDA_RUN(guard_, LaunchGroupedGemm(args, tile, num_sms_ * GroupedCtasPerSm(tile),
                                      FormFor(capability_), Handle(stream)));
 }
@@ -465,10 +465,7 @@ void CudaOps::Run(const GateUpExperts& op, Stream& stream) {
   // All rows of one token are equal, and each expert has at most one of them.
   const Tensor& source = op.gather.source;
   args.one_row = source.rows() == 1;
-  if (!args.one_row && uses_gathering_grouped_gemm_ && TileOf(args) == kWideGroupedTile) {
-    args.gathered = Data<const int32_t>(op.gather.rows);
-  }
-  if (args.one_row || args.gathered != nullptr) {
+  if (args.one_row) {
     args.x = source.data;
     args.x_stride = ElementStride(source);
   }
@@ -486,7 +483,7 @@ void CudaOps::Run(const GateUpExperts& op, Stream& stream) {
       op.gate.out.dtype != DType::kBF16 || !FitsGroupedGemm(args) || !FitsSpread(spread)) {
     return Ops::Run(op, stream);
   }
-  if (args.x != source.data) CUDA_RUN(guard_, LaunchSpread(spread, Handle(stream)));
+  if (!args.one_row) CUDA_RUN(guard_, LaunchSpread(spread, Handle(stream)));
   RunGroupedGemm(args, stream);
 }
 

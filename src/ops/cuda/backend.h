@@ -9,7 +9,6 @@
 #include "ops/cuda/calls.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/gemm.h"
-#include "ops/cuda/grouped_gemm.h"
 #include "ops/cuda/kernel_table.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
@@ -94,10 +93,6 @@ class CudaOps final : public Ops {
   bool MultipliesLatents(DType dtype) const {
     return dtype != DType::kF8E4M3 || uses_fp8_latent_attention_;
   }
-  GroupedTileShape TileOf(const GroupedLinearArgs& args) const {
-    return ChooseGroupedTile(args.num_rows, args.groups,
-                             uses_wide_grouped_gemm_ && FitsWideGroupedGemm(args));
-  }
   void RunGroupedGemm(const GroupedLinearArgs& args, Stream& stream);
   // Lets AttendInChunks multiply with the heads' weights, if it may have to.
   Status JoinHeads(CudaStack& stack);
@@ -118,8 +113,7 @@ class CudaOps final : public Ops {
   bool uses_expanded_attention_ = false;
   bool uses_grouped_gemm_ = false;
   bool uses_gated_grouped_gemm_ = false;
-  bool uses_wide_grouped_gemm_ = false;       // only beside the other ones
-  bool uses_gathering_grouped_gemm_ = false;  // only where that would be wide
+  bool uses_wide_grouped_gemm_ = false;  // only beside the other ones
   bool has_stacks_ = false;
   bool has_fp8_cache_ = false;
   std::string name_;

@@ -298,10 +298,7 @@ bool FitsGroupedGemm(const GroupedLinearArgs& args) {
 cudaError_t LaunchGroupedGemm(const GroupedLinearArgs& args, GroupedTileShape tile, int ctas,
                               KernelForm form, cudaStream_t stream) {
   if (args.num_rows * args.rows == 0) return cudaSuccess;
-  if (args.groups > kMaxGroups || !FitsGroupedGemm(args) ||
-      (args.gathered != nullptr && tile != kWideGroupedTile)) {
-    return cudaErrorInvalidValue;
-  }
+  if (args.groups > kMaxGroups || !FitsGroupedGemm(args)) return cudaErrorInvalidValue;
   return wgmma_tiles::LaunchTile<kGroupedTiles>(tile, [&]<int kRows, int kTokens>() {
     constexpr bool kIsWide = kTokens == kWideGroupedTile.tokens;
     if (form == KernelForm::kHopper) {

@@ -72,17 +72,10 @@ GroupedLinearArgs ArgsOf(const Problem& p) {
           .out_bf16 = false};
 }
 
-// Rows that hold those of a problem's x, and where each of these is.
-struct Gathered {
-  std::vector<uint16_t> source;
-  std::vector<int32_t> rows;
-};
-
 template <typename Out>
 std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, KernelForm form, int ctas = 3,
-                          bool gated = false, const Gathered* gathered = nullptr) {
-  const DeviceArray<uint16_t> x(gathered != nullptr ? gathered->source : p.x), weights(p.weights);
-  const DeviceArray<int32_t> rows(gathered != nullptr ? gathered->rows : std::vector<int32_t>());
+                          bool gated = false) {
+  const DeviceArray<uint16_t> x(p.x), weights(p.weights);
   const DeviceArray<int32_t> offsets(p.offsets);
   const DeviceArray<float> bias(p.bias);
   GroupedLinearArgs args = ArgsOf(p);
@@ -90,7 +83,6 @@ std::vector<Out> Multiply(const Problem& p, GroupedTileShape tile, KernelForm fo
   args.out_stride = gated ? p.rows / 2 : p.rows;
   DeviceArray<Out> out(static_cast<size_t>(p.num_rows() * args.out_stride));
   args.x = x.data();
-  args.gathered = gathered != nullptr ? rows.data() : nullptr;
   args.weights = weights.data();
   args.offsets = offsets.data();
   args.bias = p.bias.empty() ? nullptr : bias.data();
@@ -227,28 +219,6 @@ TEST(GroupedGemm, OutputsAreRoundedToNearestAfterTheBias) {
 
 // Groups of 8 and 7 blocks of 64 tokens, in three tiles each, and three tiles of rows, one of them
 // a part. With one CTA, a tile of few blocks is behind one of many, and the other way round.
-TEST(WideGroupedGemm, RowsGatheredInTheKernelGiveTheBitsOfGatheredRows) {
-  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{130, 0, 70, 5, 200}, {3}}) {
-    const Problem p = MakeProblem(lengths, 272, 168);
-    // The rows of x in another order, with one between each two that no group has.
-    std::vector<int32_t> places(static_cast<size_t>(p.num_rows()));
-    std::iota(places.begin(), places.end(), 0);
-    std::shuffle(places.begin(), places.end(), std::mt19937(1));
-    Gathered gathered = {.source = std::vector<uint16_t>(2 * p.x.size(), 0xffff), .rows = {}};
-    for (size_t r = 0; r < places.size(); ++r) {
-      gathered.rows.push_back(2 * places[r]);
-      std::copy_n(p.x.begin() + static_cast<int64_t>(r) * p.cols, p.cols,
-                  gathered.source.begin() + gathered.rows.back() * p.cols);
-    }
-    const std::vector<uint16_t> expected = ExpectGated(p);
-    for (const KernelForm form : FormsOf(kWideGroupedTile)) {
-      for (const int ctas : {1, 3}) {
-        EXPECT_EQ(Multiply<uint16_t>(p, kWideGroupedTile, form, ctas, true, &gathered), expected);
-      }
-    }
-  }
-}
-
 TEST(WideGroupedGemm, BlocksOfTokensAreSpreadOverTiles) {
   const Problem p = MakeProblem({64 * 7 + 5, 0, 64 * 5, 1}, 256 + 16, 72);
   for (const KernelForm form : FormsOf(kWideGroupedTile)) {

@@ -87,8 +87,6 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
                                                   .only_on = 90,
                                                   .has_older = true,
                                                   .proofs = {{{90, "H200", "d05c3ea"}}}};
-inline constexpr KernelFamily kGatheringGroupedGemm = {
-    .name = "wide_grouped_gemm.cu with gathered rows", .only_on = 90, .has_older = true};
 // Not in the lists below: runs only if it is asked for by name.
 inline constexpr KernelFamily kTritonNorm = {.name = "triton/add_rms_norm.py"};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm,    kGatedSkinnyGemm,
@@ -97,14 +95,13 @@ inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm,    kGa
 inline constexpr std::array kFp8Families = {kFp8Cache, kFp8Attention, kFp8LatentAttention};
 inline constexpr std::array kStackFamilies = {
     kLatentAttention, kWideLatentAttention, kExpandedAttention, kMoeKernels,
-    kGroupedGemm,     kGatedGroupedGemm,    kWideGroupedGemm,   kGatheringGroupedGemm};
+    kGroupedGemm,     kGatedGroupedGemm,    kWideGroupedGemm};
 inline constexpr std::array kKernelFamilies = {
-    kPlainKernels,       kFp8Cache,        kSkinnyGemm,
-    kGatedSkinnyGemm,    kMmaAttention,    kWideAttention,
-    kMoreHeads,          kEditedScores,    kFp8Attention,
-    kFp8LatentAttention, kLatentAttention, kWideLatentAttention,
-    kExpandedAttention,  kMoeKernels,      kGroupedGemm,
-    kGatedGroupedGemm,   kWideGroupedGemm, kGatheringGroupedGemm};
+    kPlainKernels,      kFp8Cache,           kSkinnyGemm,      kGatedSkinnyGemm,
+    kMmaAttention,      kWideAttention,      kMoreHeads,       kEditedScores,
+    kFp8Attention,      kFp8LatentAttention, kLatentAttention, kWideLatentAttention,
+    kExpandedAttention, kMoeKernels,         kGroupedGemm,     kGatedGroupedGemm,
+    kWideGroupedGemm};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

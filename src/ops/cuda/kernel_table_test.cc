@@ -67,7 +67,7 @@ TEST(KernelTable, KernelsWithAFormForOtherGpusRunThereIfNewOnesAreWanted) {
       EXPECT_FALSE(Uses(family, KernelChoice::kVerified, capability)) << family.name;
     }
     for (const KernelFamily& family :
-         {kWideAttention, kWideGroupedGemm, kGatheringGroupedGemm, kWideLatentAttention}) {
+         {kWideAttention, kWideGroupedGemm, kWideLatentAttention}) {
       EXPECT_FALSE(Uses(family, KernelChoice::kNew, capability)) << family.name;
     }
     EXPECT_EQ(NameSuffix(kKernelFamilies, KernelChoice::kNew, capability), "/new");

@@ -273,15 +273,12 @@ struct GroupedLinearArgs {
   int32_t groups;
   bool bf16;      // x and weights; else both f32
   bool out_bf16;  // else f32; only with `bf16`
-  // The rest is only for LaunchGroupedGemm.
+  // Both are only for LaunchGroupedGemm.
   // x is one row, [1, cols], which every group that is not empty multiplies. None has a second row.
   bool one_row = false;
   // Needs out_bf16. Rows are those of gate, then those of up. Each sum is rounded to bf16, and
   // out[r, i] = silu(gate[r, i]) · up[r, i], [num_rows, rows / 2].
   bool gated = false;
-  // Null, or [num_rows]: the rows of x that take the places of its rows 0, 1, ... Only for
-  // LaunchWideGroupedGemm, with `gated` and without `one_row`.
-  const int32_t* gathered = nullptr;
 };
 cudaError_t LaunchPlainGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream);
 

@@ -13,9 +13,6 @@
 // One thread requests stages of 64 columns by TMA, as in grouped_gemm.cu. It walks through the
 // CTA's tiles, and leaves each for the warpgroups beside the tile's first stage. The warpgroups go
 // their own ways, up to four stages apart: while one writes its outputs, the others multiply.
-//
-// TMA cannot gather rows on Hopper. So if rows of x are to be gathered, four warps copy them by
-// cp.async to where TMA would put them, beside TMA's weights.
 #include <algorithm>
 #include <cstdint>
 
@@ -25,7 +22,6 @@
 #include "ops/cuda/grouped_gemm.h"
 #include "ops/cuda/grouped_tiles.cuh"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/mma_tiles.cuh"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/ring.cuh"
 #include "ops/cuda/wgmma_tiles.cuh"
@@ -42,7 +38,7 @@ constexpr int kBlock = wgmma_tiles::kProductRows;  // tokens of a warpgroup
 constexpr int kBlocks = kTokens / kBlock;
 constexpr int kGroupThreads = 4 * kWarp;
 constexpr int kConsumers = kBlocks * kGroupThreads;
-constexpr int kThreads = kConsumers + kGroupThreads;  // the last warpgroup loads
+constexpr int kThreads = kConsumers + kGroupThreads;  // one thread of the last warpgroup loads
 // A thread's sums. Two products have 128 rows of the weight each, because ptxas refuses one of 256
 // in a kernel that begins with 128 registers.
 using Sums = float[2][kRows / 4];
@@ -50,8 +46,6 @@ using Sums = float[2][kRows / 4];
 // some of its own to the others.
 constexpr int kLoaderRegisters = 32, kComputerRegisters = 160;
 static_assert(kLoaderRegisters + kBlocks * kComputerRegisters == 4 * 128);
-
-constexpr int kGatherers = kGroupThreads / kWarp;  // warps that copy gathered rows
 
 constexpr unsigned kStages = 4;
 struct Stage {
@@ -137,54 +131,6 @@ __device__ void LoadTiles(const CUtensorMap* weights, const CUtensorMap* tokens,
     }
   }
   memory.ring.Expect(fill, 0);
-}
-
-// The same by all warps of a warpgroup, with gathered rows of x. When the copies of a stage are under
-// way, those of the one before are waited for, and shown to wgmma.
-__device__ void GatherTiles(const CUtensorMap* weights, const GroupedLinearArgs& a,
-                            const GroupedWork& work, Memory& memory) {
-  constexpr int kWarpRows = kTokens / kGatherers;
-  const bool is_first = threadIdx.x == kConsumers;
-  const int first_row = static_cast<int>((threadIdx.x - kConsumers) / kWarp) * kWarpRows;
-  const auto show = [&](unsigned fill) {
-    ptx::FenceAsyncProxy();
-    __syncwarp();
-    if (threadIdx.x % kWarp == 0) ptx::Arrive(&memory.ring.filled[memory.ring.Slot(fill)]);
-  };
-  TileWalk walk(a, work.row_tiles);
-  unsigned fill = 0;
-  for (unsigned i = blockIdx.x;; i += gridDim.x) {
-    const GroupedTile tile = walk.Find(i);
-    memory.ring.WaitUntilEmpty(fill);
-    if (is_first) memory.tiles[memory.ring.Slot(fill)] = tile;
-    if (tile.group < 0) break;
-    const auto row_of = [&](int row) {
-      const int place = tile.first + first_row + row;
-      return place < tile.end ? a.gathered[place] : -1;
-    };
-    for (unsigned step = 0; step < work.steps; ++step, ++fill) {
-      const unsigned slot = memory.ring.Slot(fill);
-      if (step > 0) memory.ring.WaitUntilEmpty(fill);
-      const int column = static_cast<int>(step) * kBoxCols;
-      Stage& stage = memory.stages[slot];
-      if (is_first) {
-        memory.ring.Expect(fill, kRows * kRowBytes);
-        LoadWeightRows(stage.weights, weights, a, tile, kRows, column, &memory.ring.filled[slot]);
-      }
-      __syncwarp();
-      mma_tiles::CopyBox<kWarpRows>(stage.tokens + first_row * kRowBytes,
-                                    static_cast<const uint16_t*>(a.x), static_cast<int>(a.cols),
-                                    static_cast<int>(a.x_stride), column, row_of);
-      ptx::CommitCopies();
-      if (fill == 0) continue;
-      ptx::WaitForCopies<1>();
-      show(fill - 1);
-    }
-  }
-  ptx::WaitForCopies<0>();
-  if (fill > 0) show(fill - 1);
-  if (is_first) memory.ring.Expect(fill, 0);
-  show(fill);
 }
 
 // Multiplies all columns of a tile of which the first stage is `fill`, by a warpgroup.
@@ -340,7 +286,7 @@ __device__ GroupedTile TileIn(const GroupedTile& slot) {
           .row_tile = __shfl_sync(kAllLanes, tile.row_tile, 0)};
 }
 
-template <bool kGated, bool kGathers>
+template <bool kGated>
 __global__ void __launch_bounds__(kThreads, 1)
     WideGroupedGemmKernel(const __grid_constant__ CUtensorMap weights,
                           const __grid_constant__ CUtensorMap tokens,
@@ -349,18 +295,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     DYNAMIC_SHARED(aligned, SwizzleAligned);
     auto& memory = *reinterpret_cast<Memory*>(aligned);
     ptx::LaunchDependents();
-    if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp, kGathers ? 1 + kGatherers : 1);
+    if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp);
     __syncthreads();
     ptx::WaitForKernelAhead();
     // Broadcast, so that the compiler knows that no warp diverges (docs/gpu.md).
     const unsigned warp = __shfl_sync(kAllLanes, threadIdx.x / kWarp, 0);
     if (warp >= kConsumers / kWarp) {
       ptx::GiveRegistersBack<kLoaderRegisters>();
-      if constexpr (kGathers) {
-        GatherTiles(&weights, a, work, memory);
-      } else if (threadIdx.x == kConsumers) {
-        LoadTiles(&weights, &tokens, a, work, memory);
-      }
+      if (threadIdx.x == kConsumers) LoadTiles(&weights, &tokens, a, work, memory);
       return;
     }
     ptx::TakeRegisters<kComputerRegisters>();
@@ -396,13 +338,8 @@ bool FitsWideGroupedGemm(const GroupedLinearArgs& args) {
 }
 
 cudaError_t LaunchWideGroupedGemm(const GroupedLinearArgs& args, int ctas, cudaStream_t stream) {
-  const bool gathers = args.gathered != nullptr;
-  if (!FitsWideGroupedGemm(args) || (gathers && (!args.gated || args.one_row))) {
-    return cudaErrorInvalidValue;
-  }
-  const auto kernel = gathers      ? &WideGroupedGemmKernel<true, true>
-                      : args.gated ? &WideGroupedGemmKernel<true, false>
-                                   : &WideGroupedGemmKernel<false, false>;
+  if (!FitsWideGroupedGemm(args)) return cudaErrorInvalidValue;
+  const auto kernel = args.gated ? &WideGroupedGemmKernel<true> : &WideGroupedGemmKernel<false>;
   return LaunchOnTiles(kernel, args, kWideGroupedTile,
                        {.box_tokens = kBlock,
                         .stage_cols = kBoxCols,
