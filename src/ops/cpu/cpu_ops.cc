@@ -67,7 +67,8 @@ class CpuOps final : public HostOps {
         own_pool_(std::move(own)),
         pool_(pool),
         tiles_(std::move(tiles)),
-        outputs_(std::move(outputs)) {
+        outputs_(std::move(outputs)),
+        packed_(pool.num_threads()) {
     products_.reserve(kMaxExperts);
   }
 
@@ -143,7 +144,8 @@ class CpuOps final : public HostOps {
   WeightMemory weights_;
   Buffer tiles_;    // kTileFloats per worker
   Buffer outputs_;  // kItemOutputs floats per worker
-  Buffer rows_;     // row_floats_ per worker
+  PackedRows packed_;
+  Buffer rows_;  // row_floats_ per worker
   int64_t row_floats_ = 0;
   std::vector<Product> products_;  // of a GroupedLinear or HeadLinear; room for kMaxExperts
 
@@ -253,12 +255,12 @@ void CpuOps::FetchNext(const PackedWeight& packed, int64_t num_tokens) {
 
 void CpuOps::Run(const Linear& op, Stream&) {
   FetchNext(*op.weight, op.x.rows());
-  RunLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
+  RunLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), packed_, op);
 }
 
 void CpuOps::Run(const LinearArgmax& op, Stream&) {
   FetchNext(*op.weight, op.x.rows());
-  RunLinearArgmax(isa_, pool_, reinterpret_cast<float*>(tiles_.data()),
+  RunLinearArgmax(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), packed_,
                   reinterpret_cast<float*>(outputs_.data()), op);
 }
 

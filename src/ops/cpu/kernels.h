@@ -35,7 +35,10 @@ struct LinearTask {
   float* out = nullptr;
   int64_t out_stride = 0;   // floats
   int64_t num_outputs = 0;  // <= 16 · num_panels
-  float* tile = nullptr;    // f32: kTileFloats of scratch, aligned to 64 bytes
+  float* tile = nullptr;    // kTileFloats of scratch, aligned to 64 bytes; int8: may be null
+  // int8: the last call with this tile had the same x and the same type of weights, so the tile
+  // still holds x as that call packed it.
+  bool tokens_packed = false;
 };
 
 // num_rows rows of AddRmsNorm or AddLayerNorm.

@@ -32,6 +32,7 @@ Cut CutFloat(const PanelWeight& weight, int64_t num_tokens) {
 Cut CutPacked(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once,
               int64_t max_panels, int num_threads) {
   const int64_t good_items = std::max(kMinGoodItems, kGoodItems * num_threads);
+  tokens_at_once = std::max(tokens_at_once, std::min(num_tokens, kFewRows));
   // An item prepares its tokens once for all its panels: prefer short wide items as long as there
   // are enough to balance the work.
   const int64_t panels = CeilDiv(weight.rows(), kPanelRows);
@@ -92,7 +93,7 @@ struct Piece {
 
 // `out` is the first row and output.
 void RunPiece(const Product& product, const Piece& piece, const Tensor& x, float* out,
-              int64_t out_stride, float* tile) {
+              int64_t out_stride, float* tile, bool tokens_packed) {
   const PanelSegment& segment = *piece.segment;
   product.run({.dtype = segment.dtype,
                .panels = segment.data + piece.panel * segment.panel_bytes,
@@ -106,13 +107,19 @@ void RunPiece(const Product& product, const Piece& piece, const Tensor& x, float
                .out = out,
                .out_stride = out_stride,
                .num_outputs = piece.num_outputs(),
-               .tile = tile});
+               .tile = tile,
+               .tokens_packed = tokens_packed});
 }
 
 void RunPiece(const Product& product, const Piece& piece, const Tensor& x, const Tensor& out,
-              float* tile) {
+              float* tile, bool tokens_packed = false) {
   RunPiece(product, piece, x, out.Row<float>(piece.row) + product.out_first + piece.first_output(),
-           out.float_stride(), tile);
+           out.float_stride(), tile, tokens_packed);
+}
+
+// Returns whether the worker's tile holds the piece's rows, packed by its previous piece.
+bool HoldsRows(PackedRows& packed, const Product& product, const Piece& piece, int worker) {
+  return product.num_rows <= kFewRows && packed.HoldOn(worker, piece.segment->dtype);
 }
 
 // Items are ordered by sets of cached_groups panel groups: all cuts of the rows are multiplied with
@@ -185,18 +192,22 @@ void RunProducts(ThreadPool& pool, float* tiles, const std::vector<Product>& pro
 
 }  // namespace
 
-void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op) {
+void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, PackedRows& packed,
+               const Linear& op) {
   if (op.x.rows() == 0) return;
   CHECK(op.x.cols() == op.weight->cols());
   const Product product =
       MakeProduct(isa, pool.num_threads(), op.x, *op.weight, DataOf(op.bias), 0, op.x.rows(), 0);
+  packed.Begin();
   pool.ParallelFor(EndItem(product), [&](int64_t item, int worker) {
-    RunPiece(product, PieceOf(product, item), op.x, op.out, TileOf(tiles, worker));
+    const Piece piece = PieceOf(product, item);
+    RunPiece(product, piece, op.x, op.out, TileOf(tiles, worker),
+             HoldsRows(packed, product, piece, worker));
   });
 }
 
-void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
-                     const LinearArgmax& op) {
+void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, PackedRows& packed,
+                     float* outputs, const LinearArgmax& op) {
   CHECK(op.x.cols() == op.weight->cols());
   std::array<std::atomic<uint64_t>, kMaxItemRows> best;
   for (int64_t first = 0; first < op.x.rows(); first += kMaxItemRows) {
@@ -204,11 +215,13 @@ void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, floa
     for (auto& rank : best) rank.store(0, std::memory_order_relaxed);
     const Product product =
         MakeProduct(isa, pool.num_threads(), op.x, *op.weight, DataOf(op.bias), first, rows, 0);
+    packed.Begin();
     pool.ParallelFor(EndItem(product), [&](int64_t item, int worker) {
       const Piece piece = PieceOf(product, item);
       float* const out = outputs + worker * static_cast<int64_t>(kItemOutputs);
       const int64_t stride = piece.panels * kPanelRows;
-      RunPiece(product, piece, op.x, out, stride, TileOf(tiles, worker));
+      RunPiece(product, piece, op.x, out, stride, TileOf(tiles, worker),
+               HoldsRows(packed, product, piece, worker));
       for (int64_t row = 0; row < piece.num_rows; ++row) {
         const std::span<const float> values(out + row * stride,
                                             static_cast<size_t>(piece.num_outputs()));

@@ -39,14 +39,44 @@ struct Product {
   int64_t out_first = 0;
 };
 
+// Up to this many rows stay together in one item. If one pass over the weights takes them, they are
+// packed once per worker, not once per item.
+inline constexpr int64_t kFewRows = 12;
+
+// Knows which worker's tile holds the rows of the current product, packed for its weights' type.
+class PackedRows {
+ public:
+  explicit PackedRows(int num_threads) : tiles_(static_cast<size_t>(num_threads)) {}
+
+  // Begins a product, whose rows no tile holds.
+  void Begin() { ++product_; }
+  // Returns whether the worker's tile holds the rows, which it will from now on. Called only by
+  // that worker.
+  bool HoldOn(int worker, DType dtype) {
+    Tile& tile = tiles_[static_cast<size_t>(worker)];
+    const bool held = tile.product == product_ && tile.dtype == dtype;
+    tile = {product_, dtype};
+    return held;
+  }
+
+ private:
+  struct alignas(64) Tile {
+    uint64_t product = 0;
+    DType dtype = DType::kF32;
+  };
+  uint64_t product_ = 0;
+  std::vector<Tile> tiles_;
+};
+
 // Maximum outputs per work item.
 inline constexpr int kItemOutputs = 128 * 8 * kPanelRows;
 
 // `tiles` has kTileFloats per worker.
-void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op);
+void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, PackedRows& packed,
+               const Linear& op);
 // `outputs` has kItemOutputs floats per worker.
-void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
-                     const LinearArgmax& op);
+void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, PackedRows& packed,
+                     float* outputs, const LinearArgmax& op);
 // A product of f32 rows on the calling thread alone, which reads each panel once. `tile` has
 // kTileFloats.
 void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Tensor& x,

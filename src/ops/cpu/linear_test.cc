@@ -97,7 +97,8 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
 // The outputs of tokens [begin, end) in one call of the kernel. 37 rows are three panels, the last
 // one not full.
 std::vector<float> RunKernel(const IsaKernels& isa, const PanelWeight& weight,
-                             const std::vector<std::byte>& x, int64_t begin, int64_t end) {
+                             const std::vector<std::byte>& x, int64_t begin, int64_t end,
+                             float* tile = nullptr, bool tokens_packed = false) {
   const PanelSegment& segment = weight.segments().front();
   const auto row_bytes = static_cast<int64_t>(RowBytes(DType::kI8Blocks, weight.cols()));
   std::vector<float> out(static_cast<size_t>((end - begin) * weight.rows()));
@@ -111,11 +112,13 @@ std::vector<float> RunKernel(const IsaKernels& isa, const PanelWeight& weight,
                     .num_tokens = end - begin,
                     .out = out.data(),
                     .out_stride = weight.rows(),
-                    .num_outputs = weight.rows()});
+                    .num_outputs = weight.rows(),
+                    .tile = tile,
+                    .tokens_packed = tokens_packed});
   return out;
 }
 
-TEST(CpuLinear, TokensThatShareUnpackedWeightsGetTheirOwnBits) {
+TEST(CpuLinear, TokensThatShareWeightsGetTheirOwnBits) {
   constexpr int64_t kTokens = 141, kRows = 37, kCols = 1280;
   std::mt19937_64 random(1);
   std::vector<std::byte> x;
@@ -124,6 +127,9 @@ TEST(CpuLinear, TokensThatShareUnpackedWeightsGetTheirOwnBits) {
     QuantizeActivations(RandomFloats(random, kCols).data(), kCols, row.data());
     x.insert(x.end(), row.begin(), row.end());
   }
+  struct alignas(64) Tile {
+    float floats[kTileFloats];
+  } tile;
   ThreadPool pool(1);
   WeightMemory memory;
   for (const std::string& name : CpuIsaNames()) {
@@ -141,6 +147,14 @@ TEST(CpuLinear, TokensThatShareUnpackedWeightsGetTheirOwnBits) {
         EXPECT_TRUE(SameBits(RunKernel(*isa, weight, x, t, t + 1),
                              {all.begin() + t * kRows, all.begin() + (t + 1) * kRows}))
             << name << ", " << Name(dtype) << ", token " << t;
+      }
+      // Few tokens, whose packed rows the tile holds for a second call.
+      for (int64_t n = 1; n <= 2 * kFewRows; ++n) {
+        const std::vector<float> first(all.begin(), all.begin() + n * kRows);
+        for (const bool packed : {false, true}) {
+          EXPECT_TRUE(SameBits(RunKernel(*isa, weight, x, 0, n, tile.floats, packed), first))
+              << name << ", " << Name(dtype) << ", " << n << " tokens, packed " << packed;
+        }
       }
     }
   }

@@ -50,13 +50,14 @@ class EmulatedAmx : public ::testing::Test {
     op.weight = &weight;
     op.bias = Tensor(bias.data(), DType::kF32, {weight.rows()});
     op.out = Tensor(out.data(), DType::kF32, {num_tokens, weight.rows()});
-    RunLinear(isa, pool_, nullptr, op);
+    RunLinear(isa, pool_, nullptr, packed_, op);
     return out;
   }
 
   IsaKernels vnni_, amx_;
   WeightMemory memory_;
   ThreadPool pool_{2};
+  PackedRows packed_{2};
 };
 
 TEST_F(EmulatedAmx, Int8GivesTheBitsOfVnni) {

@@ -48,7 +48,7 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
         T::Release();
       });
     }
-    if (task.num_tokens > 0) Int8Linear<Avx512Vnni>::Run(task);
+    if (task.num_tokens > 0) Avx512VnniInt8Kernels()->linear(task);
   }
 
  private:

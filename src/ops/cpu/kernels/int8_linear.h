@@ -59,6 +59,7 @@ class Int8Linear {
 
   template <DType kDType>
   static void Typed(LinearTask task) {
+    if (task.num_tokens > D::kMaxTokens) task.tokens_packed = false;  // each block packs its own
     while (task.num_tokens > 0) {
       const int64_t done = BlockOrShared<kDType>(task);
       task.num_tokens -= done;
@@ -77,19 +78,18 @@ class Int8Linear {
     return Block<kDType>(task);
   }
 
-  // Multiplies a full register block of tokens, or the last ones with the next larger block.
+  // Multiplies a full register block of tokens, or what is left. Up to 8 tokens, as of a sequence
+  // with drafts, use a block of their own size; more use the next larger one.
   template <DType kDType>
   static int64_t Block(const LinearTask& task) {
-    const int64_t n = task.num_tokens;
-    if (n == 1) return Tile<kDType, 1>(task, 1);
-    if (n == 2) return Tile<kDType, 2>(task, 2);
-    if constexpr (D::kMaxTokens >= 12) {
-      if (n > 8) return Tile<kDType, 12>(task, n < 12 ? n : 12);
-    }
-    if constexpr (D::kMaxTokens >= 8) {
-      if (n > 4) return Tile<kDType, 8>(task, n < 8 ? n : 8);
-    }
-    return Tile<kDType, 4>(task, n < 4 ? n : 4);
+    const int64_t n = task.num_tokens < D::kMaxTokens ? task.num_tokens : D::kMaxTokens;
+    Unroll<D::kMaxTokens>([&](auto index) {
+      constexpr int kTokens = decltype(index)::value + 1;
+      if constexpr (kTokens <= 8 || kTokens % 2 == 0) {
+        if (n == kTokens || (kTokens > 8 && n == kTokens - 1)) Tile<kDType, kTokens>(task, n);
+      }
+    });
+    return n;
   }
 
   // Multiplies as many full blocks as there are, up to kSharedBlocks.
@@ -128,32 +128,39 @@ class Int8Linear {
   template <DType kDType, int kTokens>
   static int64_t Tile(const LinearTask& task, int64_t count) {
     alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows];  // of all pieces except the last
-    Tokens<kTokens> tokens;
     constexpr int kPiece = PieceOf(kTokens);
     const int64_t groups = task.cols / kActivationBlock;
+    // The tile keeps the packed tokens for the next call if all pieces fit.
+    using Piece = Tokens<kTokens>;
+    constexpr auto kPieces = static_cast<int64_t>(kTileFloats * sizeof(float) / sizeof(Piece));
+    const bool keep = task.tile != nullptr && groups <= kPieces * kPiece;
+    Piece one;
+    Piece* tokens = keep ? reinterpret_cast<Piece*>(task.tile) : &one;
     for (int64_t first = 0; first < groups; first += kPiece) {
       const int n = static_cast<int>(groups - first < kPiece ? groups - first : kPiece);
-      Pack<kDType>(task, count, first, n, &tokens);
+      if (!keep || !task.tokens_packed) Pack<kDType>(task, count, first, n, tokens);
       for (int p = 0; p < task.num_panels; ++p) {
         // Prefetches what comes soon with few tokens, or else the same part of the next panel,
         // which may be the next item's or none.
-        constexpr int64_t kSoon = 4096;
+        constexpr int64_t kSoon = 8192;
         const PackedSource<kDType> source = {.panel = task.panels + p * task.panel_bytes,
                                              .first = first,
-                                             .ahead = kTokens < 4 ? kSoon : task.panel_bytes};
+                                             .ahead = kTokens <= 8 ? kSoon : task.panel_bytes};
         constexpr int kWidth = kTokens == 1 ? kVectors : 1;
         for (int lane = 0; lane < kPanelRows; lane += kWidth * D::kLanes) {
-          Multiply<kDType, kWidth>(task, count, p, first, n, tokens, source, lane,
+          Multiply<kDType, kWidth>(task, count, p, first, n, *tokens, source, lane,
                                    sums + p * kTokens * kPanelRows + lane);
         }
       }
+      if (keep) ++tokens;
     }
     return count;
   }
 
   // Tokens beyond `count` repeat the last one; their results are not stored.
   template <DType kDType, class T>
-  static void Pack(const LinearTask& task, int64_t count, int64_t first, int n, T* tokens) {
+  static void Pack(const LinearTask& task, int64_t count, int64_t first, int n,
+                   T* __restrict tokens) {
     constexpr int kTokens = T::kTokens, kPiece = T::kPiece;
     for (int t = 0; t < kTokens; ++t) {
       const std::byte* row = task.x + (t < count ? t : count - 1) * task.x_stride;
@@ -292,7 +299,7 @@ class Int8Linear {
     constexpr int kWords = 8 / kParts;
     GroupScales<D, kDType> weight[kWidth];
     for (int v = 0; v < kWidth; ++v) weight[v] = source.Scales(group, lane + v * D::kLanes);
-    Unroll<kParts>([&](auto part) {
+    Unroll<kParts>([&](auto part) __attribute__((always_inline)) {
       constexpr int kPart = decltype(part)::value;
       const uint32_t* part_extra = extra + kPart * kTokens * kPiece;
       typename D::Sum dot[kTokens][kWidth];
@@ -303,7 +310,7 @@ class Int8Linear {
                             : D::ZeroInt();
         for (int v = 0; v < kWidth; ++v) dot[t][v] = D::Start(start);
       }
-      Unroll<kWords>([&](auto word) {
+      Unroll<kWords>([&](auto word) __attribute__((always_inline)) {
         constexpr int kJ = decltype(word)::value;
         constexpr int kWord = kPart * kWords + kJ;
 #pragma GCC unroll 4

@@ -6,21 +6,26 @@
 
 namespace tokamak::cpu {
 
+// The first n < V::kLanes sums of StoreLanes.
+template <class V>
+[[gnu::noinline]] void StoreFewLanes(const float* bias, int64_t n, const float* sums, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = bias != nullptr ? sums[i] + bias[i] : sums[i];
+}
+
 // Adds the bias to V::kLanes sums of a token, and stores those that are outputs.
 template <class V>
 [[gnu::always_inline]] inline void StoreLanes(const LinearTask& task, int64_t token, int64_t output,
                                               typename V::F sum) {
   const int64_t n = task.num_outputs - output;
+  const float* bias = task.bias != nullptr ? task.bias + output : nullptr;
   float* out = task.out + token * task.out_stride + output;
   if (n >= V::kLanes) {
-    if (task.bias != nullptr) sum = V::Add(sum, V::Load(task.bias + output));
+    if (bias != nullptr) sum = V::Add(sum, V::Load(bias));
     V::Store(out, sum);
   } else {
     alignas(64) float lanes[V::kLanes];
     V::Store(lanes, sum);
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = task.bias != nullptr ? lanes[i] + task.bias[output + i] : lanes[i];
-    }
+    StoreFewLanes<V>(bias, n, lanes, out);
   }
 }
 
