@@ -19,11 +19,10 @@ namespace {
 constexpr double kDrainSeconds = 60;
 constexpr std::chrono::seconds kRestTime{30};
 
-Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, uint64_t seed,
-                                            Counts* counts) {
+Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, bool always_drafts,
+                                            uint64_t seed, Counts* counts) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
-  // Otherwise the machine decides whether there are any.
-  parts.core.drafts.always = seed % 2 == 0;
+  parts.core.drafts.always = always_drafts || seed % 2 == 0;
   // Whatever they cost: on these models the draft model takes as long as the other.
   if (options.speculate == Speculation::kDraft) parts.core.drafts.always = true;
   parts.executor = MakeCountingExecutor(std::move(parts.executor),
@@ -62,7 +61,10 @@ std::string BatchMixOptions::ToString() const {
       "blocks, {} host blocks, prefix cache {}, {} drafts by {}, {} requests at once",
       Name(cuda_graphs), steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks,
       host_blocks, prefix_cache ? "on" : "off", draft_tokens,
-      draft_model.empty() ? "text" : draft_model, most_open);
+      !draft_model.empty() ? draft_model
+      : only_forced        ? "the grammar"
+                           : "text",
+      most_open);
 }
 
 BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,
@@ -107,6 +109,7 @@ BatchMix::BatchMix(EngineOptions base, int64_t kv_token_bytes, const BatchMixOpt
                                                   : Speculation::kDraft;
   base_.draft_model = options.draft_model;
   if (options.draft_tokens > 0) base_.draft_tokens = options.draft_tokens;
+  if (options.only_forced) base_.prompt_lookup_min = base_.prompt_lookup_max = 16;
   (options.threads == 1 ? counts_.one_thread : counts_.two_threads) = 1;
 }
 
@@ -121,7 +124,7 @@ Result<std::vector<std::vector<OutputChunk>>> BatchMix::Run(const std::vector<Ca
   ids_.resize(cases.size());
   num_chunks_.resize(cases.size());
   base_.max_queue = static_cast<int32_t>(cases.size()) + 1;
-  ASSIGN_OR_RETURN(engine_, LoadCounted(base_, random_(), &counts_));
+  ASSIGN_OR_RETURN(engine_, LoadCounted(base_, options_.always_drafts, random_(), &counts_));
   RETURN_IF_ERROR(Start());
   {
     MutexLock lock(mutex_);

@@ -24,6 +24,8 @@ struct BatchMixOptions {
   int32_t host_blocks = 0;
   bool prefix_cache = true;
   int32_t draft_tokens = 0;      // 0: no speculation
+  bool always_drafts = false;    // otherwise the machine may decide whether there are any
+  bool only_forced = false;      // hardly any match is long enough for drafts from the text
   int32_t draft_source = 0;      // 0: the text, 1: the model itself, 2: another model
   std::string draft_model = {};  // the path, if it is a model
   int32_t most_open = 0;         // concurrent requests

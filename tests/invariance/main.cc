@@ -11,12 +11,18 @@
 // This runs on a GPU, in two mixes without graphs and two with graphs, with overlapping steps.
 // Exits with 77 if there is no GPU or no backend for it.
 //
+//   build/tests/invariance/invariance --drafts text:1,text:2,model:1,model:2,forced:1,forced:2
+//
+// This runs each round in a mix for each of these ways to guess tokens, with so many steps in
+// flight: matches in the text, a draft model, and text that a grammar forces. Alone, requests have
+// no drafts.
+//
 //   build/tests/invariance/invariance --model default --requests 30
 //
 // This uses SmolLM2-135M-Instruct, as fetched by scripts/fetch-model, or any other model by its
 // path. Exits with 77 if the default model is missing. --types Q4_K,F16, --isas avx2 and --seed
 // select a part. Prints the first difference of each combination, with the command that repeats it.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -24,6 +30,8 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -58,6 +66,8 @@ struct Flags {
   KernelChoice kernels = KernelChoice::kVerified;
   std::vector<std::string> types;
   std::vector<std::string> isas;
+  std::vector<std::string> drafts;  // names of draft_mixes
+  std::vector<DraftMix> draft_mixes;
 };
 
 std::vector<std::string> Split(const std::string& list) {
@@ -76,6 +86,17 @@ std::vector<std::string> MachineIsas() {
     if (isa == "avx2" || isa == "avx512") isas.push_back(isa + "/precise");
   }
   return isas;
+}
+
+// Reads "text:2": a method and the steps in flight.
+std::optional<DraftMix> ParseDraftMix(const std::string& name) {
+  constexpr std::string_view kMethods[] = {"text", "model", "forced"};
+  const size_t colon = name.find(':');
+  const auto* const method =
+      std::find(std::begin(kMethods), std::end(kMethods), std::string_view(name).substr(0, colon));
+  const int depth = colon == name.npos ? 0 : std::atoi(name.c_str() + colon + 1);
+  if (method == std::end(kMethods) || depth < 1) return std::nullopt;
+  return DraftMix{static_cast<DraftMix::Method>(method - std::begin(kMethods)), depth};
 }
 
 bool Parse(int argc, char** argv, Flags* flags) {
@@ -99,6 +120,13 @@ bool Parse(int argc, char** argv, Flags* flags) {
       flags->types = Split(value);
     } else if (name == "--isas") {
       flags->isas = Split(value);
+    } else if (name == "--drafts") {
+      flags->drafts = Split(value);
+      for (const std::string& mix : flags->drafts) {
+        const std::optional<DraftMix> parsed = ParseDraftMix(mix);
+        if (!parsed) return false;
+        flags->draft_mixes.push_back(*parsed);
+      }
     } else {
       return false;
     }
@@ -144,15 +172,48 @@ bool Proves(const Flags& flags, const Counts& counts, int64_t enough) {
   return false;
 }
 
+// The same for a mix that drafts.
+bool ProvesDrafts(const DraftMix& mix, const std::string& name, const Counts& counts) {
+  using Method = DraftMix::Method;
+  const bool missing =
+      counts.accepted_drafts == 0 || counts.drafts == counts.accepted_drafts ||
+      counts.masked_accepted == 0 || counts.preemptions == 0 || counts.chunks == 0 ||
+      counts.forks == 0 ||
+      (mix.method == Method::kText && counts.accepted_drafts == counts.masked_accepted) ||
+      (mix.method == Method::kModel && counts.own_drafts == 0);
+  if (counts.requests < kEnough || !missing) return true;
+  fmt::print("FAILED: {} did not meet all that could make a difference: {}\n", name,
+             counts.ToString());
+  return false;
+}
+
+// Prints what the mixes met. Returns whether that is enough.
+bool Show(const Flags& flags, const std::string& what, double seconds,
+          const std::vector<Counts>& counts) {
+  fmt::print("{}: {:.1f} s of CPU time", what, seconds);
+  if (flags.draft_mixes.empty()) {
+    fmt::print("; {}\n", counts[0].ToString());
+    return Proves(flags, counts[0], kEnoughForCombination);
+  }
+  fmt::print("\n");
+  bool enough = true;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    fmt::print("  drafts {}: {}\n", flags.drafts[i], counts[i].ToString());
+    enough = ProvesDrafts(flags.draft_mixes[i], flags.drafts[i], counts[i]) && enough;
+  }
+  return enough;
+}
+
 // Runs all rounds of one model and ISA, up to the first failure. `choice`: the flags that select
 // them.
 bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions round,
                     Counts* total) {
-  Counts counts;
+  std::vector<Counts> counts(std::max<size_t>(1, flags.drafts.size()));
   std::string failure;
   const std::clock_t start = std::clock();
   round.device = flags.device;
   round.kernels = flags.kernels;
+  round.draft_mixes = flags.draft_mixes;
   const std::string name = NameOf(round);
   const std::string where =
       round.gpu() ? "--device " + name + " --kernels " + std::string(Name(flags.kernels))
@@ -166,16 +227,14 @@ bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions 
       ++round.seed;
       continue;
     }
-    fmt::print("FAILED {} {} seed {}: {}\n  repeat with: {} {} {} --requests {} --seed {}\n",
-               choice, name, round.seed, failure, flags.program, choice, where, round.requests,
-               round.seed);
+    fmt::print("FAILED {} {} seed {}: {}\n  repeat with: {} {} {}{}{} --requests {} --seed {}\n",
+               choice, name, round.seed, failure, flags.program, choice, where,
+               flags.drafts.empty() ? "" : " --drafts ", fmt::join(flags.drafts, ","),
+               round.requests, round.seed);
   }
-  total->Add(counts);
-  if (failure.empty()) {
-    fmt::print("{} {}: {:.1f} s of CPU time; {}\n", choice, name,
-               static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, counts.ToString());
-  }
-  const bool ok = failure.empty() && Proves(flags, counts, kEnoughForCombination);
+  for (const Counts& mix : counts) total->Add(mix);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  const bool ok = failure.empty() && Show(flags, choice + " " + name, seconds, counts);
   std::fflush(stdout);
   return ok;
 }
@@ -186,7 +245,7 @@ int Report(const Flags& flags, int num_failed, const Counts& total) {
     fmt::print("{} combinations FAILED\n", num_failed);
     return 1;
   }
-  if (!Proves(flags, total, kEnough)) return 1;
+  if (flags.drafts.empty() && !Proves(flags, total, kEnough)) return 1;
   fmt::print("every answer was the same alone and in mixed batches\n");
   return 0;
 }
@@ -246,7 +305,8 @@ int main(int argc, char** argv) {
   if (!tokamak::invariance::Parse(argc, argv, &flags)) {
     fmt::print(stderr,
                "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,...] "
-               "[--isas I,... | --device cuda [--kernels verified|new|plain|triton]]\n",
+               "[--drafts text:1,model:1,forced:2,...] [--isas I,... | --device cuda [--kernels "
+               "verified|new|plain|triton]]\n",
                argv[0]);
     return 2;
   }

@@ -81,6 +81,9 @@ void RequestMaker::ChooseTokens(SamplingParams* params) {
   if (Chance(20)) params->xtc_probability = Real(0.1f, 1.0f);
   params->xtc_threshold = Real(0.01f, 0.3f);
   if (Chance(25)) params->repetition_penalty = Real(0.8f, 1.4f);
+  if (material_.repeat_percent > 0 && Chance(material_.repeat_percent)) {
+    params->repetition_penalty = Real(0.02f, 0.5f);
+  }
   if (Chance(20)) params->presence_penalty = Real(-1.0f, 1.0f);
   if (Chance(20)) params->frequency_penalty = Real(-1.0f, 1.0f);
   if (Chance(30)) params->repeat_last_n = static_cast<int32_t>(Between(0, 40));

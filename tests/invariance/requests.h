@@ -24,6 +24,7 @@ struct Material {
   int32_t vocab_size = 0;
   int32_t max_prompt = 0;
   int32_t max_new = 0;
+  int32_t repeat_percent = 0;                   // how often an answer repeats itself
   int32_t long_percent = 0;                     // how often a prompt has up to max_prompt tokens
   std::vector<std::vector<int32_t>> documents;  // each prompt begins with a part of one
 };

@@ -70,6 +70,7 @@ Result<std::vector<Case>> MakeCases(const RoundOptions& options, Engine& engine,
   if (!options.tiny) {
     ASSIGN_OR_RETURN(material, TextMaterial(engine));
   }
+  if (!options.draft_mixes.empty()) material.repeat_percent = 40;
   RequestMaker maker((*random)(), std::move(material));
   std::vector<Case> cases;
   const int32_t count = options.requests + (options.requests + 3) / 4;
@@ -97,15 +98,32 @@ std::string Compare(const std::vector<Case>& cases,
   return "";
 }
 
+// Makes `random` a mix that drafts in this way.
+void SetDrafts(const RoundOptions& options, const DraftMix& drafts, BatchMixOptions* random) {
+  random->steps_in_flight = drafts.steps_in_flight;
+  random->only_forced = drafts.method == DraftMix::Method::kForced;
+  // In one of four rounds what is worth it: which rows draft then also depends on the others.
+  random->always_drafts = options.seed % 4 != 0;
+  random->draft_model.clear();
+  if (drafts.method != DraftMix::Method::kModel) return;
+  random->draft_model =
+      options.seed % 2 == 0 && !options.other_model.empty() ? options.other_model : options.model;
+}
+
 // Returns `random` with the properties that mix `i` must have.
 BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t first_depth,
                               BatchMixOptions random) {
-  random.cuda_graphs = i < 2 ? CudaGraphs::kOff : CudaGraphs::kOn;
+  const bool drafts_only = !options.draft_mixes.empty();
+  random.cuda_graphs = i < 2 || drafts_only ? CudaGraphs::kOff : CudaGraphs::kOn;
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
-  if (options.gpu() || random.steps_in_flight > 1) random.draft_source = 0;
-  const std::string draft_models[] = {"", options.model, options.other_model};
-  random.draft_model = draft_models[random.draft_source];
+  if (drafts_only) {
+    SetDrafts(options, options.draft_mixes[static_cast<size_t>(i)], &random);
+  } else {
+    if (options.gpu() || random.steps_in_flight > 1) random.draft_source = 0;
+    const std::string draft_models[] = {"", options.model, options.other_model};
+    random.draft_model = draft_models[random.draft_source];
+  }
   // Makes one of two mixes swap, even in runs of a few requests.
   if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
     random.prefix_cache = true;
@@ -116,7 +134,7 @@ BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t fi
   return random;
 }
 
-Result<std::string> Run(const RoundOptions& options, Counts* counts) {
+Result<std::string> Run(const RoundOptions& options, std::vector<Counts>* counts) {
   std::mt19937_64 random(Hash64(options.salt.data(), options.salt.size(), options.seed));
   const EngineOptions base = RandomBase(options, &random);
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Load(Alone(base)));
@@ -124,16 +142,19 @@ Result<std::string> Run(const RoundOptions& options, Counts* counts) {
   const int64_t kv_token_bytes = engine->model().kv_token_bytes;
   engine.reset();
   const auto first_depth = static_cast<int32_t>(random() % 3);
-  for (int32_t i = 0; i < (options.gpu() ? 4 : 2); ++i) {
+  const auto num_draft_mixes = static_cast<int32_t>(options.draft_mixes.size());
+  const int32_t num_mixes = num_draft_mixes > 0 ? num_draft_mixes : options.gpu() ? 4 : 2;
+  for (int32_t i = 0; i < num_mixes; ++i) {
+    Counts* const into = &(*counts)[num_draft_mixes > 0 ? static_cast<size_t>(i) : 0];
     const BatchMixOptions circumstances =
         Circumstances(options, i, first_depth, RandomBatchMix(&random, cases, base.block_size));
     BatchMix mix(base, kv_token_bytes, circumstances, random());
-    const auto answers = mix.Run(cases, counts);
+    const auto answers = mix.Run(cases, into);
     const std::string where =
         fmt::format("\n  mix {}: {}\n  cache: {}, blocks of {}", i, circumstances.ToString(),
                     Name(base.kv_cache_dtype), base.block_size);
     if (!answers.ok()) return answers.status().ToString() + where;
-    std::string difference = Compare(cases, *answers, counts);
+    std::string difference = Compare(cases, *answers, into);
     if (!difference.empty()) return difference + where;
   }
   return std::string();
@@ -141,7 +162,7 @@ Result<std::string> Run(const RoundOptions& options, Counts* counts) {
 
 }  // namespace
 
-std::string RunRound(const RoundOptions& options, Counts* counts) {
+std::string RunRound(const RoundOptions& options, std::vector<Counts>* counts) {
   Result<std::string> difference = Run(options, counts);
   return difference.ok() ? *std::move(difference) : difference.status().ToString();
 }

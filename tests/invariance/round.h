@@ -3,11 +3,23 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "invariance/counting_executor.h"
 #include "tokamak/option_values.h"
 
 namespace tokamak::invariance {
+
+// A way to guess tokens, for a mix that does nothing else.
+struct DraftMix {
+  enum class Method {
+    kText,    // what followed the same tokens earlier
+    kModel,   // by the model itself and by another one, in turn
+    kForced,  // text that grammars force
+  };
+  Method method = Method::kText;
+  int32_t steps_in_flight = 1;
+};
 
 struct RoundOptions {
   std::string model;
@@ -19,13 +31,16 @@ struct RoundOptions {
   uint64_t seed = 0;
   int32_t requests = 0;  // plus a quarter more that are cancelled
   bool tiny = true;      // a model from WriteTinyModel; otherwise a real one, which gets text
+  std::vector<DraftMix> draft_mixes = {};  // if there are any, these are the mixes
 
   bool gpu() const { return device != "cpu"; }
 };
 
 // Alone, requests run without graphs, one step at a time. There are two mixes without graphs and,
 // on a GPU, two more with graphs. Mixes have one thread and two in turn, and 1, 2 and 4 steps in
-// flight in turn. Returns the first difference with its circumstances and request, or "".
-std::string RunRound(const RoundOptions& options, Counts* counts);
+// flight in turn. With draft_mixes there are these instead, without graphs. Returns the first
+// difference with its circumstances and request, or "". Adds to `counts`, which has one for each of
+// draft_mixes, or one for all mixes.
+std::string RunRound(const RoundOptions& options, std::vector<Counts>* counts);
 
 }  // namespace tokamak::invariance
