@@ -201,11 +201,11 @@ std::vector<AttentionCase> AttentionCases(bool small) {
     return {{"Llama-3.1-8B", 32, 2, 20, 1},
             {"Qwen3-0.6B", 16, 1, 70, 5},
             {"Qwen3-0.6B", 16, 1, 60, 40},
-            {"all-MiniLM-L6-v2", 12, 2, 70, 70, 12, 32, false},
-            {"gpt-oss-20b", 64, 1, 70, 5, 8, 64, true, 0, true},
-            {"Gemma-2-27B", 32, 1, 70, 5, 16, 128, true, 50},
-            {"Gemma-3-4B", 8, 1, 70, 5, 4, 256},
-            {"Phi-3-mini", 32, 1, 70, 40, 32, 96}};
+            {"all-MiniLM-L6-v2", 1, 1, 64, 64, 1, 32, false},
+            {"gpt-oss-20b", 8, 1, 70, 1, 1, 64, true, 0, true},
+            {"Gemma-2-27B", 2, 1, 70, 1, 1, 128, true, 50},
+            {"Gemma-3-4B", 2, 1, 70, 1, 1, 256},
+            {"Phi-3-mini", 1, 1, 64, 64, 1, 96}};
   }
   for (const int context : {512, 4096, 32768}) {
     for (const int batch : {8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});

@@ -43,14 +43,17 @@ EXCEPTIONS = {
     'AmpereFp8MmaAttentionKernel': {'Stores': FRAGMENTS},
     'AmpereGroupedGemmKernel': {'Stores': FRAGMENTS},
     'AmpereLatentAttentionKernel': {'Stores': FRAGMENTS},
-    'AmpereMmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
+    'AmpereMmaAttentionKernel': {
+        'Loads': FRAGMENTS, 'Stores': FRAGMENTS,
+        'Shared': 'a head of 32, or the end of one of 96, fills half of a swizzled row, so copies '
+                  'of two rows meet in the same banks'},
     'AmpereSkinnyGemmKernel': {'Stores': SINGLE_BF16},
     'AttentionKernel': {
         'Shared': 'lanes load eight neighbours of a key and store them as f32 one by one. The odd '
                   'stride of keys serves the loads, which are more'},
     'ExpandedAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'Fp8LatentAttentionKernel': {'Stores': FRAGMENTS},
-    'Fp8MmaAttentionKernel': {'Stores': FRAGMENTS},
+    'Fp8MmaAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'Fp8WideAttentionKernel': {'Loads': FRAGMENTS, 'Stores': FRAGMENTS},
     'Fp8WideLatentAttentionKernel': {'Stores': FRAGMENTS},
     'GroupedGemmKernel': {'Stores': FRAGMENTS},

@@ -130,28 +130,34 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
 
   __device__ void LoadQueries(const Rows& rows, int kv_head) {
     const bool fits = QueryPairsFit(a_);
+    bool is_row[2];
+    int64_t token[2];
+    int first[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const bool is_row = RowOf(i) < rows.count;
-      const int row = is_row ? RowOf(i) : 0;
-      const int64_t token = rows.Token(row);
-      const int first = (kv_head * rows.group + rows.HeadInGroup(row)) * kHeadDim + lane_ % 4 * 2;
+      is_row[i] = RowOf(i) < rows.count;
+      const int row = is_row[i] ? RowOf(i) : 0;
+      token[i] = rows.Token(row);
+      first[i] = (kv_head * rows.group + rows.HeadInGroup(row)) * kHeadDim + lane_ % 4 * 2;
+    }
 #pragma unroll
-      for (int k = 0; k < kHeadDim / kStep; ++k) {
-        if (S::kSharesQueries && k % kWarps != warp_) continue;
+    for (int k = 0; k < kHeadDim / kStep; ++k) {
+      if (S::kSharesQueries && k % kWarps != warp_) continue;
+      Four<uint32_t> query;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const uint32_t pair = QueryPair(a_, token, first + k * kStep + half * 8, fits);
-          Query(k)[2 * half + i] = is_row ? pair : 0;
-        }
+      for (int c = 0; c < 4; ++c) {
+        const int i = c % 2;
+        const uint32_t pair = QueryPair(a_, token[i], first[i] + k * kStep + c / 2 * 8, fits);
+        query.values[c] = is_row[i] ? pair : 0;
       }
+      Query(k) = query;
     }
   }
 
   // The fragment of 16 dimensions of all rows.
-  __device__ uint32_t (&Query(int k))[4] {
+  __device__ Four<uint32_t>& Query(int k) {
     if constexpr (S::kSharesQueries) {
-      return memory_.queries[k][lane_].values;
+      return memory_.queries[k][lane_];
     } else {
       return queries_[k];
     }
@@ -183,8 +189,9 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
     for (int k = 0; k < kHeadDim / kStep; ++k) {
       uint32_t b[4];
       ptx::LoadMatrices(b, ChunkOf(keys, key, 2 * k + matrix % 2));
-      ptx::MultiplyBf16(scores[0], Query(k), {b[0], b[1]});
-      ptx::MultiplyBf16(scores[1], Query(k), {b[2], b[3]});
+      const Four<uint32_t> query = Query(k);
+      ptx::MultiplyBf16(scores[0], query.values, {b[0], b[1]});
+      ptx::MultiplyBf16(scores[1], query.values, {b[2], b[3]});
     }
     Release();
     if (a_.softcap <= 0) return;
@@ -256,7 +263,7 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
     }
   }
 
-  uint32_t queries_[S::kSharesQueries ? 1 : kHeadDim / kStep][4];
+  Four<uint32_t> queries_[S::kSharesQueries ? 1 : kHeadDim / kStep];
   unsigned fill_ = 0;
 };
 
