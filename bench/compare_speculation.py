@@ -4,7 +4,8 @@
 Usage: compare_speculation.py TOKAMAK MODEL.gguf [--runs N] [--tasks editing,copying,prose]
                               [--clients 1,8,32]
 
-Two servers take turns, one with `--speculate off` and one with the default. The tasks:
+Servers take turns: two with `--speculate off`, which show what differs by chance, and one with the default. Each
+turn has a new server, which has seen the prompts. The tasks:
   editing   the 20 of editing_tasks/tasks.json, which repeat parts of their prompts (greedy, up to 200 tokens)
   copying   passages of texts/prose.txt, to copy: a passage twice, the second time without its end (greedy)
   prose     these passages, to continue (temperature 0.7)
@@ -15,10 +16,12 @@ without drafts, as `bench latency --synthetic-acceptance 0` measures it for the 
 import argparse
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import pathlib
 import statistics
 import subprocess
+import threading
 import time
 import urllib.request
 
@@ -27,6 +30,8 @@ import compare_chats
 HERE = pathlib.Path(__file__).parent
 PASSAGE = 700  # characters
 COUNT = 8  # passages
+START, WINDOW = 1, 6  # seconds of several clients: before the tokens are counted, and while they are
+TOKENS = 'tokamak_generation_tokens_total'
 METRIC = 'tokamak_spec_decode_num_'
 MOST_DRAFTS = 4  # the default of --draft-tokens
 
@@ -58,27 +63,52 @@ def text_of(answer):
     return choice['text'] if 'text' in choice else choice['message']['content']
 
 
-def draft_counts(url):
-    """Returns how many rows had at least 1, 2, ... drafts until now, and how many drafts were accepted."""
+def metrics(url):
     with urllib.request.urlopen(f'{url}/metrics', timeout=60) as response:
         lines = response.read().decode().splitlines()
-    values = dict(line.rsplit(' ', 1) for line in lines if line.startswith(METRIC))
+    return {name: float(value) for name, value in
+            (line.rsplit(' ', 1) for line in lines if line.startswith('tokamak_'))}
+
+
+def draft_counts(url):
+    """Returns how many rows had at least 1, 2, ... drafts until now, and how many drafts were accepted."""
+    values = metrics(url)
     rows = [int(values.get(f'{METRIC}draft_tokens_per_pos_total{{position="{i}"}}', 0))
             for i in range(MOST_DRAFTS)]
     return rows, int(values[f'{METRIC}accepted_tokens_total'])
 
 
-def measure(url, bodies, clients):
-    """Returns tokens per second, without prompts where there is one client, and the answers."""
-    bodies = bodies * -(-clients // len(bodies))
-    start = time.monotonic()
+def measure_one(url, bodies):
+    """Returns tokens per second without the prompts' time, and the answers by request."""
+    answers = [post(url, body) for body in bodies]
+    tokens = sum(answer['usage']['completion_tokens'] - 1 for answer in answers)  # the first comes with the prompt
+    seconds = sum(answer['timings']['decode_ms'] for answer in answers) / 1e3
+    return tokens / seconds, dict(enumerate(answers))
+
+
+def measure_many(url, bodies, clients):
+    """Returns tokens per second of all clients while each has a request, and the answers by request.
+
+    Drafts make equal requests end at different times. If all came at once and none followed, the last
+    ones would run alone, which steady load never does.
+    """
+    answers, stop = {}, threading.Event()
+
+    def client(first):
+        for i in itertools.count(first, clients):
+            if stop.is_set():
+                return
+            answers[i] = post(url, {**bodies[i % len(bodies)], 'seed': i})
+
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-        answers = list(pool.map(lambda body: post(url, body), bodies))
-    seconds = time.monotonic() - start
-    tokens = sum(answer['usage']['completion_tokens'] for answer in answers)
-    if clients == 1:
-        tokens -= len(answers)  # the first ones come with the prompts
-        seconds = sum(answer['timings']['decode_ms'] for answer in answers) / 1e3
+        done = [pool.submit(client, first) for first in range(clients)]
+        time.sleep(START)
+        before, start = metrics(url)[TOKENS], time.monotonic()
+        time.sleep(WINDOW)
+        tokens, seconds = metrics(url)[TOKENS] - before, time.monotonic() - start
+        stop.set()
+        for future in done:
+            future.result()
     return tokens / seconds, answers
 
 
@@ -109,27 +139,55 @@ def print_steps(args, rows, answers, ratio):
           f'{", ".join(f"{c:.2f}" for c in costs[1:])}', flush=True)
 
 
-def compare(args, urls, task, bodies, clients):
-    rates = {kind: [] for kind in urls}
-    rows_before, taken_before = draft_counts(urls['auto'])
-    on = []
-    for _ in range(args.runs):
-        texts = {}
-        for kind, url in urls.items():
-            rate, answers = measure(url, bodies, clients)
-            rates[kind].append(rate)
-            texts[kind] = [text_of(answer) for answer in answers]
-        on += answers
-        if texts['off'] != texts['auto']:
-            raise RuntimeError(f'{task}: speculation changed an answer')
-    rows, taken = draft_counts(urls['auto'])
-    rows = [now - then for now, then in zip(rows, rows_before)]
-    ratios = [fast / slow for fast, slow in zip(rates['auto'], rates['off'])]
-    print(f'{task}, {clients} at once:', *(
-        f'{kind} {statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})'
-        for kind, values in rates.items()),
-        f'ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}),'
-        f' {taken - taken_before} of {sum(rows)} drafts accepted', flush=True)
+@contextlib.contextmanager
+def serve(args, kind):
+    """A new server, as two processes of one program may differ in speed by 2% for as long as they run."""
+    port = compare_chats.free_port()
+    process = subprocess.Popen([args.tokamak, 'serve', args.model, '--device', 'cpu', '--port', str(port),
+                                '--speculate', kind], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        url = f'http://127.0.0.1:{port}'
+        compare_chats.wait_until_healthy(process, url)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def take_turn(args, kind, bodies, clients):
+    """Returns tokens per second, the answers by request, and the draft counts of one server's turn."""
+    with serve(args, kind) as url:
+        for body in bodies:  # prompts into the prefix cache
+            post(url, {**body, 'max_tokens': 1})
+        rate, answers = measure_one(url, bodies) if clients == 1 else measure_many(url, bodies, clients)
+        return rate, answers, *draft_counts(url)
+
+
+def compare(args, task, bodies, clients):
+    kinds = {'off': 'off', 'off again': 'off', 'default': 'auto'}
+    rates = {name: [] for name in kinds}
+    rows, taken, on, texts = [0] * MOST_DRAFTS, 0, [], {}
+    for run in range(args.runs):
+        names = list(kinds)
+        for name in names[run % 3:] + names[:run % 3]:
+            rate, answers, counts, accepted = take_turn(args, kinds[name], bodies, clients)
+            rates[name].append(rate)
+            for i, answer in answers.items():
+                if texts.setdefault(i, text_of(answer)) != text_of(answer):
+                    raise RuntimeError(f'{task}: speculation changed an answer')
+            if kinds[name] == 'auto':
+                on += answers.values()
+                rows = [a + b for a, b in zip(rows, counts)]
+                taken += accepted
+    print(f'{task}, {clients} at once: tokens/s', *(
+        f'{name} {statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f}),'
+        for name, values in rates.items()))
+    twice_off = list(zip(rates['off'], rates['off again']))
+    ratios = [2 * rate / sum(off) for rate, off in zip(rates['default'], twice_off)]
+    for name, values in (('off again ÷ off', [again / off for off, again in twice_off]),
+                         ('default ÷ mean of both', ratios)):
+        print(f'  {name}: {statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})')
+    print(f'  {taken} of {sum(rows)} drafts accepted', flush=True)
     if clients == 1:
         print_steps(args, rows, on, statistics.median(ratios))
 
@@ -142,19 +200,9 @@ def main():
     parser.add_argument('--tasks', default='editing,copying,prose')
     parser.add_argument('--clients', default='1,8,32')
     args = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        urls = {}
-        for kind in ('off', 'auto'):
-            port = compare_chats.free_port()
-            urls[kind] = f'http://127.0.0.1:{port}'
-            process = stack.enter_context(subprocess.Popen(
-                [args.tokamak, 'serve', args.model, '--device', 'cpu', '--port', str(port),
-                 '--speculate', kind], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-            stack.callback(process.kill)
-            compare_chats.wait_until_healthy(process, urls[kind])
-        for task, bodies in make_tasks(args.tasks.split(',')).items():
-            for clients in map(int, args.clients.split(',')):
-                compare(args, urls, task, bodies, clients)
+    for task, bodies in make_tasks(args.tasks.split(',')).items():
+        for clients in map(int, args.clients.split(',')):
+            compare(args, task, bodies, clients)
 
 
 if __name__ == '__main__':

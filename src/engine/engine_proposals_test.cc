@@ -142,7 +142,8 @@ TEST_P(EngineProposalsTest, CountAsNoLongerThanTheirStep) {
   ASSERT_TRUE(core_->Submit(Make(1, {3, 5}, 40)).ok());
   RunAll();
   EXPECT_EQ(results_.at({1, 0}).tokens, Continue({3, 5}, 40));
-  EXPECT_GT(core_->stats(clock_.Now()).drafts, 0);
+  // With four steps in flight even short proposals cannot make up for the steps missed.
+  EXPECT_EQ(core_->stats(clock_.Now()).drafts > 0, GetParam() < 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Depths, EngineProposalsTest, ::testing::Values(1, 2, 4));
