@@ -386,13 +386,13 @@ void RunAttention(MemoryBench& bench) {
            AttentionCase{"AmpereLatentAttentionKernel", &LaunchAmpereLatentAttention, false, 16, 1,
                          576, 1, 256, 1, true},
            AttentionCase{"WideLatentAttentionKernel", &LaunchWideLatentAttention, true, 16, 1, 576,
-                         1, 64, 16, true},
+                         1, 64, 18, true},
            AttentionCase{"Fp8LatentAttentionKernel", &LaunchLatentAttention, false, 16, 1, 576, 1,
                          256, 1, true, DType::kF8E4M3},
            AttentionCase{"AmpereFp8LatentAttentionKernel", &LaunchAmpereLatentAttention, false, 16,
                          1, 576, 1, 256, 1, true, DType::kF8E4M3},
            AttentionCase{"Fp8WideLatentAttentionKernel", &LaunchWideLatentAttention, true, 16, 1,
-                         576, 1, 64, 16, true, DType::kF8E4M3},
+                         576, 1, 64, 18, true, DType::kF8E4M3},
        }) {
     RunAttentionCase(bench, c);
   }
