@@ -54,10 +54,13 @@ inline constexpr KernelFamily kWideAttention = {.name = "wide_attention.cu",
                                                 .proofs = {{{90, "H200", "353722d"}}}};
 // Both kernels' instances for heads of other sizes than 64 and 128.
 inline constexpr KernelFamily kMoreHeads = {.name = "mma_attention.h for heads of 32, 96 or 256",
-                                            .has_older = true};
+                                            .has_older = true,
+                                            .proofs = {{{90, "H200", "789f693"}}}};
 // What both kernels do with capped scores and sinks.
 inline constexpr KernelFamily kEditedScores = {
-    .name = "mma_attention.h with capped scores or sinks", .has_older = true};
+    .name = "mma_attention.h with capped scores or sinks",
+    .has_older = true,
+    .proofs = {{{90, "H200", "789f693"}}}};
 // Only for a KV cache in FP8. The rest of these kernels is that of mma_attention.h. Two forms, too.
 inline constexpr KernelFamily kFp8Attention = {
     .name = "fp8_attention_tiles.cuh", .has_older = true, .proofs = {{{90, "H200", "2e68807"}}}};
