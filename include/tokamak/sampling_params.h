@@ -196,27 +196,35 @@ struct SamplingDefaults {
   // Calls visit("temperature", value) and so on for each value that there is.
   template <typename Visit>
   void ForEach(Visit visit) const {
-    const auto each = [&visit](const char* name, const auto& value) {
-      if (value) visit(name, *value);
-    };
-    each("temperature", temperature);
-    each("dynatemp_range", dynatemp_range);
-    each("dynatemp_exponent", dynatemp_exponent);
-    each("top_n_sigma", top_n_sigma);
-    each("top_k", top_k);
-    each("top_p", top_p);
-    each("min_p", min_p);
-    each("typical_p", typical_p);
-    each("xtc_probability", xtc_probability);
-    each("xtc_threshold", xtc_threshold);
-    each("repetition_penalty", repetition_penalty);
-    each("presence_penalty", presence_penalty);
-    each("frequency_penalty", frequency_penalty);
-    each("repeat_last_n", repeat_last_n);
-    each("max_tokens", max_tokens);
+    ForEachField([&](const char* name, auto field, auto) {
+      if (const auto& value = this->*field) visit(name, *value);
+    });
   }
   // "temperature 0.6, top_p 0.95"; empty if there are none.
   std::string ToString() const;
+
+ private:
+  // Calls visit(name, field, the field of SamplingParams) for each field.
+  template <typename Visit>
+  static void ForEachField(Visit visit) {
+    using Defaults = SamplingDefaults;
+    using Params = SamplingParams;
+    visit("temperature", &Defaults::temperature, &Params::temperature);
+    visit("dynatemp_range", &Defaults::dynatemp_range, &Params::dynatemp_range);
+    visit("dynatemp_exponent", &Defaults::dynatemp_exponent, &Params::dynatemp_exponent);
+    visit("top_n_sigma", &Defaults::top_n_sigma, &Params::top_n_sigma);
+    visit("top_k", &Defaults::top_k, &Params::top_k);
+    visit("top_p", &Defaults::top_p, &Params::top_p);
+    visit("min_p", &Defaults::min_p, &Params::min_p);
+    visit("typical_p", &Defaults::typical_p, &Params::typical_p);
+    visit("xtc_probability", &Defaults::xtc_probability, &Params::xtc_probability);
+    visit("xtc_threshold", &Defaults::xtc_threshold, &Params::xtc_threshold);
+    visit("repetition_penalty", &Defaults::repetition_penalty, &Params::repetition_penalty);
+    visit("presence_penalty", &Defaults::presence_penalty, &Params::presence_penalty);
+    visit("frequency_penalty", &Defaults::frequency_penalty, &Params::frequency_penalty);
+    visit("repeat_last_n", &Defaults::repeat_last_n, &Params::repeat_last_n);
+    visit("max_tokens", &Defaults::max_tokens, &Params::max_tokens);
+  }
 };
 
 // Returns OK or kInvalidArgument. The message starts with the field: "top_p: must be in (0, 1], got

@@ -15,7 +15,6 @@ constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
 constexpr size_t kMaxBadWords = 1024;
 constexpr size_t kMaxBadWordBytes = 256;
-constexpr int32_t kMaxWindow = 65535;  // CountedTokens (ops/cuda/sample_layout.h) has 16 bits
 
 // NaN fails every comparison, so the tests state what must hold.
 Status InRange(std::string_view field, float value, float low, float high) {
@@ -69,7 +68,7 @@ Status ValidateDistribution(const SamplingParams& p) {
   }
   RETURN_IF_ERROR(InRange("presence_penalty", p.presence_penalty, -2.0f, 2.0f));
   RETURN_IF_ERROR(InRange("frequency_penalty", p.frequency_penalty, -2.0f, 2.0f));
-  return CountInRange("repeat_last_n", p.repeat_last_n, -1, kMaxWindow);
+  return CountInRange("repeat_last_n", p.repeat_last_n, -1, kMaxRepeatLastN);
 }
 
 Status ValidateBadWords(const SamplingParams& p, int32_t vocab_size) {
@@ -154,39 +153,15 @@ Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {
 }  // namespace
 
 void SamplingDefaults::ApplyTo(SamplingParams& params) const {
-  if (temperature) params.temperature = *temperature;
-  if (dynatemp_range) params.dynatemp_range = *dynatemp_range;
-  if (dynatemp_exponent) params.dynatemp_exponent = *dynatemp_exponent;
-  if (top_n_sigma) params.top_n_sigma = *top_n_sigma;
-  if (top_k) params.top_k = *top_k;
-  if (top_p) params.top_p = *top_p;
-  if (min_p) params.min_p = *min_p;
-  if (typical_p) params.typical_p = *typical_p;
-  if (xtc_probability) params.xtc_probability = *xtc_probability;
-  if (xtc_threshold) params.xtc_threshold = *xtc_threshold;
-  if (repetition_penalty) params.repetition_penalty = *repetition_penalty;
-  if (presence_penalty) params.presence_penalty = *presence_penalty;
-  if (frequency_penalty) params.frequency_penalty = *frequency_penalty;
-  if (repeat_last_n) params.repeat_last_n = *repeat_last_n;
-  if (max_tokens) params.max_tokens = *max_tokens;
+  ForEachField([&](const char*, auto field, auto param) {
+    if (this->*field) params.*param = *(this->*field);
+  });
 }
 
 void SamplingDefaults::Override(const SamplingDefaults& others) {
-  if (others.temperature) temperature = others.temperature;
-  if (others.dynatemp_range) dynatemp_range = others.dynatemp_range;
-  if (others.dynatemp_exponent) dynatemp_exponent = others.dynatemp_exponent;
-  if (others.top_n_sigma) top_n_sigma = others.top_n_sigma;
-  if (others.top_k) top_k = others.top_k;
-  if (others.top_p) top_p = others.top_p;
-  if (others.min_p) min_p = others.min_p;
-  if (others.typical_p) typical_p = others.typical_p;
-  if (others.xtc_probability) xtc_probability = others.xtc_probability;
-  if (others.xtc_threshold) xtc_threshold = others.xtc_threshold;
-  if (others.repetition_penalty) repetition_penalty = others.repetition_penalty;
-  if (others.presence_penalty) presence_penalty = others.presence_penalty;
-  if (others.frequency_penalty) frequency_penalty = others.frequency_penalty;
-  if (others.repeat_last_n) repeat_last_n = others.repeat_last_n;
-  if (others.max_tokens) max_tokens = others.max_tokens;
+  ForEachField([&](const char*, auto field, auto) {
+    if (others.*field) this->*field = others.*field;
+  });
 }
 
 std::string SamplingDefaults::ToString() const {

@@ -100,7 +100,7 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
       return Internal("a bad word is empty or has an id that is not in the vocabulary");
     }
   }
-  if (sampling.repeat_last_n < -1 || sampling.repeat_last_n > 65535) {
+  if (sampling.repeat_last_n < -1 || sampling.repeat_last_n > kMaxRepeatLastN) {
     return Internal("repeat_last_n is {}", sampling.repeat_last_n);
   }
   for (const TokenId token : sampling.stop_token_ids) {

@@ -73,15 +73,21 @@ TEST(SequenceSlots, ASequenceThatOutgrowsItsOriginalContextIsAdmittedAgain) {
             "positions below 6");
 }
 
+// Up to 3 drafts and 3 proposals in a step.
+SequenceSlots SlotsForDrafts() {
+  return SequenceSlots({.max_seqs = 4,
+                        .max_step_tokens = 16,
+                        .max_step_drafts = 3,
+                        .max_step_proposals = 3,
+                        .max_context = 24,
+                        .vocab_size = 50},
+                       {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
+                        .block_bytes = 64,
+                        .num_device_blocks = 10});
+}
+
 TEST(SequenceSlots, KeepsThePositionsOfAcceptedDrafts) {
-  SequenceSlots table({.max_seqs = 4,
-                       .max_step_tokens = 16,
-                       .max_step_drafts = 3,
-                       .max_context = 24,
-                       .vocab_size = 50},
-                      {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
-                       .block_bytes = 64,
-                       .num_device_blocks = 10});
+  SequenceSlots table = SlotsForDrafts();
   StepInput first = {.admit = {{.slot = 1, .tokens = {1, 2, 3}, .num_prompt_tokens = 3}},
                      .append = {{.slot = 1, .group = 0, .blocks = {4, 2, 5}}},
                      .rows = {{.slot = 1, .num_tokens = 6, .sample = true, .drafts = {7, 8, 9}}}};
@@ -108,15 +114,7 @@ TEST(SequenceSlots, KeepsThePositionsOfAcceptedDrafts) {
 }
 
 TEST(SequenceSlots, NoRowFollowsOneWhoseProposalsAreNotKnown) {
-  SequenceSlots table({.max_seqs = 4,
-                       .max_step_tokens = 16,
-                       .max_step_drafts = 3,
-                       .max_step_proposals = 3,
-                       .max_context = 24,
-                       .vocab_size = 50},
-                      {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
-                       .block_bytes = 64,
-                       .num_device_blocks = 10});
+  SequenceSlots table = SlotsForDrafts();
   StepInput first = {.admit = {{.slot = 1, .tokens = {1, 2, 3}, .num_prompt_tokens = 3}},
                      .append = {{.slot = 1, .group = 0, .blocks = {4, 2}}},
                      .rows = {{.slot = 1, .num_tokens = 3, .sample = true}}};

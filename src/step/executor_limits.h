@@ -26,5 +26,6 @@ inline constexpr int32_t kMaxLogprobs = 20;
 // The most entries of SamplingParams::logit_bias and stop_token_ids in a request.
 inline constexpr size_t kMaxBiases = 4096;
 inline constexpr size_t kMaxStopTokens = 1024;
+inline constexpr int32_t kMaxRepeatLastN = 65535;  // CountedTokens of the CUDA sampler has 16 bits
 
 }  // namespace tokamak
