@@ -66,7 +66,7 @@ class PagedCache {
     args.totals = plan.totals();
     return args;
   }
-  // Those of the cache alone.
+  // The arguments that it takes from the cache.
   AttentionArgs Args(int layer) const {
     AttentionArgs args = {};
     args.cache = view_;

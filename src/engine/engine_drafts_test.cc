@@ -332,7 +332,7 @@ TEST_F(LongPrompts, AreIndexedOneAfterAnother) {
   EngineCoreOptions options;
   options.drafts = {.most = 2, .always = true};
   Start(options);
-  // Its first drawn token, 30, follows 29 as at its begin.
+  // The first drawn token, 30, follows 29, as it does at the begin of the prompt.
   std::vector<TokenId> prompt(3 * kMostIndexed / 4, 40);
   prompt[0] = prompt.back() = 29;
   prompt[1] = 30;
@@ -349,7 +349,7 @@ TEST_F(LongPrompts, AreIndexedOneAfterAnother) {
       if (!row.drafts.empty()) first.emplace(row.slot, row.drafts[0]);
     }
   }
-  // Where no match is known, drafts repeat the last token.
+  // Without a match, drafts repeat the last token.
   EXPECT_EQ(first, (std::map<SequenceSlotId, TokenId>{{0, 31}, {1, 31}, {2, 30}}));
 }
 

@@ -13,8 +13,8 @@ namespace grammar {
 
 namespace {
 
-constexpr size_t kMaxIdleBytes = 4
-                                 << 20;  // beyond the grammar's own, of all that wait for a matcher
+// Beyond the grammar's own, of all automata that wait for a matcher.
+constexpr size_t kMaxIdleBytes = 4 << 20;
 constexpr size_t kMaxMasks = 64;
 constexpr size_t kLongWalk = 1000;  // nodes; a shorter one costs less than a cached mask
 constexpr size_t kMaxPairs = 2000;  // of states, when texts are compared

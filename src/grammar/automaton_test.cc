@@ -86,7 +86,7 @@ std::vector<std::vector<uint32_t>> MasksOf(Matcher& matcher, size_t vocab_size,
   return masks;
 }
 
-// Where an answer stays near the bound for long, its end depends on its text alone.
+// An answer may stay near the bound for long: its end depends on its text alone.
 TEST(Automaton, WhatElseWasFoundDoesNotDecideWhetherAMaskFails) {
   const auto grammar = GrammarThatHardens();
   const std::vector<std::string> texts = TextsOfTwoLetters();

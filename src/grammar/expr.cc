@@ -486,7 +486,7 @@ Expr ExprPool::DeriveAnd(Expr expr, uint8_t byte_class) {
 
 // Whether a conjunction matches any text: a search for a derivative that matches the empty one.
 // All others (besides negations, which appear in conjunctions only) match a text by construction.
-// What other searches found does not shorten it, so its work depends on the conjunction alone.
+// Uses nothing that other searches found, so its work depends on the conjunction alone.
 bool ExprPool::CanMatch(Expr conjunction) {
   if (nodes_[conjunction].nullable) return true;
   if (matches_[conjunction] != 0) return matches_[conjunction] == 1;
@@ -496,7 +496,7 @@ bool ExprPool::CanMatch(Expr conjunction) {
   bool found = false;
   size_t looked_at = 0;
   for (size_t i = 0; i < visits.size() && !found; ++i) {
-    // What is known takes a small part of the time of a new derivative.
+    // A known derivative takes a small part of the time of a new one.
     constexpr size_t kKnownPerWork = 64;
     looked_at += class_bytes_.size() + 8;
     if (!Spend(looked_at / kKnownPerWork)) return false;

@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, Speculation,
                                            Case{.depth = 4, .drafts = Drafts::kOfAnotherModel}),
                          ::testing::PrintToStringParamName());
 
-// What looks ahead for drafts found may not help the answer beyond the bound on its grammar's work.
+// Looks ahead for drafts must not carry an answer beyond the bound on its grammar's work.
 TEST(SpeculationWithGrammar, EndsAnAnswerAtItsBoundAtTheSameToken) {
   constexpr int32_t kTokens = 416;
   std::mt19937 random(3);

@@ -97,8 +97,8 @@ class AttentionPlan {
   // Sets the step's batch. Its spans must stay valid until the step's last Attention is submitted,
   // its tensors until that has run.
   virtual void Fill(const AttentionBatch& batch, Stream& stream) = 0;
-  // Of a batch of num_rows, the rows that Attention may serve: LatentAttention serves those before
-  // and behind them. As of the last Fill.
+  // The rows that Attention may serve, in a batch of num_rows: LatentAttention serves those before
+  // and behind them. The last Fill decides.
   virtual BatchRows AttendedRows(int64_t num_rows) const { return {0, num_rows}; }
 };
 

@@ -102,7 +102,7 @@ bool CudaOps::UsesMmaAttention(DType dtype, int32_t head_dim, int32_t block_size
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& given) {
   AttentionShape shape = given;
   if (!uses_expanded_attention_ || !HasExpandedAttention(shape)) {
-    // Where the model also absorbs, that is faster than to decompress by the plain kernel.
+    // The plain kernel decompresses slowly: models that can absorb do so for all rows.
     if (shape.expansion.min_queries > 1) shape.expansion = {};
     shape.expansion.chunk_keys = 0;
   }

@@ -45,7 +45,7 @@ struct GatherEntriesArgs {
   int32_t num_segments, num_rows;
   uint16_t* out;  // [num_rows, cache.head_dim], aligned to 16 bytes
 };
-// As a dependent: the kernel ahead must not write the segments or the block tables.
+// Launches a dependent: the kernel ahead must not write the segments or the block tables.
 cudaError_t LaunchGatherEntries(const GatherEntriesArgs& args, cudaStream_t stream);
 
 // A chunk's rows, each aligned to 16 bytes.
@@ -60,7 +60,8 @@ struct ExpandedChunk {
   int32_t num_units;
 };
 // `ctas` CTAs share the units of all heads (args.cache.num_kv_heads; the group is 1). `partials`:
-// [tokens, heads, PartialFloats]. As a dependent: the kernel ahead must not write the units.
+// [tokens, heads, PartialFloats]. Launches a dependent: the kernel ahead
+// must not write the units.
 cudaError_t LaunchExpandedAttention(const AttentionArgs& args, const ExpandedChunk& chunk, int ctas,
                                     cudaStream_t stream);
 

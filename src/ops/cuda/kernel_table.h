@@ -56,7 +56,7 @@ inline constexpr KernelFamily kWideAttention = {.name = "wide_attention.cu",
 inline constexpr KernelFamily kMoreHeads = {.name = "mma_attention.h for heads of 32, 96 or 256",
                                             .has_older = true,
                                             .proofs = {{{90, "H200", "789f693"}}}};
-// What both kernels do with capped scores and sinks.
+// The parts of both kernels that cap scores and take in sinks.
 inline constexpr KernelFamily kEditedScores = {
     .name = "mma_attention.h with capped scores or sinks",
     .has_older = true,

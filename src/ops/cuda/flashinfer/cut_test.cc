@@ -95,7 +95,7 @@ TEST(FlashInferCut, EveryRowMeetsEveryKeyOnce) {
       batch.Add(length, decodes || draw(0, 1) == 0 ? 1 : draw(1, std::min(length, 60)));
     }
     if (decodes && round % 2 == 0) batch.Add(0, 1);  // padding
-    // As in a graph: as many sequences as queries.
+    // As many sequences as queries, as the batches of graphs have.
     if (round % 3 == 1) {
       while (batch.seq_lens.size() < static_cast<size_t>(batch.query_start_loc.back()) &&
              batch.seq_lens.size() <= kMaxSeqs) {
