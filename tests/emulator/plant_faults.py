@@ -326,9 +326,11 @@ FAULTS = [
      'latent_attention.cu', LATENT),
     ('latents are scored before they are copied', 'latent_attention.cu',
      'memory_.ring.WaitUntilFilled(fill_ + static_cast<unsigned>(warp_));', '', None, LATENT),
-    ('latents are released while their values are added', 'latent_attention.cu',
-     'Multiply(weights, values, sums);\n        Release(k);',
-     'Multiply(weights, values, sums);\n        Release(k ^ 1);', None, LATENT),
+    ('latents are released before their values are added', 'latent_attention.cu',
+     'LoadStep(k, latents, weights, values);\n        Multiply(weights, values, sums);\n'
+     '        Release(k);',
+     'Release(k);\n        LoadStep(k, latents, weights, values);\n'
+     '        Multiply(weights, values, sums);', None, LATENT),
     ('a later latent that is NaN reaches a row', 'latent_attention.cu',
      '__any_sync(kAllLanes, non_finite)', 'false', None, LATENT),
     ('a wide tile of latents is used before it is there', 'wide_latent_attention.cu',

@@ -113,13 +113,13 @@ Problem RandomProblem(std::mt19937& random) {
   g.head_dim = kHeadDims[draw(0, 3)];
   g.block_size = 8 << draw(0, 4);
   g.window = draw(0, 1) * draw(1, 150);
-  g.softcap = static_cast<float>(draw(0, 2) * 5);
-  g.has_sinks = draw(0, 1) > 0;
   std::vector<Sequence> sequences;
   for (int s = draw(1, 2); s > 0; --s) {
     const int queries = draw(1, 180 / g.group());
     sequences.push_back({queries + draw(0, 1) * draw(0, 400), queries});
   }
+  g.softcap = static_cast<float>(draw(0, 2) * 5);
+  g.has_sinks = draw(0, 1) > 0;
   return MakeProblem(g, sequences);
 }
 
