@@ -88,6 +88,14 @@ TEST(TopTokens, EqualsASort) {
   }
 }
 
+TEST(DynamicTemperatureOf, IsTheLowestIfOneTokenHasAllOfTheMass) {
+  SamplingParams params;
+  params.temperature = 1;
+  params.dynatemp_range = 0.5f;
+  // The distance of the last logit from the largest one is no finite float.
+  EXPECT_EQ(DynamicTemperatureOf(std::vector<float>{3e38f, 0, -3e38f}, 3e38f, params), 0.5f);
+}
+
 TEST(ApplyMask, ForbidsTokensWithoutABitAndBeyondTheMask) {
   std::vector<float> row(70, 1.0f);
   ApplyMask(std::vector<uint32_t>{0x80000001u, ~0u}, row);

@@ -59,7 +59,8 @@ struct EntropySums {
   constexpr void Add(float y, Mass mass) {
     ++count;
     total += mass;
-    weighted += static_cast<Mass>(static_cast<double>(mass) * -double{y});
+    // Of a token without mass, y may be -Inf.
+    if (mass > 0) weighted += static_cast<Mass>(static_cast<double>(mass) * -double{y});
   }
 };
 
