@@ -422,7 +422,8 @@ Status Runner::Propose(StepInFlight* in_flight) {
     out.wanted = row.num_proposals;
     out.proposals = &row.proposals;
     for (int32_t i = 0; i < row.num_draws; ++i) {
-      const SampleResult& drawn = in_flight->sampled_results[static_cast<size_t>(row.sampled + i)];
+      const int32_t index = row.sampled + i;
+      const SampleResult& drawn = in_flight->sampled_results[static_cast<size_t>(index)];
       if (drawn.token == kNotDrawn || drawn.health != RowHealth::kOk) break;
       out.drawn.push_back(drawn.token);
       if (i > 0) ++out.num_computed;
