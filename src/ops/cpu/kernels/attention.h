@@ -2,10 +2,10 @@
 // kKeySplit keys. Computes scores, then weights relative to the highest, then values.
 //
 // Both products use register blocks of rows × 16 columns: keys in the first, value dimensions in
-// the second. Few rows read the cache as it is stored, each element once; many rows share a tile of
-// it converted to f32, which gives the same bits. Each sum is one chain over ascending dimensions,
-// or over the split's ascending keys. A row depends only on its own query and keys: a key that it
-// does not see has weight exactly zero.
+// the second. Few rows read the cache as it is stored, each element once per register block; many
+// rows share a tile of it converted to f32, which gives the same bits. Each sum is one chain over
+// ascending dimensions, or over the split's ascending keys. A row depends only on its own query and
+// keys: a key that it does not see has weight exactly zero.
 //
 // If one KV head's keys are rows for many query heads (ops/mla.h), queries go into panels instead,
 // and lanes are queries.
@@ -32,6 +32,11 @@ struct AttentionKernel {
   static constexpr int kPanels = kKeySplit / kKeyPanel;
   static constexpr float kNothing = -__builtin_inff();  // the highest score of no keys
   using F32 = CacheReader<V, DType::kF32>;
+  // Rows that read the cache as it is stored. Converting 16-bit elements again for four register
+  // blocks takes less time than writing a tile of them: a few drafts with the heads of a group.
+  template <class Reader>
+  static constexpr int kFewRows =
+      Reader::kType == DType::kF16 || Reader::kType == DType::kBF16 ? 4 * V::kMaxRows : V::kMaxRows;
 
   // Keys [begin, stop) of a split.
   struct Range {
@@ -107,7 +112,7 @@ struct AttentionKernel {
   template <class Reader>
   void Split() {
     const Range seen = Seen(0, rows);
-    const bool few = rows <= V::kMaxRows;
+    const bool few = rows <= kFewRows<Reader>;
     const bool aligned = KeysInPanels(task.cache.block_size);
     const bool in_rows = task.cache.keys_in_rows;
     const bool stream = few && aligned && !in_rows;
@@ -123,9 +128,9 @@ struct AttentionKernel {
     }
     for (int64_t i = 0; i < rows * padded; i += kLanes) V::Store(out.values + i, V::Zero());
 
-    // Tiles of keys stay in the nearest cache for all rows. Few rows read each key once and need no
-    // tiles.
-    const int step = stream ? kKeySplit : kKeyTile;
+    // Tiles of keys stay in the nearest cache for all rows. A single register block reads each key
+    // once and needs no tiles.
+    const int step = stream && rows <= V::kMaxRows ? kKeySplit : kKeyTile;
     for (int first = seen.begin / step * step; first < seen.stop; first += step) {
       const Range some = seen.Within(first, first + step);
       if (in_rows) {
