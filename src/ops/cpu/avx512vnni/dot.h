@@ -31,7 +31,11 @@ struct Avx512Vnni : Avx512 {
   template <int kTop, bool kIsSigned, int kJ, int kWords>
   static void AddDot(Sum& sum, I w, const std::byte* x) {
     static_assert(!kIsSigned);
-    sum = _mm512_dpbusd_epi32(sum, w, BroadcastInt(x));
+    // GCC 12 broadcasts the four bytes with an instruction of its own.
+    using Word [[gnu::may_alias]] = int;
+    asm("vpdpbusd %2%{1to16%}, %1, %0"
+        : "+v"(sum)
+        : "v"(w), "m"(*reinterpret_cast<const Word*>(x)));
   }
   static I Total(Sum sum) { return sum; }
 

@@ -171,8 +171,11 @@ class Int8Linear {
         tokens->codes = codes;
         tokens->scales = scales;
       } else {
-        __builtin_memcpy(tokens->packed_codes + t * kPiece * kActivationBlock, codes,
-                         static_cast<size_t>(n) * kActivationBlock);
+        std::byte* packed = tokens->packed_codes + t * kPiece * kActivationBlock;
+        for (int g = 0; g < n; ++g) {
+          __builtin_memcpy(packed + g * kActivationBlock, codes + g * kActivationBlock,
+                           kActivationBlock);
+        }
         for (int g = 0; g < n; ++g) tokens->packed_scales[t * kPiece + g] = scales[g];
         tokens->codes = tokens->packed_codes;
         tokens->scales = tokens->packed_scales;
