@@ -165,7 +165,8 @@ int64_t CpuOps::ItemRows(int64_t rows, int64_t elements_per_row) const {
   const int64_t elements = std::max<int64_t>(1, elements_per_row);
   const int64_t least = CeilDiv(kMinItemElements, elements);
   const int64_t most = std::max(least, kItemElements / elements);
-  return std::clamp(CeilDiv(rows, int64_t{pool_.num_threads()}), least, most);
+  const int64_t step = std::clamp(CeilDiv(rows, int64_t{pool_.num_threads()}), least, most);
+  return rows == 0 ? step : CeilDiv(rows, CeilDiv(rows, step));  // equal items
 }
 
 template <typename Write>
