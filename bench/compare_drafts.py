@@ -13,6 +13,7 @@ ratio to the same server without drafts.
 import argparse
 import statistics
 import subprocess
+import sys
 
 import compare_chats
 import compare_speculation
@@ -75,7 +76,9 @@ def main():
         for _ in range(args.runs):
             for server, kinds in kinds_of(args).items():
                 for name, options in kinds.items():
-                    turns[server, name].append(take_turn(args, server, options, bodies))
+                    turn = take_turn(args, server, options, bodies)
+                    turns[server, name].append(turn)
+                    print(f'{task}, {server} {name}: {turn[0]:.1f} tokens/s', file=sys.stderr, flush=True)
         plain = {}
         for (server, name), values in turns.items():
             rates = [rate for rate, _, _ in values]
