@@ -76,8 +76,10 @@ inline constexpr KernelFamily kWideLatentAttention = {.name = "wide_latent_atten
                                                       .has_older = true,
                                                       .proofs = {{{90, "H200", "353722d"}}}};
 // Only for `--mla auto`. The older kernels absorb.
-inline constexpr KernelFamily kExpandedAttention = {
-    .name = "expanded_attention.h", .only_on = 90, .has_older = true};
+inline constexpr KernelFamily kExpandedAttention = {.name = "expanded_attention.h",
+                                                    .only_on = 90,
+                                                    .has_older = true,
+                                                    .proofs = {{{90, "H200", "789f693"}}}};
 inline constexpr KernelFamily kMoeKernels = {
     .name = "MoE layers (moe.cu, router_linear.cu, grouped_linear.cu)",
     .proofs = {{{90, "H200", "353722d"}}}};

@@ -66,7 +66,8 @@ TEST(KernelTable, KernelsWithAFormForOtherGpusRunThereIfNewOnesAreWanted) {
       EXPECT_TRUE(Uses(family, KernelChoice::kNew, capability)) << family.name;
       EXPECT_FALSE(Uses(family, KernelChoice::kVerified, capability)) << family.name;
     }
-    for (const KernelFamily& family : {kWideAttention, kWideGroupedGemm, kWideLatentAttention}) {
+    for (const KernelFamily& family :
+         {kWideAttention, kWideGroupedGemm, kWideLatentAttention, kExpandedAttention}) {
       EXPECT_FALSE(Uses(family, KernelChoice::kNew, capability)) << family.name;
     }
     EXPECT_EQ(NameSuffix(kKernelFamilies, KernelChoice::kNew, capability), "/new");
