@@ -64,9 +64,10 @@ inline constexpr KernelFamily kEditedScores = {
 // Only for a KV cache in FP8. The rest of these kernels is that of mma_attention.h. Two forms, too.
 inline constexpr KernelFamily kFp8Attention = {
     .name = "fp8_attention_tiles.cuh", .has_older = true, .proofs = {{{90, "H200", "2e68807"}}}};
-// The same for latents. An H200 gives the right bits; it has not been made the default yet.
+// The same for latents.
 inline constexpr KernelFamily kFp8LatentAttention = {.name = "fp8_attention_tiles.cuh for latents",
-                                                     .has_older = true};
+                                                     .has_older = true,
+                                                     .proofs = {{{90, "H200", "789f693"}}}};
 // Only for models with stacks of weights: experts, or the heads of latent attention. Two forms,
 // too.
 inline constexpr KernelFamily kLatentAttention = {
