@@ -41,13 +41,16 @@ struct EngineOptions {
   double target_itl_ms = 0;          // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
   Speculation speculate = Speculation::kAuto;
-  int32_t draft_tokens = 4;  // most drafts of a sequence in one step
+  int32_t draft_tokens = 4;      // most drafts of a sequence in one step
+  int32_t draft_tokens_min = 0;  // a sequence that would have fewer has none
   // kNgram: drafts are what followed the same last tokens earlier. At least the first number of
   // tokens must be the same; the place with the most wins, where more than the second do not count.
   int32_t prompt_lookup_min = 2;
   int32_t prompt_lookup_max = 5;
-  std::string draft_model = {};     // for Speculation::kDraft: as `model`
-  float draft_min_probability = 0;  // less likely tokens of the draft model end a sequence's drafts
+  std::string draft_model = {};  // for Speculation::kDraft: as `model`
+  // Less likely tokens end a sequence's drafts: by the draft model's probability, or for kNgram by
+  // how often matches of that length went on. Text that a grammar forces is not affected.
+  float draft_min_probability = 0;
   // With any other value than kAuto, a model embeds even if its files name no pooling.
   Pooling pooling = Pooling::kAuto;
   // Used where a request sets nothing, instead of what the checkpoint recommends.

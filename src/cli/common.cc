@@ -19,7 +19,7 @@ namespace {
 // The fields of options that messages of the library name.
 constexpr std::string_view kFields =
     " access_log api_key_file attention block_size context cuda_graphs device "
-    "draft_min_probability draft_model draft_tokens "
+    "draft_min_probability draft_model draft_tokens draft_tokens_min "
     "drain_seconds "
     "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
     "max_body_bytes max_choices "
@@ -125,14 +125,18 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
       "guess (on CPUs); off; or auto: draft if there is a draft model, else ngram. It changes no "
       "answer, and the engine guesses only as far as it pays");
   flags.Add("--draft-tokens", o.draft_tokens, "Most tokens to guess per sequence and step");
+  flags.Add("--draft-tokens-min", o.draft_tokens_min,
+            "Guess no tokens of a sequence in a step that would have fewer");
   flags.Add("--prompt-lookup-min", o.prompt_lookup_min,
             "Tokens that must be the same as earlier in the text for a guess by ngram");
   flags.Add("--prompt-lookup-max", o.prompt_lookup_max,
             "More tokens than this that are the same make a place no better for a guess");
   flags.Add("--draft-model", o.draft_model,
             "The model that guesses, for --speculate draft; it must have the same tokens");
-  flags.Add("--draft-min-probability", o.draft_min_probability,
-            "Guess no further than a token that the draft model finds less likely");
+  flags.Add(
+      "--draft-min-probability", o.draft_min_probability,
+      "Guess no further than a token that is less likely: by the draft model, or for ngram by "
+      "how often such guesses were right");
   flags.AddNegated("--no-prefix-cache", o.prefix_cache, "Compute every prompt from its beginning");
   flags.Add("--pooling", o.pooling,
             "How an embedding model makes a vector: mean, cls, last, or auto (as its files say)");

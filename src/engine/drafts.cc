@@ -69,7 +69,9 @@ std::vector<double> TextDrafter::Chances(int32_t most, const MatchAcceptance& al
   for (int32_t i = 0; i < most; ++i) {
     // An accepted draft makes the match longer.
     const int32_t length = lookup_.match().length + i;
-    chance *= acceptance_.Estimate(length, all.Estimate(length, PriorAcceptance(length)));
+    const double next = acceptance_.Estimate(length, all.Estimate(length, PriorAcceptance(length)));
+    if (next < min_probability_) break;
+    chance *= next;
     chances.push_back(chance);
   }
   return chances;

@@ -14,13 +14,15 @@
 namespace tokamak {
 
 struct DraftOptions {
-  int32_t most = 0;  // drafts of a row; 0: none
+  int32_t most = 0;   // drafts of a row; 0: none
+  int32_t least = 0;  // a row that would have fewer has none
   // The executor has a draft model, which proposes them (RowOutput::proposals). Otherwise they come
   // from the text.
   bool from_model = false;
   // The lengths of a match (PromptLookup).
   int32_t min_match = 2;
   int32_t max_match = 5;
+  float min_probability = 0;  // a draft from the text that is less probable ends the row's drafts
   // Every row gets `most` drafts, whatever they are worth (EngineOptions::synthetic_acceptance).
   bool always = false;
 };
@@ -53,7 +55,9 @@ class MatchAcceptance {
 class TextDrafter {
  public:
   explicit TextDrafter(const DraftOptions& options)
-      : lookup_(options.min_match, options.max_match), acceptance_(kMemory) {}
+      : lookup_(options.min_match, options.max_match),
+        min_probability_(options.min_probability),
+        acceptance_(kMemory) {}
 
   // Takes the tokens added to `text` since the last call; of a prompt, at most the next
   // `most_indexed`. `all` learns, too. Returns how many tokens of a prompt it has taken.
@@ -69,7 +73,8 @@ class TextDrafter {
 
  private:
   PromptLookup lookup_;
-  bool caught_up_ = false;  // with the prompt; until then there is no match
+  const float min_probability_;  // see DraftOptions
+  bool caught_up_ = false;       // with the prompt; until then there is no match
   MatchAcceptance acceptance_;
 };
 

@@ -80,6 +80,27 @@ TEST(TextDrafter, ChancesFallWithEveryDraft) {
   for (size_t i = 1; i < chances.size(); ++i) EXPECT_LT(chances[i], chances[i - 1]);
 }
 
+// "1 2" always goes on with 3, and "1 2 3" always with something new: the first draft has been
+// right each time, and the second one never.
+TEST(TextDrafter, EndsBeforeADraftOfLessProbability) {
+  std::vector<size_t> counts;
+  for (const float least : {0.0f, 0.5f, 0.999f}) {
+    TextDrafter drafter({.most = 4, .min_match = 2, .max_match = 5, .min_probability = least});
+    MatchAcceptance all(100);
+    std::vector<ContentId> text;
+    const auto add = [&](std::initializer_list<ContentId> tokens) {
+      text.insert(text.end(), tokens);
+      drafter.Follow(text, kWhole, &all);
+    };
+    add({1, 2, 3});
+    for (ContentId next = 100; next < 130; ++next) add({next, 1, 2, 3});
+    add({130, 1, 2});
+    EXPECT_EQ(drafter.Propose(text, 2), (std::vector<TokenId>{3, 130}));
+    counts.push_back(drafter.Chances(4, all).size());
+  }
+  EXPECT_EQ(counts, (std::vector<size_t>{4, 1, 0}));
+}
+
 TEST(MatchAcceptance, EstimatesTheShareOfEachLength) {
   std::mt19937 random(1);
   MatchAcceptance acceptance(200);

@@ -249,6 +249,30 @@ TEST(EngineDrafts, AreAsFastAsTheBestFixedNumber) {
   }
 }
 
+TEST(EngineDrafts, AreNoneWhereThereWouldBeFewerThanTheLeast) {
+  const std::vector<Text> texts = MakeTexts(4, 0.7, 5);
+  const auto drafts_at = [&](DraftOptions drafts) {
+    return RunEngine(texts, Machines()[0].machine, drafts).stats.drafts_at;
+  };
+  const std::vector<int64_t> any = drafts_at({.most = 4});
+  EXPECT_GT(any.at(0), any.at(2));
+  const std::vector<int64_t> three = drafts_at({.most = 4, .least = 3});
+  EXPECT_GT(three.at(2), 0);
+  EXPECT_EQ(three[0], three[2]);
+  EXPECT_EQ(three[1], three[2]);
+}
+
+TEST(EngineDrafts, HaveTheLeastProbability) {
+  const std::vector<Text> texts = MakeTexts(4, 0.5, 5);
+  const auto run = [&](float probability) {
+    const DraftOptions drafts = {.most = 4, .min_probability = probability};
+    const EngineStats stats = RunEngine(texts, Machines()[0].machine, drafts).stats;
+    EXPECT_GT(stats.drafts, 0) << probability;
+    return static_cast<double>(stats.accepted_drafts) / static_cast<double>(stats.drafts);
+  };
+  EXPECT_GT(run(0.9f), run(0) + 0.05);
+}
+
 TEST(EngineDrafts, AreReported) {
   const std::vector<Text> texts = MakeTexts(2, 0.95, 3);
   const Machine machine = Machines()[0].machine;

@@ -20,7 +20,7 @@ void Field(auto& a, ExecutorLimits& v) {
          v.vocab_size, v.depth);
 }
 void Field(auto& a, DraftOptions& v) {
-  Fields(a, v.most, v.from_model, v.min_match, v.max_match, v.always);
+  Fields(a, v.most, v.least, v.from_model, v.min_match, v.max_match, v.min_probability, v.always);
 }
 void Field(auto& a, EngineCoreOptions& v) {
   Fields(a, v.max_seqs, v.max_step_tokens, v.max_context, v.max_queue, v.target_itl_ms, v.quantum,

@@ -161,9 +161,10 @@ bool Scheduler::ScheduleRunning(size_t rank) {
   if (wanted == 0) return true;
   std::vector<TokenId> drafts;
   if (schedulable == 1) drafts = TakeDrafts(sequence);
-  const int32_t granted = FindBlocks(rank, wanted + static_cast<int32_t>(drafts.size()));
+  int32_t granted = FindBlocks(rank, wanted + static_cast<int32_t>(drafts.size()));
   if (granted == 0) return true;
   if (schedulable == 1) {
+    if (granted - 1 < options_.drafts.least) granted = 1;
     --pass_.decode_tokens;
     drafts.resize(static_cast<size_t>(granted - 1));
     pass_.prefill_tokens -= granted - 1;
@@ -225,20 +226,25 @@ std::vector<double> Scheduler::FindDrafts(Sequence* sequence) {
     if (!options_.drafts.always && chances.empty()) return {};
     return sequence->drafter->Propose(sequence->content, most);
   };
+  std::vector<TokenId> drafts;
   if (!sequence->constraint) {
-    sequence->planned_drafts = propose();
-    return chances;
-  }
-  ConstrainedDrafts drafts(*sequence);
-  drafts.AddForced(most);
-  if (drafts.size() > 0) {
-    sequence->num_forced_drafts = drafts.size();
-    chances = ForcedChances(drafts.size(), sequence->forced_acceptance);
+    drafts = propose();
   } else {
-    drafts.Add(propose());
-    chances.resize(std::min(chances.size(), static_cast<size_t>(drafts.size())));
+    ConstrainedDrafts allowed(*sequence);
+    allowed.AddForced(most);
+    if (allowed.size() > 0) {
+      sequence->num_forced_drafts = allowed.size();
+      chances = ForcedChances(allowed.size(), sequence->forced_acceptance);
+    } else {
+      allowed.Add(propose());
+      chances.resize(std::min(chances.size(), static_cast<size_t>(allowed.size())));
+    }
+    drafts = allowed.Take();
   }
-  sequence->planned_drafts = drafts.Take();
+  const size_t usable = options_.drafts.always ? drafts.size() : chances.size();
+  if (std::cmp_greater_equal(usable, options_.drafts.least)) {
+    sequence->planned_drafts = std::move(drafts);
+  }
   return chances;
 }
 
@@ -268,8 +274,9 @@ void Scheduler::PlanDrafts() {
           ? ChooseDrafts(chances, most, pass_.num_decodes, seconds, step_times_->noise())
           : ChooseAcrossSteps(std::move(chances), most, seconds);
   for (size_t i = 0; i < counts.size(); ++i) {
-    sequences[i]->planned_drafts.resize(static_cast<size_t>(counts[i]));
-    sequences[i]->wants_drafts = counts[i] > 0;
+    const int32_t count = counts[i] < options_.drafts.least ? 0 : counts[i];
+    sequences[i]->planned_drafts.resize(static_cast<size_t>(count));
+    sequences[i]->wants_drafts = count > 0;
   }
 }
 
@@ -349,8 +356,9 @@ void Scheduler::PlanProposals() {
           ? ChooseDrafts(chances, pass_.proposals, pass_.num_decodes, seconds, step_times_->noise())
           : ChooseAcrossSteps(std::move(chances), pass_.proposals, seconds);
   for (size_t i = 0; i < counts.size(); ++i) {
-    sequences[i]->planned_proposals = counts[i];
-    if (counts[i] == 0) sequences[i]->proposal_acceptance.NoteNone();
+    const int32_t count = counts[i] < options_.drafts.least ? 0 : counts[i];
+    sequences[i]->planned_proposals = count;
+    if (count == 0) sequences[i]->proposal_acceptance.NoteNone();
   }
 }
 
@@ -363,8 +371,10 @@ int32_t Scheduler::TakeProposals(Sequence* sequence, int32_t end, int32_t num_dr
   if (options_.original_context > 0 && !sequence->long_rope) {
     most = std::min(most, options_.original_context - end - 1);
   }
-  if (most <= 0) return 0;
+  const int32_t least = std::max(1, options_.drafts.least);
+  if (most < least) return 0;
   most = blocks_->Grow(end + most, !pass_.blocked, &sequence->blocks) - end;
+  if (most < least) return 0;
   pass_.proposals -= most;
   pass_.expected.proposals += most;
   return most;
@@ -376,6 +386,7 @@ std::vector<TokenId> Scheduler::TakeDrafts(Sequence* sequence) const {
   const int32_t room = std::min(pass_.drafts, pass_.prefill_tokens - pass_.min_prefill);
   std::vector<TokenId> drafts = std::exchange(sequence->planned_drafts, {});
   drafts.resize(std::min(drafts.size(), static_cast<size_t>(std::max(0, room))));
+  if (static_cast<int32_t>(drafts.size()) < options_.drafts.least) drafts.clear();
   return drafts;
 }
 

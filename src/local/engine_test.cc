@@ -65,6 +65,7 @@ TEST(Engine, LoadErrorsNameTheCause) {
         "cuda_graphs=on");
   fails([](auto& o) { o.steps_in_flight = 5; }, kInvalid, "steps_in_flight: must be");
   fails([](auto& o) { o.draft_tokens = 17; }, kInvalid, "draft_tokens: must be");
+  fails([](auto& o) { o.draft_tokens_min = 5; }, kInvalid, "draft_tokens_min: must be in [0, 4]");
   fails([](auto& o) { o.prompt_lookup_min = 0; }, kInvalid,
         "prompt_lookup_min: must be in [1, 16]");
   fails([](auto& o) { o.prompt_lookup_min = 6; }, kInvalid,

@@ -76,6 +76,7 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("max_context", o.max_context, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("max_queue", o.max_queue, 1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("draft_tokens", o.draft_tokens, 1, kMaxDraftTokens));
+  RETURN_IF_ERROR(CheckRange("draft_tokens_min", o.draft_tokens_min, 0, o.draft_tokens));
   RETURN_IF_ERROR(CheckRange("prompt_lookup_min", o.prompt_lookup_min, 1, kMaxLookup));
   RETURN_IF_ERROR(
       CheckRange("prompt_lookup_max", o.prompt_lookup_max, o.prompt_lookup_min, kMaxLookup));
@@ -337,6 +338,8 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
   core.target_itl_ms = options.target_itl_ms;
   core.prefix_cache = options.prefix_cache;
   core.drafts.most = options.speculate != Speculation::kOff ? options.draft_tokens : 0;
+  core.drafts.least = options.draft_tokens_min;
+  core.drafts.min_probability = options.draft_min_probability;
   core.drafts.min_match = options.prompt_lookup_min;
   core.drafts.max_match = options.prompt_lookup_max;
   core.drafts.always = options.synthetic_acceptance.has_value();

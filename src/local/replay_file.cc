@@ -1,7 +1,6 @@
 #include "local/replay_file.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -24,7 +23,6 @@ constexpr char kKvCacheDtype[] = "kv_cache_dtype";
 constexpr char kAttention[] = "attention";
 constexpr char kMla[] = "mla";
 constexpr char kDraftModel[] = "draft_model";
-constexpr char kDraftMinProbability[] = "draft_min_probability";
 constexpr char kFingerprint[] = "system_fingerprint";
 
 std::string Property(const RecordHeader& header, std::string_view key) {
@@ -66,9 +64,9 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
                       : from_model                    ? Speculation::kDraft
                                                       : Speculation::kNgram;
   options.draft_tokens = std::max(1, header.options.drafts.most);
+  options.draft_tokens_min = std::min(header.options.drafts.least, options.draft_tokens);
   options.draft_model = Property(header, kDraftModel);
-  options.draft_min_probability =
-      std::strtof(Property(header, kDraftMinProbability).c_str(), nullptr);
+  options.draft_min_probability = header.options.drafts.min_probability;
   options.max_context = header.limits.max_context;
   options.block_size = cache.groups[0].block_size;
   options.num_blocks = cache.num_device_blocks;
@@ -106,7 +104,6 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                        {kKvCacheDtype, std::string(Name(options.kv_cache_dtype))},
                        {kMla, std::string(Name(options.mla))},
                        {kDraftModel, options.draft_model},
-                       {kDraftMinProbability, fmt::format("{}", options.draft_min_probability)},
                        {kFingerprint, system_fingerprint}};
   header.options = core;
   header.options.on_request_done = nullptr;

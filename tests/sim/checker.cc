@@ -121,6 +121,13 @@ void EngineChecker::CheckDraftWaits() {
   const std::vector<ScheduledRow>& rows = core_->in_flight_.back().rows;
   const bool drafts_ahead = drafting > 0 && std::none_of(rows.begin(), rows.end(), has_drafts);
   for (const ScheduledRow& row : rows) {
+    const auto num_drafts = static_cast<int32_t>(row.drafts.size());
+    if (num_drafts > 0 && num_drafts < core_->options_.drafts.least) {
+      Fail("request {} has only {} drafts", row.sequence->request->id, num_drafts);
+    }
+    if (row.num_proposals > 0 && row.num_proposals < core_->options_.drafts.least) {
+      Fail("request {} wants only {} proposals", row.sequence->request->id, row.num_proposals);
+    }
     DraftWait& wait = draft_waits_[KeyOf(*row.sequence)];
     const bool waited = std::exchange(wait.steps, 0) > 0;
     if (waited && row.drafts.empty() && !row.admitted) {

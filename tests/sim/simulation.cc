@@ -129,6 +129,10 @@ void Simulation::DrawConfiguration() {
   structured_percent_ = client_rng_.Chance(50) ? client_rng_.In(1, 100) : 0;
   if (client_rng_.Chance(50)) {
     core_options_.drafts.most = client_rng_.In(1, 6);
+    if (client_rng_.Chance(30)) {
+      core_options_.drafts.least = client_rng_.In(1, core_options_.drafts.most);
+    }
+    if (client_rng_.Chance(20)) core_options_.drafts.min_probability = 0.5f;
     core_options_.drafts.min_match = client_rng_.In(1, 3);
     core_options_.drafts.max_match = core_options_.drafts.min_match + client_rng_.In(0, 2);
     core_options_.drafts.always = client_rng_.Chance(60);
