@@ -84,6 +84,11 @@ struct RequestTimings {
   int32_t steps = 0;           // steps that computed part of it
   int32_t drafts = 0;          // of all choices, verified by these steps (speculative decoding)
   int32_t accepted_drafts = 0;
+  // The same by a draft's index among those of its sequence in the step. Only in chunks with a
+  // finish_reason.
+  std::vector<int32_t> drafts_at = {};
+  std::vector<int32_t> accepted_drafts_at = {};
+  double saved_seconds = 0;  // as EngineStats::saved_seconds, in steps that ran nothing else
 };
 
 // A piece of one choice's output. Chunks of a choice come in order. For an accepted request, every

@@ -86,7 +86,9 @@ void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, do
   // With several sequences, drafts also change who shares later steps, which this would not see.
   if ((num_drafts > 0 || step.cost.proposals > 0) && num_decodes == 1) {
     const double without = step_times_.Predict(num_decodes, 0, costs_.token_seconds());
-    counters_.saved_seconds += without * num_tokens - seconds;
+    const double saved = without * num_tokens - seconds;
+    counters_.saved_seconds += saved;
+    step.rows[0].sequence->request->saved_seconds += saved;
   }
   step_times_.Observe(num_decodes, num_drafts, seconds - proposing_seconds);
 }
@@ -190,6 +192,7 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
           ++counters_.accepted_drafts;
           ++counters_.accepted_drafts_at[i - 1];
           ++request->num_accepted;
+          ++request->accepted_drafts_at[i - 1];
           CommitBlocks(sequence);
         }
         AddToken(sequence, output.tokens[i],
@@ -210,11 +213,15 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
 void EngineCore::CountDrafts(RequestState* request, size_t num_drafts) {
   request->num_drafts += static_cast<int32_t>(num_drafts);
   counters_.drafts += static_cast<int64_t>(num_drafts);
-  if (counters_.drafts_at.size() < num_drafts) {
-    counters_.drafts_at.resize(num_drafts);
-    counters_.accepted_drafts_at.resize(num_drafts);
-  }
-  for (size_t i = 0; i < num_drafts; ++i) ++counters_.drafts_at[i];
+  const auto count = [num_drafts](auto& drafts_at, auto& accepted_drafts_at) {
+    if (drafts_at.size() < num_drafts) {
+      drafts_at.resize(num_drafts);
+      accepted_drafts_at.resize(num_drafts);
+    }
+    for (size_t i = 0; i < num_drafts; ++i) ++drafts_at[i];
+  };
+  count(counters_.drafts_at, counters_.accepted_drafts_at);
+  count(request->drafts_at, request->accepted_drafts_at);
 }
 
 void EngineCore::CommitBlocks(Sequence* sequence) {
@@ -294,6 +301,10 @@ void EngineCore::Emit(Sequence* sequence, OutputChunk chunk) {
   if (sequence->decoder) chunk.tokens_held = sequence->decoder->tokens_held();
   chunk.usage = request.usage;
   chunk.timings = TimingsOf(request);
+  if (chunk.finish_reason) {
+    chunk.timings.drafts_at = request.drafts_at;
+    chunk.timings.accepted_drafts_at = request.accepted_drafts_at;
+  }
   outputs_.emplace_back(request.on_output, std::move(chunk));
 }
 
@@ -308,6 +319,7 @@ RequestTimings EngineCore::TimingsOf(const RequestState& request) const {
   timings.steps = request.num_steps;
   timings.drafts = request.num_drafts;
   timings.accepted_drafts = request.num_accepted;
+  timings.saved_seconds = request.saved_seconds;
   const TimePoint start = request.scheduled ? request.first_scheduled : now_;
   const TimePoint first_token = request.first_token.value_or(now_);
   timings.queued_seconds = ToSeconds(start - request.arrived);

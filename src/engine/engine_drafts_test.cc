@@ -300,6 +300,11 @@ TEST(EngineDrafts, AreReported) {
   }
   EXPECT_EQ(drafts, stats.drafts);
   EXPECT_EQ(accepted, stats.accepted_drafts);
+  const auto wide = [](const std::vector<int32_t>& counts) {
+    return std::vector<int64_t>(counts.begin(), counts.end());
+  };
+  EXPECT_EQ(wide(timings.drafts_at), stats.drafts_at);
+  EXPECT_EQ(wide(timings.accepted_drafts_at), stats.accepted_drafts_at);
 }
 
 TEST(EngineDrafts, TheTimeSavedIsThatOfTheStepsSaved) {
@@ -311,6 +316,7 @@ TEST(EngineDrafts, TheTimeSavedIsThatOfTheStepsSaved) {
   const double saved = without.seconds - with.seconds;
   EXPECT_GT(saved, 0);
   EXPECT_NEAR(with.stats.saved_seconds, saved, 0.1 * saved);
+  EXPECT_EQ(with.timings.at(0).saved_seconds, with.stats.saved_seconds);
 }
 
 TEST(EngineDrafts, SyntheticOnesFillEveryRow) {

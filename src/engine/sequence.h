@@ -129,9 +129,12 @@ struct RequestState {
   TimePoint first_scheduled{};  // once `scheduled`
   std::optional<TimePoint> first_token;
   int32_t num_preemptions = 0;
-  int32_t num_steps = 0;                   // steps with rows of it
-  int32_t num_drafts = 0;                  // of retired steps
-  int32_t num_accepted = 0;                // of those
+  int32_t num_steps = 0;           // steps with rows of it
+  int32_t num_drafts = 0;          // of retired steps
+  int32_t num_accepted = 0;        // of those
+  std::vector<int32_t> drafts_at;  // num_drafts by their index in the row
+  std::vector<int32_t> accepted_drafts_at;
+  double saved_seconds = 0;                // see RequestTimings
   uint64_t last_round = 0;                 // the scheduler's last round with rows of it
   FinishReason end = FinishReason::kStop;  // the greatest among its ended choices
   std::string label;

@@ -71,6 +71,8 @@ STATE = {
               'threads': 2},
     'engine': {'steps': 10, 'running': 2, 'waiting': 1, 'paused': 1, 'preemptions': 0, 'prompt_tokens': 200,
                'generated_tokens': 50, 'queried_prompt_tokens': 200, 'cached_prompt_tokens': 50,
+               'drafts': 60, 'accepted_drafts': 45, 'drafts_at': [40, 20], 'accepted_drafts_at': [36, 9],
+               'saved_seconds': 1.5,
                'rates': {'prompt_tok_s': 0.0, 'output_tok_s': 123.4, 'steps_s': 60.0,
                          'weight_gb_s': 6.0, 'kv_gb_s': 0.5, 'ceiling_gb_s': 13.0}},
     'sequences': [{'request': f'chatcmpl-{i}', 'choice': 0, 'state': state, 'prompt_tokens': 100,

@@ -342,6 +342,7 @@ class Engine(PageTest):
         for part in ('25 %', '123', '6.5 of 13 GB/s, 50 %', '2 running, 1 waiting, 1 paused', '70/100', '…cmpl-3 · paused',
                      'In host memory: 1 of 10 blocks', 'cancelled', '9 of 20 in use'):
             self.assertIn(part, text)
+        self.assertIn('75 % of 60 drafts accepted (by place in the step: 90 %, 45 %); about 1.5 s saved', text)
         # A cell of each kind has the legend's color.
         for cell, kind in ((0, 'one'), (5, 'two'), (8, 'many'), (9, 'cached'), (12, 'free')):
             pixel, swatch = self.browser.run('''

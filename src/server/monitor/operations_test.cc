@@ -111,6 +111,7 @@ TEST(Metrics, DraftsAreCountedByPosition) {
   input.engine.accepted_drafts = 4;
   input.engine.drafts_at = {5, 2};
   input.engine.accepted_drafts_at = {3, 1};
+  input.engine.saved_seconds = -0.5;
   const auto samples = Parse(FormatMetrics(input));
   EXPECT_EQ(samples.at("tokamak_spec_decode_num_draft_tokens_total"), 7);
   EXPECT_EQ(samples.at("tokamak_spec_decode_num_accepted_tokens_total"), 4);
@@ -118,6 +119,7 @@ TEST(Metrics, DraftsAreCountedByPosition) {
   EXPECT_EQ(samples.at("tokamak_spec_decode_num_draft_tokens_per_pos_total{position=\"1\"}"), 2);
   EXPECT_EQ(samples.at(accepted + "{position=\"0\"}"), 3);
   EXPECT_EQ(samples.at(accepted + "{position=\"1\"}"), 1);
+  EXPECT_EQ(samples.at("tokamak_spec_decode_saved_seconds"), -0.5);
 }
 
 TEST_F(OperationsTest, ResponsesAreCountedByStatus) {

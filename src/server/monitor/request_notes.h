@@ -36,7 +36,7 @@ struct RequestNotes {
     return total;
   }
   // Prompts of one request run together: returns their longest times, and the sums of their
-  // preemptions and drafts.
+  // preemptions, of their drafts and of what these saved.
   RequestTimings TotalTimings() const {
     RequestTimings total;
     for (const RequestTimings& t : timings) {
@@ -47,8 +47,17 @@ struct RequestNotes {
       total.steps = std::max(total.steps, t.steps);
       total.drafts += t.drafts;
       total.accepted_drafts += t.accepted_drafts;
+      AddEach(t.drafts_at, total.drafts_at);
+      AddEach(t.accepted_drafts_at, total.accepted_drafts_at);
+      total.saved_seconds += t.saved_seconds;
     }
     return total;
+  }
+
+ private:
+  static void AddEach(const std::vector<int32_t>& from, std::vector<int32_t>& to) {
+    to.resize(std::max(to.size(), from.size()));
+    for (size_t i = 0; i < from.size(); ++i) to[i] += from[i];
   }
 };
 

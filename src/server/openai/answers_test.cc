@@ -291,7 +291,8 @@ TEST_F(AnswersTest, GivesTimingsOnRequest) {
     if (!chat) body["prompt"] = "abc";
     const Json whole = Json::parse(Connect().Post(path, body.dump()).body);
     for (const char* name : {"queued_ms", "prefill_ms", "decode_ms", "preemptions", "steps",
-                             "draft_n", "draft_n_accepted", "cached_tokens"}) {
+                             "draft_n", "draft_n_accepted", "draft_n_per_pos",
+                             "draft_n_accepted_per_pos", "draft_saved_ms", "cached_tokens"}) {
       EXPECT_TRUE(whole["timings"].contains(name)) << whole;
     }
     body["stream"] = true;

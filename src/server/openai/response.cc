@@ -56,6 +56,9 @@ void AddTimings(const ResponseTail& tail, Json& json) {
                      {"steps", tail.timings->steps},
                      {"draft_n", tail.timings->drafts},
                      {"draft_n_accepted", tail.timings->accepted_drafts},
+                     {"draft_n_per_pos", tail.timings->drafts_at},
+                     {"draft_n_accepted_per_pos", tail.timings->accepted_drafts_at},
+                     {"draft_saved_ms", Milliseconds(tail.timings->saved_seconds)},
                      {"cached_tokens", tail.usage.cached_tokens}};
 }
 

@@ -50,7 +50,7 @@ size_t JsonIdBytes(const std::vector<int32_t>& ids) {
 }
 
 size_t HeadBytes(const ResponseHead& head) {
-  constexpr size_t kFields = 1024;  // fields of fixed length, such as usage and timings
+  constexpr size_t kFields = 1536;  // fields of fixed length, such as usage and timings
   return kFields + JsonTextBytes(head.id) + JsonTextBytes(head.model) +
          JsonTextBytes(head.system_fingerprint);
 }

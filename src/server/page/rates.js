@@ -26,6 +26,7 @@ export class Rates {
     this.#values.prompt = h('small');
     this.#values.ceiling = h('span');
     this.#values.bandwidth = h('p.legend');
+    this.#values.drafts = h('p.legend');
     this.element = h('div', {},
         h('section', {'aria-label': 'Load'},
           h('dl.tiles', {}, tile('running', 'running'), tile('waiting', 'waiting'),
@@ -33,7 +34,8 @@ export class Rates {
         h('section', {'aria-label': 'Speed'},
           h('div.rate', {}, h('div.now', {}, this.#values.output,
                               h('small', {}, 'output tokens/s'), h('br'), this.#values.prompt),
-            this.#spark)),
+            this.#spark),
+          this.#values.drafts),
         h('section', {'aria-label': 'Memory bandwidth'},
           h('h3', {}, 'Memory traffic', this.#values.ceiling), this.#meter,
           this.#values.bandwidth));
@@ -48,11 +50,9 @@ export class Rates {
         engine.cached_prompt_tokens, engine.queried_prompt_tokens ?? engine.prompt_tokens));
     setText(values.preemptions, number(engine.preemptions));
     setText(values.output, number(rates.output_tok_s));
-    // Servers of earlier versions do not count drafts.
-    const drafts = engine.drafts ? `, ${percent(engine.accepted_drafts, engine.drafts)} of ${
-        number(engine.drafts)} drafts accepted` : '';
     setText(values.prompt, `${number(rates.prompt_tok_s)} of prompts, ${
-        number(rates.steps_s)} steps/s${drafts}`);
+        number(rates.steps_s)} steps/s`);
+    setText(values.drafts, textOfDrafts(engine));
     this.#draw(rates.output_tok_s);
     this.#showBandwidth(rates);
   }
@@ -91,4 +91,13 @@ export class Rates {
     setText(w, `${number(weights)} GB/s`);
     setText(k, `${number(kv)} GB/s`);
   }
+}
+
+// Empty if there were none, and with servers of earlier versions, which do not count them all.
+function textOfDrafts({drafts, accepted_drafts: accepted, drafts_at: at,
+                       accepted_drafts_at: acceptedAt, saved_seconds: saved}) {
+  if (!drafts || !at) return '';
+  const places = at.map((count, i) => percent(acceptedAt[i], count)).join(', ');
+  return `${percent(accepted, drafts)} of ${number(drafts)} drafts accepted (by place in the step: ${
+      places}); about ${number(saved)} s saved`;
 }
