@@ -40,12 +40,13 @@ struct ModelInfo {
   int64_t weight_bytes = 0;  // as packed for the device
   int64_t expert_bytes = 0;  // part of weight_bytes; a token reads expert_share of it
   double expert_share = 1;
-  std::string draft_model;         // the draft model's name; empty: none
-  int64_t draft_weight_bytes = 0;  // in addition to weight_bytes
-  int64_t kv_token_bytes = 0;      // KV cache per position, all layers, the draft model's too
-  int64_t token_macs = 0;          // multiplications by weights for one position
-  int64_t logits_macs = 0;         // for the logits of one position
-  int64_t device_bytes = 0;        // GPU memory that loading took in all; 0 on CPUs
+  std::string draft_model;           // the draft model's name; empty: none
+  int64_t draft_weight_bytes = 0;    // in addition to weight_bytes
+  int64_t kv_token_bytes = 0;        // KV cache per position, all layers, the draft model's too
+  int64_t draft_kv_token_bytes = 0;  // the draft model's part of it
+  int64_t token_macs = 0;            // multiplications by weights for one position
+  int64_t logits_macs = 0;           // for the logits of one position
+  int64_t device_bytes = 0;          // GPU memory that loading took in all; 0 on CPUs
   double load_seconds = 0;
   // The tables of the vocabulary that structured output needs are made while the model is loaded.
   double mask_table_seconds = 0;

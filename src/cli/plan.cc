@@ -50,7 +50,8 @@ void PrintMemory(const ModelPlan& p) {
   }
   std::printf(")\n");
   if (!p.draft_model.empty()) {
-    std::printf("  draft model       %s (%s)\n", ByteCount(p.draft_bytes).c_str(),
+    std::printf("  draft model       %s, and %s per token of the KV cache (%s)\n",
+                ByteCount(p.draft_bytes).c_str(), ByteCount(p.draft_token_bytes).c_str(),
                 p.draft_model.c_str());
   }
   for (const ModelPlan::CacheGroup& group : p.cache_groups) {
@@ -128,6 +129,7 @@ void PrintJson(const ModelPlan& p) {
                                  {"block_bytes", p.block_bytes},
                                  {"cache_groups", nlohmann::ordered_json::array()},
                                  {"draft_bytes", p.draft_bytes},
+                                 {"draft_token_bytes", p.draft_token_bytes},
                                  {"table_bytes", p.table_bytes},
                                  {"activation_bytes", p.activation_bytes},
                                  {"staging_bytes", p.staging_bytes},

@@ -65,8 +65,9 @@ int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& l
   std::fprintf(stderr, "tokamak: %s (%s, %d threads, loaded in %.2f s)\n", model.name.c_str(),
                model.backend.c_str(), model.threads, model.load_seconds);
   if (!model.draft_model.empty()) {
-    std::fprintf(stderr, "tokamak: drafts by %s (weights: %s)\n", model.draft_model.c_str(),
-                 ByteCount(model.draft_weight_bytes).c_str());
+    std::fprintf(stderr, "tokamak: drafts by %s (weights: %s, KV cache: %s per token)\n",
+                 model.draft_model.c_str(), ByteCount(model.draft_weight_bytes).c_str(),
+                 ByteCount(model.draft_kv_token_bytes).c_str());
   }
   if (const std::string defaults = model.sampling.ToString(); !defaults.empty()) {
     std::fprintf(stderr, "tokamak: sampling by default: %s\n", defaults.c_str());

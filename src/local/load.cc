@@ -288,6 +288,7 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
       EstimateRunnerMemory(*model, options, shape, *available, on_device, draft.get()));
   info.token_macs = profile.token_macs;
   info.logits_macs = profile.logits_macs;
+  if (draft) info.draft_kv_token_bytes = draft->spec().cache.TokenBytes(shape.kv_dtype);
   Result<std::unique_ptr<Executor>> executor = MakeInProcessExecutor(
       std::move(ops), std::move(model), shape, profile.memory(), std::move(draft));
   // Only now are the backend's own needs known.

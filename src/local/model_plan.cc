@@ -98,9 +98,7 @@ void DescribeCache(const nn::CacheLayout& cache, const RunnerShape& shape, Model
     ModelPlan::CacheGroup& group = plan.cache_groups[static_cast<size_t>(layer.group)];
     ++group.layers;
     if (layer.values_in_keys) group.kind = "latent";
-    group.token_bytes +=
-        layer.num_kv_heads *
-        static_cast<int64_t>(RowBytes(shape.kv_dtype, layer.head_dim + layer.StoredValueDim()));
+    group.token_bytes += layer.TokenBytes(shape.kv_dtype);
   }
   for (const ModelPlan::CacheGroup& group : plan.cache_groups) {
     int64_t blocks = CeilDiv(plan.context, shape.block_size);
@@ -157,6 +155,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, const Model* dr
       std::max<int64_t>(0, plan.hardware.memory_bytes - plan.needed_bytes()) / plan.block_bytes;
   const nn::CacheLayout* const draft_cache = draft ? &draft->spec().cache : nullptr;
   DescribeCache(JoinCaches(model.spec().cache, draft_cache).cache, shape, plan);
+  if (draft_cache) plan.draft_token_bytes = draft_cache->TokenBytes(shape.kv_dtype);
   plan.sequences = plan.cache_blocks / plan.sequence_blocks;
 
   plan.prefill_tokens = std::min(plan.context, shape.max_step_tokens);

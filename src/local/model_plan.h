@@ -47,6 +47,7 @@ struct ModelPlan {
   int64_t block_bytes = 0;
   std::string draft_model;        // the path; empty: none
   int64_t draft_bytes = 0;        // its weights and RoPE tables
+  int64_t draft_token_bytes = 0;  // the part of cache_groups that its layers take per position
   int64_t table_bytes = 0;        // RoPE tables for all positions
   int64_t activation_bytes = 0;   // for the largest step, logits included
   int64_t staging_bytes = 0;      // packed batches and block tables

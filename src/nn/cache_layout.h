@@ -22,6 +22,10 @@ struct KvLayerSpec {
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
   // Elements that a position takes in addition to its keys.
   int32_t StoredValueDim() const { return values_in_keys ? 0 : ValueDim(); }
+  // Bytes that a position takes.
+  int64_t TokenBytes(DType dtype) const {
+    return num_kv_heads * static_cast<int64_t>(RowBytes(dtype, head_dim + StoredValueDim()));
+  }
   // Offset of the layer's values from its keys, in bytes. `key_bytes` is the size of the keys.
   int64_t ValuesAfter(DType dtype, int64_t key_bytes) const {
     return values_in_keys ? static_cast<int64_t>(RowBytes(dtype, head_dim - ValueDim()))
@@ -64,6 +68,13 @@ struct CacheLayout {
   std::vector<Group> groups;
   std::vector<KvLayerSpec> layers;  // attention layers, first to last
   int32_t original_context = 0;     // as in CacheSpec
+
+  // Bytes that a position takes in all layers.
+  int64_t TokenBytes(DType dtype) const {
+    int64_t bytes = 0;
+    for (const KvLayerSpec& layer : layers) bytes += layer.TokenBytes(dtype);
+    return bytes;
+  }
 };
 
 }  // namespace tokamak::nn

@@ -54,7 +54,7 @@ class DraftModel(unittest.TestCase):
         self.assertGreater(drafts, 20)
         # An answer that ends at an end token ignores what was drafted behind it.
         self.assertGreater(accepted, 0.8 * drafts)
-        self.assertIn('drafts by small (weights: ', log)
+        self.assertRegex(log, r'drafts by small \(weights: .*, KV cache: 0.3 KB per token\)')
 
     def test_another_model_changes_no_answer(self):
         accepted, drafts, _ = self.serve(self.other)
@@ -67,6 +67,12 @@ class DraftModel(unittest.TestCase):
             return json.loads(done.stdout)
         alone, both = plan(), plan('--speculate', 'draft', '--draft-model', self.other)
         self.assertEqual(16 * both['block_bytes'], 17 * alone['block_bytes'])
+        self.assertEqual(alone['draft_token_bytes'], 0)
+        self.assertEqual(both['draft_token_bytes'] * both['block_size'],
+                         both['block_bytes'] - alone['block_bytes'])
+        text = tokamak('plan', self.model, '--device', 'cpu', '--speculate', 'draft', '--draft-model',
+                       self.other).stdout
+        self.assertRegex(text, r'draft model .*, and .* per token of the KV cache')
         self.assertGreater(both['draft_bytes'], 0)
         self.assertLess(both['draft_bytes'], both['weight_bytes'] / 2)
 
@@ -84,6 +90,10 @@ class DraftModel(unittest.TestCase):
         self.addCleanup(tokenizer.write_text, whole)
         tokenizer.write_text(whole.replace('"a": 97', '"b": 97').replace('"b": 98', '"a": 98'))
         self.assertIn('token 97 is "b" in ', self.refusal('--draft-model', self.other))
+        more = json.loads(whole)
+        more['added_tokens'].append({**more['added_tokens'][0], 'id': 257, 'content': '<more>'})
+        tokenizer.write_text(json.dumps(more))
+        self.assertRegex(self.refusal('--draft-model', self.other), 'other.* has 258 tokens, but .* has 257')
         tokenizer.unlink()
         self.assertIn('has no tokenizer', self.refusal('--draft-model', self.other))
 
