@@ -8,7 +8,8 @@ Servers take turns, each turn with a new one: ours without drafts, with prompt l
 with the draft model if one is given; llama-server without drafts, with each of its methods that look for n-grams
 in the text, as they are by default and once with shorter n-grams, and with the draft model. Prints tokens per
 second without the prompts' time, medians with the least and the most, how many drafts were accepted, and the
-ratio to the same server without drafts.
+ratio to the same server without drafts. Each turn is reported on stderr. A method that fails there, such as one
+that a version of llama-server does not have, is left out.
 """
 import argparse
 import statistics
@@ -61,6 +62,28 @@ def take_turn(args, server, options, bodies):
             sum(timing.get('draft_n_accepted', 0) for timing in timings))
 
 
+def run_turns(args, task, bodies):
+    """Returns the results of all turns by (server, method)."""
+    turns = {(server, name): [] for server, kinds in kinds_of(args).items() for name in kinds}
+    for run in range(args.runs):
+        for server, kinds in kinds_of(args).items():
+            for name, options in kinds.items():
+                if (server, name) not in turns:
+                    continue
+                try:
+                    result = take_turn(args, server, options, bodies)
+                except (RuntimeError, OSError, KeyError, ZeroDivisionError) as error:
+                    if name == next(iter(kinds)):
+                        raise  # there would be nothing to compare with
+                    print(f'{task}, {server} {name}: left out: {error!r}', file=sys.stderr, flush=True)
+                    del turns[server, name]
+                    continue
+                turns[server, name].append(result)
+                print(f'{task}, run {run + 1}, {server} {name}: {result[0]:.1f} tokens/s, {result[2]} of '
+                      f'{result[1]} drafts accepted', file=sys.stderr, flush=True)
+    return turns
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('tokamak')
@@ -72,15 +95,8 @@ def main():
     parser.add_argument('--threads', default='2')
     args = parser.parse_args()
     for task, bodies in compare_speculation.make_tasks(args.tasks.split(',')).items():
-        turns = {(server, name): [] for server, kinds in kinds_of(args).items() for name in kinds}
-        for _ in range(args.runs):
-            for server, kinds in kinds_of(args).items():
-                for name, options in kinds.items():
-                    turn = take_turn(args, server, options, bodies)
-                    turns[server, name].append(turn)
-                    print(f'{task}, {server} {name}: {turn[0]:.1f} tokens/s', file=sys.stderr, flush=True)
         plain = {}
-        for (server, name), values in turns.items():
+        for (server, name), values in run_turns(args, task, bodies).items():
             rates = [rate for rate, _, _ in values]
             plain.setdefault(server, rates)
             ratio = statistics.median(rate / base for rate, base in zip(rates, plain[server]))
