@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "models/testing/golden.h"
 #include "models/testing/harness.h"
 #include "ops/count/count_ops.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace tokamak::testing {
 namespace {
@@ -28,10 +30,12 @@ constexpr Case kCases[] = {
     {"hf/ernie4_5_odd"},
     {"hf/exaone4_odd", {kAddResidual, kConvert}},
     {"hf/gemma2_odd", {kAttentionSoftcap, kLogitSoftcap, kEmbeddingScale}},
+    {"hf/gemma3_images_odd", kEmbeddingScale},
     {"hf/gemma3_odd", kEmbeddingScale},
     {"hf/glm4_moe_odd", {kMoe, kConvert}},
     {"hf/glm4_odd"},
     {"hf/gpt_oss_odd", {kMoe, kSinks, kClampedSwiglu, kConvert}},
+    {"hf/mistral3_odd"},
     {"hf/mistral_odd"},
     {"hf/mixtral_odd", {kMoe, kConvert}},
     {"hf/mpt_128", {kAlibi, kLayerNorm, kActivate, kGelu}},
@@ -86,6 +90,11 @@ TEST_P(CapabilitiesTest, EachNeededFeatureIsRequired) {
   }
 }
 
+// docs/models.md says that all architectures run on GPUs.
+TEST_P(CapabilitiesTest, TheCudaBackendHasAllThatIsNeeded) {
+  EXPECT_EQ(ErrorWith(kCudaCapabilities), "");
+}
+
 // A step runs exactly the optional operations that loading required, if activations are rounded.
 TEST_P(CapabilitiesTest, StepsRunTheOperationsThatAreNeeded) {
   const auto activation = [](const WeightSpec& spec) {
@@ -107,6 +116,18 @@ TEST_P(CapabilitiesTest, StepsRunTheOperationsThatAreNeeded) {
                                          {OpKind::kCombineExperts, kMoe},
                                          {OpKind::kHeadLinear, kMla}}) {
     EXPECT_EQ(count->counts()[kind].calls > 0, GetParam().needs.Has(capability)) << Name(kind);
+  }
+}
+
+TEST(Capabilities, EachFamilyIsTested) {
+  std::set<std::string> tested;
+  for (const Case& c : kCases) {
+    tested.insert(OpenCheckpoint(GoldenPath(c.model)).value().architecture);
+  }
+  // Other names of families that are tested.
+  tested.insert({"Ernie4_5_ForCausalLM", "MPTForCausalLM"});
+  for (const KnownModel& known : KnownModels()) {
+    EXPECT_TRUE(tested.contains(std::string(known.architecture))) << known.architecture;
   }
 }
 
