@@ -42,7 +42,7 @@ OpBackend CudaBackend(std::string name, const CudaOptions& options) {
 
 }  // namespace
 
-std::vector<OpBackend> OpBackends() {
+std::vector<OpBackend> CpuOpBackends() {
   std::vector<OpBackend> backends;
   for (const std::string& isa : CpuIsaNames()) {
     const auto make = [isa](int threads) { return MakeCpuOps({.threads = threads, .isa = isa}); };
@@ -60,6 +60,11 @@ std::vector<OpBackend> OpBackends() {
                           return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
                         }});
   }
+  return backends;
+}
+
+std::vector<OpBackend> OpBackends() {
+  std::vector<OpBackend> backends = CpuOpBackends();
   // New kernels must pass before they can be verified. They and the plain ones are all kernels.
   backends.push_back(CudaBackend("cuda_precise", {.precise = true}));
   backends.push_back(CudaBackend("cuda", {.kernels = KernelChoice::kNew}));
