@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/option_names.h"
 #include "ops/count/count_ops.h"
+#include "ops/cuda/check_sizes.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace tokamak {
@@ -42,6 +43,13 @@ Status CheckCudaCache(const EngineOptions& options) {
   if (CudaHoldsKeys(KvDtype(options.kv_cache_dtype))) return Status();
   return Unimplemented("kv_cache_dtype={}: on GPUs, a KV cache is in f32, f16, bf16 or fp8",
                        Name(options.kv_cache_dtype));
+}
+
+Status CheckCudaSizes(const ModelSpec& spec) {
+  for (const nn::KvLayerSpec& layer : spec.cache.layers) {
+    RETURN_IF_ERROR(CheckCudaAttention(layer.Attention()));
+  }
+  return CheckCudaVocabulary(spec.vocab_size);
 }
 
 LoadOptions MakeLoadOptions(const EngineOptions& options) {
@@ -131,6 +139,7 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
   LoadOptions load = MakeLoadOptions(options);
   load.task = task;
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
+  RETURN_IF_ERROR(CheckCudaSizes(model->spec()).WithContext(checkpoint.source));
   const int64_t weights = count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
   constexpr double kGB = 1e9;
   if (weights > free_bytes) {

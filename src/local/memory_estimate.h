@@ -21,6 +21,8 @@ CountedBackend CountedCuda(bool precise);
 
 // kUnimplemented if the CUDA backend cannot keep a KV cache in the type that the options name.
 Status CheckCudaCache(const EngineOptions& options);
+// The same for the sizes of the model's heads and vocabulary.
+Status CheckCudaSizes(const ModelSpec& spec);
 
 // Parses EngineOptions::dummy_dtype: "q4_k" or "Q4_K".
 Result<DType> ParseDummyType(std::string name);
@@ -48,7 +50,7 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task);
 
 // kUnimplemented if the GPU's backend lacks features that the model needs; names all of them. The
-// same if it lacks the KV cache's type (CheckCudaCache).
+// same if it lacks the KV cache's type (CheckCudaCache) or the model is too large for its kernels.
 // kResourceExhausted if the weights (in bf16, or f32 with options.precise) do not fit into
 // `free_bytes`, or for generation the weights and the runner; says what is needed, what is free,
 // and what to lower. Reads only the checkpoint's header.

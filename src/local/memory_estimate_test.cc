@@ -61,6 +61,49 @@ TEST_F(FitsOnDevice, CacheTypesOfCpusAreRefused) {
   EXPECT_THAT(status.ToString(), HasSubstr("kv_cache_dtype=q8_0"));
 }
 
+// A Llama whose heads, or vocabulary, are as large as given.
+Checkpoint LlamaWith(int head_dim, int vocab_size) {
+  const std::string config = fmt::format(
+      R"({{"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "vocab_size": {},
+          "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": {},
+          "num_attention_heads": 1, "rms_norm_eps": 1e-5, "max_position_embeddings": 64}})",
+      vocab_size, head_dim);
+  return MakeDummyCheckpoint(ParseConfigJson(config, "llama").value(), "llama").value();
+}
+
+TEST_F(FitsOnDevice, SizesBeyondTheKernelsAreRefused) {
+  checkpoint_ = LlamaWith(/*head_dim=*/512, /*vocab_size=*/100);
+  EXPECT_TRUE(Check(kPlenty).ok()) << Check(kPlenty).ToString();
+  checkpoint_ = LlamaWith(514, 100);
+  EXPECT_EQ(Check(kPlenty).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(Check(kPlenty).ToString(), HasSubstr("llama: CUDA: attention with values of 514"));
+  checkpoint_ = LlamaWith(578, 100);
+  EXPECT_EQ(Check(kPlenty).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(Check(kPlenty).ToString(), HasSubstr("llama: CUDA: attention with heads of 578"));
+  checkpoint_ = LlamaWith(8, 1 << 24);
+  EXPECT_EQ(Check(kPlenty).code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(Check(kPlenty).ToString(), HasSubstr("a vocabulary of 16777216"));
+}
+
+// Only --mla latent decompresses by a kernel with that limit.
+TEST_F(FitsOnDevice, LatentsThatAreTooLargeToDecompressAreAbsorbed) {
+  const std::string config =
+      R"({"architectures": ["DeepseekV3ForCausalLM"], "hidden_act": "silu", "vocab_size": 50,
+          "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+          "num_attention_heads": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
+          "rope_theta": 1e4, "first_k_dense_replace": 1, "moe_intermediate_size": 8,
+          "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+          "q_lora_rank": null, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+          "qk_nope_head_dim": 256, "v_head_dim": 128})";
+  checkpoint_ = MakeDummyCheckpoint(ParseConfigJson(config, "latents").value(), "latents").value();
+  for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kAuto, MlaForm::kStandard}) {
+    options_.mla = form;
+    EXPECT_TRUE(Check(kPlenty).ok()) << Name(form) << ": " << Check(kPlenty).ToString();
+  }
+  options_.mla = MlaForm::kLatent;
+  EXPECT_THAT(Check(kPlenty).ToString(), HasSubstr("decompressed to heads of 320"));
+}
+
 TEST_F(FitsOnDevice, ErrorSaysWhichOptionsToLower) {
   const Status status = Check(Least() - 1);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);

@@ -252,6 +252,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
         LoadModel(checkpoint, *MakeCountOps(gpu_bytes, CountedCuda(options.precise)), load)
             .status();
     if (loaded.ok()) loaded = CheckCudaCache(options);
+    if (loaded.ok()) loaded = CheckCudaSizes(spec);
     plan.refusal = loaded.message();
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);

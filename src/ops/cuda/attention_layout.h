@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/attention.h"
+#include "ops/cuda/limits.h"
 
 namespace tokamak::cuda {
 
@@ -20,11 +21,6 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kWideRows = 128;
 inline constexpr int kWideLatentRows = 64;
 inline constexpr int kSplitKeys = 256;
-// The most that registers and shared memory hold.
-inline constexpr int kMaxHeadDim = 576;
-inline constexpr int kMaxValueDim = 512;
-// The same for keys and values that are decompressed from latents.
-inline constexpr int kMaxExpandedDim = 256;
 
 // One CTA's work, for each KV head.
 struct AttentionUnit {

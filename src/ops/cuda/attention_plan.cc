@@ -7,6 +7,7 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "ops/cuda/check_sizes.h"
 #include "ops/cuda/stream.h"
 #include "ops/graph_batch.h"
 
@@ -51,22 +52,7 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
                                                                    const AttentionCtas& num_ctas,
                                                                    CallGuard& guard,
                                                                    BlockPool& pinned) {
-  if (shape.head_dim > kMaxHeadDim) {
-    return Unimplemented("CUDA: attention with heads of {}; up to {} are supported", shape.head_dim,
-                         kMaxHeadDim);
-  }
-  if (shape.ValueDim() > kMaxValueDim) {
-    return Unimplemented("CUDA: attention with values of {}; up to {} are supported",
-                         shape.ValueDim(), kMaxValueDim);
-  }
-  const int32_t rotated = shape.head_dim - shape.ValueDim();
-  if (const LatentExpansion& e = shape.expansion;
-      e.min_queries > 0 && std::max(rotated + e.nope_dim, e.value_dim) > kMaxExpandedDim) {
-    return Unimplemented(
-        "CUDA: latents that are decompressed to heads of {} and values of {}; up to {} are "
-        "supported",
-        rotated + e.nope_dim, e.value_dim, kMaxExpandedDim);
-  }
+  RETURN_IF_ERROR(CheckCudaAttention(shape));
   if (!CudaHoldsKeys(shape.kv_dtype)) {
     return Unimplemented("CUDA: a KV cache of {}", Name(shape.kv_dtype));
   }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ops/cuda/check_sizes.h"
 #include "ops/sampling/slot_sampling.h"
 
 namespace tokamak::cuda {
@@ -50,10 +51,7 @@ CudaSampler::CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool&
 
 Result<std::unique_ptr<CudaSampler>> CudaSampler::Make(const SamplerShape& shape, CallGuard& guard,
                                                        BlockPool& pinned) {
-  if (shape.vocab_size >= 1 << 24) {
-    return Unimplemented("CUDA: a vocabulary of {}; less than 2^24 are supported",
-                         shape.vocab_size);
-  }
+  RETURN_IF_ERROR(CheckCudaVocabulary(shape.vocab_size));
   std::unique_ptr<CudaSampler> sampler(new CudaSampler(shape, guard, pinned));
   RETURN_IF_ERROR(sampler->Start());
   return sampler;
