@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/testing/refs.h"
 #include "models/testing/golden.h"
+#include "ops/cuda/cuda_ops.h"
 #include "tokamak/embed.h"
 #include "tokamak/engine.h"
 
@@ -318,6 +319,28 @@ TEST(MiniLm, VectorsEqualTheReference) {
     one.parse_special_tokens = true;
     one.truncate_prompt_tokens = -1;
     EXPECT_EQ(Embed(*embedder, one).front(), together[i]) << texts[i];
+  }
+}
+
+// Few words, because an emulated GPU is slow. The limit of the default path is that of
+// CudaEmbeddingTest.
+TEST(CudaMiniLm, VectorsOfShortTextsEqualTheReference) {
+  const auto folder = FindRef("all-MiniLM-L6-v2");
+  SKIP_WITHOUT(folder);
+  const Status status = MakeCudaOps({}).status();
+  if (!status.ok()) GTEST_SKIP() << "no CUDA backend here: " << status.ToString();
+  for (const bool precise : {false, true}) {
+    const auto embedder = Load({.model = *folder,
+                                .device = "cuda",
+                                .precise = precise,
+                                .kernels = KernelChoice::kNew,
+                                .max_seqs = 4});
+    for (const MiniLmText& golden : ReadMiniLm()) {
+      if (golden.tokens.size() > 7) continue;
+      const auto vectors = Embed(*embedder, OfTexts({golden.text}));
+      EXPECT_LT(WorstDifference(vectors.front(), golden.vector), precise ? 1e-5 : 0.03)
+          << golden.text;
+    }
   }
 }
 

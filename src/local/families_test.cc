@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/option_names.h"
 #include "local/testing/load_engine.h"
+#include "ops/cuda/cuda_ops.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -49,7 +50,8 @@ std::vector<std::vector<int32_t>> Prompts(int32_t vocab_size) {
 
 // Runs the prompts together or one after another. Together, the first token waits until all are
 // submitted, so that timing does not decide which share batches.
-Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, bool together) {
+Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, int32_t max_tokens,
+            bool together) {
   Mutex mutex;
   CondVar changed;
   size_t submitted = 0;
@@ -59,7 +61,7 @@ Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, bo
     Request request;
     request.token_ids = prompts[i];
     request.sampling.temperature = 0;
-    request.sampling.max_tokens = 24;
+    request.sampling.max_tokens = max_tokens;
     request.sampling.ignore_eos = true;
     request.sampling.logprobs = 1;
     {
@@ -84,32 +86,41 @@ Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, bo
   return answers;
 }
 
-void ExpectTheSameInAnySchedule(EngineOptions options) {
-  options.device = "cpu";
+struct Work {
+  size_t num_prompts = 7;  // the shortest ones
+  int32_t max_tokens = 24;
+  bool cached_alone = true;  // also asks one after another with a prefix cache
+};
+
+void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   options.threads = 1;
   options.max_seqs = 8;
-  options.block_size = 4;
   options.num_blocks = 500;
   options.prefix_cache = false;
   std::unique_ptr<Engine> engine = Load(options);
   ASSERT_NE(engine, nullptr);
-  const auto prompts = Prompts(engine->model().vocab_size);
-  const Answers cold = Ask(*engine, prompts, /*together=*/false);
+  auto prompts = Prompts(engine->model().vocab_size);
+  prompts.resize(work.num_prompts);
+  const auto ask = [&](bool together) { return Ask(*engine, prompts, work.max_tokens, together); };
+  const Answers cold = ask(/*together=*/false);
 
   options.prefix_cache = true;
-  engine = Load(options);
-  ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(Ask(*engine, prompts, /*together=*/false), cold) << "some of it cached";
-  EXPECT_EQ(Ask(*engine, prompts, /*together=*/false), cold) << "all of it cached";
-  EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
+  if (work.cached_alone) {
+    engine = Load(options);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(ask(/*together=*/false), cold) << "some of it cached";
+    EXPECT_EQ(ask(/*together=*/false), cold) << "all of it cached";
+    EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
+  }
 
   options.max_batch_tokens = 13;
   // With one cache group, two of the longest sequences fit; with two groups, one.
-  options.num_blocks = 42;
+  const auto longest = static_cast<int32_t>(prompts.back().size()) + work.max_tokens;
+  options.num_blocks = 2 * ((longest + options.block_size - 1) / options.block_size);
   engine = Load(options);
   ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "together";
-  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "together, cached";
+  EXPECT_EQ(ask(/*together=*/true), cold) << "together";
+  EXPECT_EQ(ask(/*together=*/true), cold) << "together, cached";
   EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
   EXPECT_GT(engine->stats().preemptions, 0);
 }
@@ -120,7 +131,8 @@ TEST(Families, AnswerAlikeInAnySchedule) {
   for (const std::string& model : models) {
     for (const bool precise : {true, false}) {
       SCOPED_TRACE(model + (precise ? ", precise" : ""));
-      ExpectTheSameInAnySchedule({.model = model, .precise = precise});
+      ExpectTheSameInAnySchedule(
+          {.model = model, .device = "cpu", .precise = precise, .block_size = 4});
     }
   }
 }
@@ -129,9 +141,27 @@ TEST(Families, AnswerAlikeInAnySchedule) {
 TEST(Families, AnswerAlikeInEveryFormOfLatentAttention) {
   for (const MlaForm form : {MlaForm::kStandard, MlaForm::kLatent}) {
     SCOPED_TRACE(Name(form));
-    ExpectTheSameInAnySchedule(
-        {.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/deepseek_v2_256", .mla = form});
+    ExpectTheSameInAnySchedule({.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/deepseek_v2_256",
+                                .device = "cpu",
+                                .mla = form,
+                                .block_size = 4});
   }
+}
+
+// On the CUDA backend, with its newest kernels: less work, because an emulated GPU is slow.
+// Attention on tensor cores needs blocks of 8.
+class CudaFamilies : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Goldens, CudaFamilies, ::testing::ValuesIn(Generators()),
+                         [](const auto& info) {
+                           return std::filesystem::path(info.param).filename().string();
+                         });
+
+TEST_P(CudaFamilies, AnswerAlikeInAnySchedule) {
+  const Status status = MakeCudaOps({}).status();
+  if (!status.ok()) GTEST_SKIP() << "no CUDA backend here: " << status.ToString();
+  ExpectTheSameInAnySchedule(
+      {.model = GetParam(), .device = "cuda", .kernels = KernelChoice::kNew, .block_size = 8},
+      {.num_prompts = 4, .max_tokens = 20, .cached_alone = false});
 }
 
 }  // namespace
