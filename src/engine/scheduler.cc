@@ -386,7 +386,6 @@ std::vector<TokenId> Scheduler::TakeDrafts(Sequence* sequence) const {
   const int32_t room = std::min(pass_.drafts, pass_.prefill_tokens - pass_.min_prefill);
   std::vector<TokenId> drafts = std::exchange(sequence->planned_drafts, {});
   drafts.resize(std::min(drafts.size(), static_cast<size_t>(std::max(0, room))));
-  if (static_cast<int32_t>(drafts.size()) < options_.drafts.least) drafts.clear();
   return drafts;
 }
 
