@@ -25,6 +25,7 @@ struct SamplerShape {
   // For benchmarks: a draw is its draft with this probability, whatever the logits say, and
   // otherwise another token (EngineOptions::synthetic_acceptance). On the host only.
   std::optional<float> synthetic_acceptance = {};
+  int32_t max_proposals = 0;  // of a slot, one after another; 0: no draft model
 };
 
 // Rows of logits of one slot to draw from: one, and one more for each draft. Each draws the token
@@ -62,8 +63,7 @@ struct SampleResult {
 // A row of a draft model's logits.
 struct ProposalRow {
   SequenceSlotId slot = 0;
-  int32_t position = 0;                   // of the proposed token in its sequence
-  std::span<const TokenId> earlier = {};  // proposed since the slot's last draw
+  int32_t position = 0;  // of the proposed token in its sequence
 };
 
 class Sampler {
@@ -98,13 +98,20 @@ class Sampler {
     CHECK_MSG(false, "no row samples greedily");
   }
 
-  // Proposes a token for each row of `logits` (f32 [rows.size(), the draft model's vocabulary]):
-  // the one that Sample would draw from them if the earlier ones had been drawn. kNotDrawn if there
-  // is none or its probability, before penalties and filters, is below `min_probability`. Changes
-  // no slot. The rows' slots differ. Spans as in Sample.
-  virtual void Propose(Tensor /*logits*/, std::span<const ProposalRow> /*rows*/,
-                       float /*min_probability*/, std::span<TokenId> /*results*/,
+  // Proposes a token for each row of `logits` (f32 [rows.size(), the draft model's vocabulary],
+  // overwritten): the one that Sample would draw from them if the slot's proposals 0 to number - 1
+  // had been drawn. It becomes proposal `number` of its slot. kNotDrawn if there is none, if its
+  // logprob, from before penalties and filters, is below `least_logprob`, or behind such a
+  // proposal. Changes nothing else of a slot. The rows' slots differ. Only the token of a result
+  // counts. Spans as in Sample.
+  virtual void Propose(Tensor /*logits*/, std::span<const ProposalRow> /*rows*/, int32_t /*number*/,
+                       double /*least_logprob*/, std::span<SampleResult> /*results*/,
                        Stream& /*stream*/) {
+    CHECK_MSG(false, "this sampler draws from no draft model");
+  }
+  // token_ids[fill.index] = proposal `number` of fill.slot, or 0 if that is kNotDrawn.
+  virtual void FillProposals(Tensor /*token_ids*/, std::span<const TokenFill> /*fills*/,
+                             int32_t /*number*/, Stream& /*stream*/) {
     CHECK_MSG(false, "this sampler draws from no draft model");
   }
 

@@ -1,7 +1,8 @@
 #include "runner/drafter.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -29,7 +30,7 @@ BatchLayout LargestBatch(const Model& draft, const RunnerShape& shape) {
 }  // namespace
 
 int64_t DrafterStagingBytes(const Model& draft, const RunnerShape& shape) {
-  return LargestBatch(draft, shape).bytes;
+  return static_cast<int64_t>(kDrafterBatches + 1) * LargestBatch(draft, shape).bytes;
 }
 
 Drafter::Drafter(const Model& draft, Ops& ops, const RunnerShape& shape, const CacheSpec& cache,
@@ -41,7 +42,8 @@ Drafter::Drafter(const Model& draft, Ops& ops, const RunnerShape& shape, const C
       context_(ContextOf(draft.spec(), shape.max_context, cache.original_context)),
       has_long_rope_(draft.spec().cache.original_context > 0 &&
                      draft.spec().cache.original_context == cache.original_context),
-      min_probability_(shape.draft_min_probability),
+      least_logprob_(shape.draft_min_probability > 0 ? std::log(double{shape.draft_min_probability})
+                                                     : -std::numeric_limits<double>::infinity()),
       groups_(std::move(groups)),
       slots_(static_cast<size_t>(shape.max_seqs)) {}
 
@@ -56,23 +58,36 @@ Result<std::unique_ptr<Drafter>> Drafter::Create(const Model& draft, Ops& ops,
     drafter->metadata_.push_back({.plan = plan.get(), .slot_mapping = {}});
     drafter->plans_.push_back(std::move(plan));
   }
-  const auto bytes = static_cast<size_t>(DrafterStagingBytes(draft, shape));
-  ASSIGN_OR_RETURN(drafter->batch_, ops.Allocate(bytes, MemoryKind::kDevice));
-  ASSIGN_OR_RETURN(drafter->staging_, ops.Allocate(bytes, MemoryKind::kHostPinned));
+  const auto bytes = static_cast<size_t>(LargestBatch(draft, shape).bytes);
+  ASSIGN_OR_RETURN(drafter->device_batch_, ops.Allocate(bytes, MemoryKind::kDevice));
+  for (Batch& batch : drafter->batches_) {
+    ASSIGN_OR_RETURN(batch.staging, ops.Allocate(bytes, MemoryKind::kHostPinned));
+    batch.done = ops.MakeEvent();
+  }
   return drafter;
 }
 
+int64_t Drafter::bytes() const {
+  size_t bytes = device_batch_.size();
+  for (const Batch& batch : batches_) bytes += batch.staging.size();
+  return static_cast<int64_t>(bytes);
+}
+
 void Drafter::Admit(SequenceSlotId id, const SequenceSlot& admitted, int32_t num_computed) {
-  Slot& slot = slots_[static_cast<size_t>(id)];
+  Slot& slot = SlotOf(id);
   slot.tokens = admitted.tokens;
   slot.num_prompt = admitted.num_prompt;
+  slot.num_done = num_computed;
   slot.computed = std::min(num_computed, context_);
   slot.ahead.clear();
 }
 
-void Drafter::AddDrawn(const Row& row) {
-  Slot& slot = SlotOf(row);
-  slot.tokens.insert(slot.tokens.end(), row.drawn.begin(), row.drawn.end());
+void Drafter::AddDrawn(SequenceSlotId id, int32_t position, std::span<const TokenId> drawn) {
+  Slot& slot = SlotOf(id);
+  const auto known = static_cast<size_t>(static_cast<int32_t>(slot.tokens.size()) - position);
+  if (drawn.size() <= known) return;
+  slot.tokens.insert(slot.tokens.end(), drawn.begin() + static_cast<std::ptrdiff_t>(known),
+                     drawn.end());
   // The last token stays to be computed, because what follows it is to be proposed.
   const auto last = static_cast<int32_t>(slot.tokens.size()) - 1;
   for (const TokenId token : slot.ahead) {
@@ -82,133 +97,162 @@ void Drafter::AddDrawn(const Row& row) {
   slot.ahead.clear();
 }
 
-int32_t Drafter::Target(const Row& row) {
-  const Slot& slot = SlotOf(row);
-  if (WantsMore(row)) return row.num_computed + 1;
+void Drafter::NoteComputed(SequenceSlotId id, int32_t num_computed) {
+  Slot& slot = SlotOf(id);
+  slot.num_done =
+      std::max(slot.num_done, std::min(num_computed, static_cast<int32_t>(slot.tokens.size())));
   // Blocks are shared once they are whole, and the last one of a prompt may be copied.
-  const int32_t block_size = cache_.groups[0].block_size;
-  const int32_t shared = std::max(row.num_computed / block_size * block_size,
-                                  std::min(row.num_computed, slot.num_prompt));
-  return shared > slot.computed ? std::min(row.num_computed, context_) : slot.computed;
+  const int32_t shared = std::max(slot.num_done / block_size() * block_size(),
+                                  std::min(slot.num_done, slot.num_prompt));
+  if (shared > slot.computed) SetTarget(id, std::min(slot.num_done, context_));
 }
 
-bool Drafter::WantsMore(const Row& row) {
-  const auto num_proposals = static_cast<int32_t>(row.proposals->size());
-  return !row.drawn.empty() && num_proposals < row.wanted &&
-         row.num_computed + num_proposals < context_;
+void Drafter::SetTarget(SequenceSlotId id, int32_t target) {
+  std::erase_if(behind_, [id](const Behind& behind) { return behind.slot == id; });
+  if (target > SlotOf(id).computed) behind_.push_back({.slot = id, .target = target});
 }
 
-Result<double> Drafter::Propose(std::span<Row> rows, const Shared& shared) {
-  double seconds = 0;
+void Drafter::EndProposals(SequenceSlotId id, std::span<const TokenId> proposals,
+                           size_t num_results) {
+  if (num_results == 0) return;
+  // The last result's token has not been computed, only what it is drawn from.
+  const size_t computed = std::min(proposals.size(), num_results - 1);
+  SlotOf(id).ahead.assign(proposals.begin(),
+                          proposals.begin() + static_cast<std::ptrdiff_t>(computed));
+}
+
+Status Drafter::CatchUp(std::span<Row> rows, const Shared& shared) {
+  const auto missing = [this](const Row& row) {
+    const Slot& slot = SlotOf(row.slot);
+    return slot.num_done + 1 - slot.computed;
+  };
+  int32_t total = 0;
   for (Row& row : rows) {
-    row.proposals->clear();
-    AddDrawn(row);
+    row.wanted = std::min(row.wanted, context_ - SlotOf(row.slot).num_done);
+    if (row.wanted > 0) total += missing(row);
+  }
+  for (const Row& row : rows) {
+    if (row.wanted <= 0) continue;
+    // Propose computes what is missing of a block. The time for more is that of prompts.
+    const bool much = missing(row) > block_size() + 1 || total > max_step_tokens_;
+    SetTarget(row.slot, much ? SlotOf(row.slot).num_done : 0);
   }
   for (;;) {
     int32_t room = max_step_tokens_;
     parts_.clear();
-    for (Row& row : rows) {
-      Slot& slot = SlotOf(row);
-      const auto num_proposals = static_cast<int32_t>(row.proposals->size());
-      const int32_t missing = num_proposals == 0 ? Target(row) - slot.computed
-                              : WantsMore(row)   ? 1
-                                                 : 0;
-      const int32_t count = std::min(missing, room);
-      if (count == 0) continue;
-      parts_.push_back({&row, count, count == missing && WantsMore(row)});
+    for (const Behind& behind : behind_) {
+      Slot& slot = SlotOf(behind.slot);
+      const int32_t count = std::min(behind.target - slot.computed, room);
+      if (count <= 0) continue;
+      parts_.push_back({.slot = behind.slot, .begin = slot.computed, .count = count});
+      slot.computed += count;
       room -= count;
     }
-    if (parts_.empty()) return seconds;
-    const auto start = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(Run(shared));
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    seconds += taken.count() * ShareOfProposals();
+    if (parts_.empty()) break;
+    RETURN_IF_ERROR(Run(/*proposal=*/-1, {}, shared));
   }
+  behind_.clear();
+  return Status();
 }
 
-double Drafter::ShareOfProposals() const {
-  int32_t tokens = 0, all = 0;
-  for (const Part& part : parts_) {
-    all += part.count;
-    // Longer parts are prompts, which are computed anyway.
-    if (part.proposes && part.count <= cache_.groups[0].block_size) tokens += part.count;
-  }
-  return static_cast<double>(tokens) / all;
-}
-
-Status Drafter::Run(const Shared& shared) {
-  Pack(shared.slots);
-  nn::Pass pass = MakePass(shared);
-  const Tensor hidden = draft_.Forward(pass);
-  for (const Part& part : parts_) {
-    Slot& slot = SlotOf(*part.row);
-    if (!part.row->proposals->empty()) {
-      slot.ahead.push_back(part.row->proposals->back());
-    } else {
-      slot.computed += part.count;
+Status Drafter::Propose(std::span<Row> rows, std::span<SampleResult> results,
+                        const Shared& shared) {
+  size_t num_results = 0;
+  for (int32_t proposal = 0;; ++proposal) {
+    parts_.clear();
+    for (const Row& row : rows) {
+      if (row.wanted <= proposal) continue;
+      Slot& slot = SlotOf(row.slot);
+      const int32_t end = slot.num_done + proposal + 1;
+      const int32_t count = proposal == 0 ? end - slot.computed : 1;
+      parts_.push_back({.slot = row.slot, .begin = end - count, .count = count});
+      if (proposal == 0) slot.computed = end;
+      results[num_results + parts_.size() - 1].token = 0;
+    }
+    if (parts_.empty()) return Status();
+    RETURN_IF_ERROR(Run(proposal, results.subspan(num_results, parts_.size()), shared));
+    for (Row& row : rows) {
+      if (row.wanted <= proposal) continue;
+      row.results->push_back(static_cast<int32_t>(num_results));
+      // A backend that has done its work by now spares the passes behind the end.
+      if (results[num_results++].token == kNotDrawn) row.wanted = 0;
     }
   }
-  return layout_.num_logits > 0 ? Draw(pass, hidden, shared) : Status();
 }
 
-void Drafter::Pack(const SequenceSlots& slots) {
-  int32_t num_tokens = 0, num_logits = 0;
-  for (const Part& part : parts_) {
-    num_tokens += part.count;
-    num_logits += part.proposes ? 1 : 0;
+Status Drafter::Run(int32_t proposal, std::span<SampleResult> results, const Shared& shared) {
+  Batch& batch = batches_[num_batches_++ % kDrafterBatches];
+  RETURN_IF_ERROR(ops_.Await(*batch.done));
+  Pack(proposal, shared.slots, batch);
+  nn::Pass pass = MakePass(batch, shared);
+  if (proposal > 0) {
+    shared.sampler.FillProposals(pass.token_ids, batch.fills, proposal - 1, shared.stream);
   }
-  layout_.SetCounts(num_tokens, static_cast<int32_t>(parts_.size()), num_logits,
+  const Tensor hidden = draft_.Forward(pass);
+  if (proposal >= 0) {
+    shared.sampler.Propose(draft_.Logits(pass, hidden), batch.rows, proposal, least_logprob_,
+                           results, shared.stream);
+  }
+  ops_.Record(*batch.done, shared.stream);
+  return Status();
+}
+
+void Drafter::Pack(int32_t proposal, const SequenceSlots& slots, Batch& batch) {
+  int32_t num_tokens = 0;
+  for (const Part& part : parts_) num_tokens += part.count;
+  const auto num_seqs = static_cast<int32_t>(parts_.size());
+  layout_.SetCounts(num_tokens, num_seqs, proposal >= 0 ? num_seqs : 0,
                     static_cast<int32_t>(groups_.size()));
-  const auto ints = [this](int64_t offset) {
-    return reinterpret_cast<int32_t*>(staging_.data() + offset);
+  const auto ints = [&batch](int64_t offset) {
+    return reinterpret_cast<int32_t*>(batch.staging.data() + offset);
   };
-  int32_t* const query_start_loc = ints(layout_.query_start_loc);
-  int32_t* logit_row = ints(layout_.logit_rows);
+  batch.fills.clear();
+  batch.rows.clear();
   const int32_t vocab_size = draft_.spec().vocab_size;
   int32_t t = 0;
-  query_start_loc[0] = 0;
+  ints(layout_.query_start_loc)[0] = 0;
   for (size_t s = 0; s < parts_.size(); ++s) {
     const Part& part = parts_[s];
-    const Slot& slot = SlotOf(*part.row);
-    const SequenceSlot& tables = slots[part.row->slot];
-    const std::vector<TokenId>& proposals = *part.row->proposals;
-    const int32_t begin = proposals.empty()
-                              ? slot.computed
-                              : part.row->num_computed + static_cast<int32_t>(proposals.size());
+    const Slot& slot = SlotOf(part.slot);
+    const SequenceSlot& tables = slots[part.slot];
     const int32_t rope_offset =
         has_long_rope_ ? LongRopeOffset(cache_.original_context, tables.long_rope) : 0;
-    for (int32_t i = 0; i < part.count; ++i, ++t) {
-      const int32_t position = begin + i;
-      const TokenId token =
-          proposals.empty() ? slot.tokens[static_cast<size_t>(position)] : proposals.back();
+    for (int32_t position = part.begin; position < part.begin + part.count; ++position, ++t) {
+      TokenId token = 0;
+      if (proposal > 0) {
+        batch.fills.push_back({.slot = part.slot, .index = t});
+      } else {
+        token = slot.tokens[static_cast<size_t>(position)];
+      }
       // The other model's vocabulary may be padded with more tokens.
       ints(layout_.token_ids)[t] = token < vocab_size ? token : 0;
       ints(layout_.positions)[t] = rope_offset + position;
       for (size_t g = 0; g < groups_.size(); ++g) {
-        const auto group = static_cast<size_t>(groups_[g]);
-        const int32_t block_size = cache_.groups[group].block_size;
-        const BlockId block =
-            tables.block_tables[group][static_cast<size_t>(position / block_size)];
-        reinterpret_cast<int64_t*>(staging_.data() +
+        const std::vector<BlockId>& table = tables.block_tables[static_cast<size_t>(groups_[g])];
+        const BlockId block = table[static_cast<size_t>(position / block_size())];
+        reinterpret_cast<int64_t*>(batch.staging.data() +
                                    layout_.SlotMappingOf(static_cast<int32_t>(g)))[t] =
-            int64_t{block} * block_size + position % block_size;
+            int64_t{block} * block_size() + position % block_size();
       }
     }
-    query_start_loc[s + 1] = t;
-    ints(layout_.seq_lens)[s] = begin + part.count;
-    ints(layout_.table_rows)[s] = part.row->slot;
-    if (part.proposes) *logit_row++ = t - 1;
+    const int32_t end = part.begin + part.count;
+    ints(layout_.query_start_loc)[s + 1] = t;
+    ints(layout_.seq_lens)[s] = end;
+    ints(layout_.table_rows)[s] = part.slot;
+    if (proposal < 0) continue;
+    ints(layout_.logit_rows)[s] = t - 1;
+    batch.rows.push_back({.slot = part.slot, .position = end});
   }
 }
 
-nn::Pass Drafter::MakePass(const Shared& shared) {
-  ops_.CopyToDevice(batch_.data(), staging_.data(), static_cast<size_t>(layout_.bytes),
+nn::Pass Drafter::MakePass(const Batch& batch, const Shared& shared) {
+  ops_.CopyToDevice(device_batch_.data(), batch.staging.data(), static_cast<size_t>(layout_.bytes),
                     shared.stream);
   const auto view = [this](int64_t offset, int64_t count) {
-    return Tensor(batch_.data() + offset, DType::kI32, Shape{count});
+    return Tensor(device_batch_.data() + offset, DType::kI32, Shape{count});
   };
-  const auto staged = [this](int64_t offset, int32_t count) {
-    return std::span(reinterpret_cast<const int32_t*>(staging_.data() + offset),
+  const auto staged = [&batch](int64_t offset, int32_t count) {
+    return std::span(reinterpret_cast<const int32_t*>(batch.staging.data() + offset),
                      static_cast<size_t>(count));
   };
   for (size_t g = 0; g < plans_.size(); ++g) {
@@ -220,7 +264,7 @@ nn::Pass Drafter::MakePass(const Shared& shared) {
                      .block_tables = shared.tables[static_cast<size_t>(groups_[g])]},
                     shared.stream);
     metadata_[g].slot_mapping =
-        Tensor(batch_.data() + layout_.SlotMappingOf(static_cast<int32_t>(g)), DType::kI64,
+        Tensor(device_batch_.data() + layout_.SlotMappingOf(static_cast<int32_t>(g)), DType::kI64,
                Shape{layout_.num_tokens});
   }
   shared.arena.Reset();
@@ -232,31 +276,6 @@ nn::Pass Drafter::MakePass(const Shared& shared) {
           .groups = metadata_,
           .kv_layers = shared.layers,
           .logit_rows = view(layout_.logit_rows, layout_.num_logits)};
-}
-
-Status Drafter::Draw(nn::Pass& pass, Tensor hidden, const Shared& shared) {
-  proposal_rows_.clear();
-  for (const Part& part : parts_) {
-    if (!part.proposes) continue;
-    const std::vector<TokenId>& earlier = *part.row->proposals;
-    const int32_t position = part.row->num_computed + 1 + static_cast<int32_t>(earlier.size());
-    proposal_rows_.push_back({.slot = part.row->slot, .position = position, .earlier = earlier});
-  }
-  proposed_.resize(proposal_rows_.size());
-  shared.sampler.Propose(draft_.Logits(pass, hidden), proposal_rows_, min_probability_, proposed_,
-                         shared.stream);
-  RETURN_IF_ERROR(ops_.Synchronize(shared.stream));
-  size_t i = 0;
-  for (const Part& part : parts_) {
-    if (!part.proposes) continue;
-    const TokenId token = proposed_[i++];
-    if (token == kNotDrawn) {
-      part.row->wanted = static_cast<int32_t>(part.row->proposals->size());
-    } else {
-      part.row->proposals->push_back(token);
-    }
-  }
-  return Status();
 }
 
 }  // namespace tokamak

@@ -2,6 +2,7 @@
 // the runner's cache.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,22 +19,22 @@ namespace tokamak {
 
 struct RunnerShape;
 
-// Bytes that a drafter's packed batch takes, in staging memory and again on the device.
+// Batches that may be enqueued before the host waits for the oldest.
+inline constexpr size_t kDrafterBatches = 4;
+
+// Bytes of all of a drafter's packed batches, in staging memory and on the device.
 int64_t DrafterStagingBytes(const Model& draft, const RunnerShape& shape);
 
-// Follows the positions that the runner's model computes: before a step is done, every whole block
-// of its sequences holds both models' keys. So blocks can be shared, copied and swapped.
-//
-// Works on a backend that has done its work when a call returns. Owned by the runner's thread.
+// Follows the positions that the runner's model computes: before a block can be shared, copied or
+// swapped, it holds both models' keys. Enqueues work and waits for nothing but its own batches of
+// long ago. Owned by the runner's thread.
 class Drafter {
  public:
-  // A sequence with a row in a step.
+  // A row of a step whose draws are known.
   struct Row {
     SequenceSlotId slot = 0;
-    int32_t num_computed = 0;  // positions that the runner's model has computed, with valid tokens
-    std::vector<TokenId> drawn = {};  // in this step; the last is at position `num_computed`
-    int32_t wanted = 0;               // proposals
-    std::vector<TokenId>* proposals = nullptr;
+    int32_t wanted = 0;                       // proposals
+    std::vector<int32_t>* results = nullptr;  // gets the indices of the row's results
   };
   // What the drafter shares with its runner.
   struct Shared {
@@ -52,40 +53,64 @@ class Drafter {
 
   // A sequence has got this slot, and both models' caches have its first `num_computed` positions.
   void Admit(SequenceSlotId id, const SequenceSlot& slot, int32_t num_computed);
-  // A step's tokens have been drawn: computes what is missing, and proposes. Returns the seconds
-  // that the proposals took, without those for prompts.
-  Result<double> Propose(std::span<Row> rows, const Shared& shared);
+  // The tokens from `position` on have been drawn. May be told again.
+  void AddDrawn(SequenceSlotId id, int32_t position, std::span<const TokenId> drawn);
+  // The runner's model has computed so many positions of the sequence. Counts only those whose
+  // tokens are known.
+  void NoteComputed(SequenceSlotId id, int32_t num_computed);
+  // A row's proposals are known, all of those that `num_results` results give.
+  void EndProposals(SequenceSlotId id, std::span<const TokenId> proposals, size_t num_results);
 
-  int64_t bytes() const { return static_cast<int64_t>(batch_.size() + staging_.size()); }
+  // Computes positions that others may need: what is noted, as far as it is whole blocks or part of
+  // a prompt. Prepares Propose for `rows`. Call it before those slots are freed.
+  Status CatchUp(std::span<Row> rows, const Shared& shared);
+  // Proposes behind the last token of each row. Puts a pass behind the other, without waiting for
+  // proposals: `results` are complete when the stream has reached this point. There are as many as
+  // all rows want.
+  Status Propose(std::span<Row> rows, std::span<SampleResult> results, const Shared& shared);
+  // Whether CatchUp has something to do.
+  bool is_behind() const { return !behind_.empty(); }
+  // All slots are free.
+  void Reset() { behind_.clear(); }
+
+  int64_t bytes() const;
 
  private:
   struct Slot {
     std::vector<TokenId> tokens;
     int32_t num_prompt = 0;
+    int32_t num_done = 0;        // of `tokens`, by the runner's model
     int32_t computed = 0;        // of `tokens`, in the draft model's cache
     std::vector<TokenId> ahead;  // proposals that follow there, once all tokens are computed
   };
-  // A row's part of a batch: `count` positions from the first that is not computed.
+  struct Behind {
+    SequenceSlotId slot = 0;
+    int32_t target = 0;  // positions that the draft model is to have computed
+  };
+  // A sequence's part of a batch.
   struct Part {
-    Row* row = nullptr;
+    SequenceSlotId slot = 0;
+    int32_t begin = 0;  // position
     int32_t count = 0;
-    bool proposes = false;  // a token behind its last position
+  };
+  // What the device reads until `done` is reached.
+  struct Batch {
+    Buffer staging;
+    std::vector<TokenFill> fills;
+    std::vector<ProposalRow> rows;
+    std::unique_ptr<Event> done;
   };
 
   Drafter(const Model& draft, Ops& ops, const RunnerShape& shape, const CacheSpec& cache,
           std::vector<int32_t> groups);
-  Slot& SlotOf(const Row& row) { return slots_[static_cast<size_t>(row.slot)]; }
-  void AddDrawn(const Row& row);
-  // Positions of the row's sequence that the draft model must have computed before it proposes.
-  int32_t Target(const Row& row);
-  bool WantsMore(const Row& row);
-  // The share of the current batch that is computed for its proposals alone.
-  double ShareOfProposals() const;
-  // Computes `parts_` and adds their proposals.
-  Status Run(const Shared& shared);
-  void Pack(const SequenceSlots& slots);
-  nn::Pass MakePass(const Shared& shared);
-  Status Draw(nn::Pass& pass, Tensor hidden, const Shared& shared);
+  Slot& SlotOf(SequenceSlotId id) { return slots_[static_cast<size_t>(id)]; }
+  int32_t block_size() const { return cache_.groups[0].block_size; }
+  void SetTarget(SequenceSlotId id, int32_t target);
+  // Runs `parts_`. With `proposal` >= 0 their tokens get so numbered proposals, into `results`, and
+  // behind the first ones the tokens themselves are the proposals before.
+  Status Run(int32_t proposal, std::span<SampleResult> results, const Shared& shared);
+  void Pack(int32_t proposal, const SequenceSlots& slots, Batch& batch);
+  nn::Pass MakePass(const Batch& batch, const Shared& shared);
 
   const Model& draft_;
   Ops& ops_;
@@ -93,18 +118,17 @@ class Drafter {
   const int32_t max_step_tokens_;
   const int32_t context_;     // positions that the draft model can compute
   const bool has_long_rope_;  // with the same original context as the runner's model
-  const float min_probability_;
+  const double least_logprob_;
   const std::vector<int32_t> groups_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per group of the draft model
   std::vector<nn::AttentionMetadata> metadata_;
-  Buffer batch_;
-  Buffer staging_;
-  BatchLayout layout_;
-  std::vector<Slot> slots_;
-  // The current batch.
+  Buffer device_batch_;
+  std::array<Batch, kDrafterBatches> batches_;
+  size_t num_batches_ = 0;  // used so far; batch n is entry n % kDrafterBatches
+  BatchLayout layout_;      // of the current batch
   std::vector<Part> parts_;
-  std::vector<ProposalRow> proposal_rows_;
-  std::vector<TokenId> proposed_;
+  std::vector<Slot> slots_;
+  std::vector<Behind> behind_;
 };
 
 }  // namespace tokamak

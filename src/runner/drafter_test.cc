@@ -11,6 +11,7 @@
 #include "runner/joined_cache.h"
 #include "runner/runner.h"
 #include "runner/testing/driver.h"
+#include "runner/testing/queued_ops.h"
 #include "runner/testing/toy_model.h"
 
 namespace tokamak::testing {
@@ -57,10 +58,11 @@ std::vector<DriverRequest> RandomRequests(int count, int32_t vocab) {
 
 class DrafterTest : public ::testing::Test {
  protected:
-  DrafterTest() {
+  explicit DrafterTest(bool queued = false) {
     auto made = MakeCpuOps({.threads = 2});
     CHECK(made.ok());
     ops_ = *std::move(made);
+    if (queued) ops_ = MakeQueuedOps(std::move(ops_), 11);
     model_ = MakeToyModel(*ops_);
     requests_ = RandomRequests(40, model_->spec().vocab_size);
   }
@@ -127,6 +129,37 @@ TEST_F(DrafterTest, AModelThatDraftsForItselfIsAlwaysRight) {
     EXPECT_GT(counts.accepted, 500) << depth;
     EXPECT_EQ(counts.refused, 0) << depth;
   }
+}
+
+// On a backend that delays its work, as a GPU does.
+class QueuedDrafterTest : public DrafterTest {
+ protected:
+  QueuedDrafterTest() : DrafterTest(/*queued=*/true) {}
+};
+
+TEST_F(QueuedDrafterTest, AModelThatDraftsForItselfIsAlwaysRight) {
+  const auto draft = MakeToyModel(*ops_);
+  for (const int depth : {1, 2, 4}) {
+    const DriverCounts counts = Drive(*draft, 0, depth);
+    EXPECT_GT(counts.accepted, 500) << depth;
+    EXPECT_EQ(counts.refused, 0) << depth;
+  }
+}
+
+TEST_F(QueuedDrafterTest, AnotherModelChangesNoAnswer) {
+  const auto draft = MakeToyModel(*ops_, {.vocab_size = 80, .window = 0, .seed = 2});
+  const DriverCounts counts = Drive(*draft, 0.02f, 2);
+  EXPECT_GT(counts.accepted, 10);
+  EXPECT_GT(counts.refused, 200);
+}
+
+TEST_F(QueuedDrafterTest, AnUnlikelyProposalEndsTheDrafts) {
+  const auto draft = MakeToyModel(*ops_);
+  const DriverCounts some = Drive(*draft, 0.2f, 2);
+  EXPECT_GT(some.accepted, 10);
+  EXPECT_LT(some.accepted, Drive(*draft, 0, 2).accepted / 2);
+  EXPECT_EQ(some.refused, 0);
+  EXPECT_EQ(Drive(*draft, 1.1f).accepted, 0);
 }
 
 TEST_F(DrafterTest, AnotherModelChangesNoAnswer) {

@@ -126,6 +126,11 @@ void KvPool::CopyInOrder(std::span<const CopyBlock> copies, Stream& stream) {
   Flush(stream);
 }
 
+void KvPool::CopyBehind(Stream& stream) {
+  ops_->Record(*in_order_, stream);
+  ops_->WaitFor(*swap_stream_, *in_order_);
+}
+
 void KvPool::Copy(std::span<const CopyBlock> copies, Stream& stream) {
   if (std::none_of(copies.begin(), copies.end(), IsSwap)) return CopyInOrder(copies, stream);
   // Whether all swaps can come first.
@@ -139,8 +144,7 @@ void KvPool::Copy(std::span<const CopyBlock> copies, Stream& stream) {
   if (!swaps_first) {
     ops_->WaitFor(stream, *swapped_);
     CopyInOrder(copies, stream);
-    ops_->Record(*in_order_, stream);
-    ops_->WaitFor(*swap_stream_, *in_order_);
+    CopyBehind(stream);
     return;
   }
   for (const CopyBlock& copy : copies) {

@@ -49,6 +49,9 @@ class KvPool {
   // and that no copy goes from host to host. No step in flight uses a block that is written here,
   // or writes one that is read, so swaps run on their own stream without waiting for earlier steps.
   void Copy(std::span<const CopyBlock> copies, Stream& stream);
+  // Later copies come behind all work that the stream has been given: blocks of no step in flight
+  // have been written.
+  void CopyBehind(Stream& stream);
 
  private:
   explicit KvPool(Ops& ops);
@@ -67,7 +70,7 @@ class KvPool {
   std::vector<CopyRanges::Range> batch_;
   std::unique_ptr<Stream> swap_stream_;
   std::unique_ptr<Event> swapped_;   // the latest copies of swap_stream_ are done
-  std::unique_ptr<Event> in_order_;  // copies that could not use swap_stream_ are done
+  std::unique_ptr<Event> in_order_;  // what swap_stream_ last waited for
 };
 
 }  // namespace tokamak

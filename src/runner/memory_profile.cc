@@ -95,7 +95,7 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
     RETURN_IF_ERROR(CountStep(*draft, count, shape, drafting));
     // Both models use one arena in turn.
     profile.arena_bytes = std::max(profile.arena_bytes, drafting.arena_bytes);
-    profile.staging_bytes += 2 * DrafterStagingBytes(*draft, shape);
+    profile.staging_bytes += DrafterStagingBytes(*draft, shape);
   }
   profile.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
   const int64_t host_bytes = budget.host_tier_apart ? 0 : budget.host_cache_bytes;

@@ -1,6 +1,7 @@
 #include "runner/runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -78,7 +79,8 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
                                      .max_rows = std::max(shape_.max_seqs + shape_.max_step_drafts,
                                                           kScoredRowsAtOnce),
                                      .vocab_size = model_.spec().vocab_size,
-                                     .synthetic_acceptance = shape_.synthetic_acceptance}));
+                                     .synthetic_acceptance = shape_.synthetic_acceptance,
+                                     .max_proposals = draft ? shape_.max_step_drafts : 0}));
   ASSIGN_OR_RETURN(Buffer arena,
                    ops_.Allocate(static_cast<size_t>(memory.arena_bytes), MemoryKind::kDevice));
   arena_ = std::make_unique<Arena>(std::move(arena));
@@ -101,6 +103,11 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
   if (draft != nullptr) {
     ASSIGN_OR_RETURN(drafter_,
                      Drafter::Create(*draft, ops_, shape_, pool_.spec(), std::move(draft_groups)));
+    for (size_t g = 0; g < tables_.size(); ++g) drafter_tables_.push_back(Tables(g));
+    for (StepInFlight& in_flight : steps_in_flight_) {
+      in_flight.proposing_begin = ops_.MakeTimedEvent();
+      in_flight.proposing_end = ops_.MakeTimedEvent();
+    }
   }
   ASSIGN_OR_RETURN(graph_runner_, GraphRunner::Make(shape_.cuda_graphs, ops_,
                                                     std::min(step_shape_.MaxPaddedSeqs(),
@@ -172,6 +179,11 @@ Status Runner::CheckSubmit(const StepInput& step) const {
 Status Runner::Submit(StepInput step) {
   RETURN_IF_ERROR(failed_);
   Status status = CheckSubmit(step);
+  if (status.ok() && drafter_ && drafter_->is_behind()) {
+    // What has been waited for since the last step may now be shared, copied or freed.
+    status = drafter_->CatchUp({}, SharedWithDrafter());
+    pool_.CopyBehind(*stream_);
+  }
   if (status.ok()) status = slots_.Apply(step);
   if (!status.ok()) return Fail(status.WithContext(fmt::format("step {}", step.number)));
   StepInFlight& in_flight = InFlight(step.number);
@@ -402,7 +414,7 @@ Status Runner::CheckMasks(const StepInFlight& in_flight,
 
 Status Runner::EndSampling(StepInFlight* in_flight) {
   if (drafter_) {
-    if (Status status = Propose(in_flight); !status.ok()) {
+    if (Status status = Draft(in_flight); !status.ok()) {
       return Fail(status.WithContext(fmt::format("step {}", in_flight->number)));
     }
   }
@@ -411,36 +423,72 @@ Status Runner::EndSampling(StepInFlight* in_flight) {
   return Status();
 }
 
+Drafter::Shared Runner::SharedWithDrafter() {
+  return {.slots = slots_,
+          .sampler = *sampler_,
+          .stream = *stream_,
+          .arena = *arena_,
+          .layers = pool_.layers().subspan(model_.spec().cache.layers.size()),
+          .tables = drafter_tables_};
+}
+
+Status Runner::Draft(StepInFlight* in_flight) {
+  in_flight->proposing_seconds = 0;
+  const bool proposes = std::any_of(in_flight->rows.begin(), in_flight->rows.end(),
+                                    [](const auto& row) { return row.num_proposals > 0; });
+  if (proposes) return Propose(in_flight);
+  // Tokens of answers may not be known yet; what they are missing is computed before the first step
+  // that may need it.
+  for (const StepInFlight::Row& row : in_flight->rows) drafter_->NoteComputed(row.slot, row.end);
+  return drafter_->CatchUp({}, SharedWithDrafter());
+}
+
 Status Runner::Propose(StepInFlight* in_flight) {
   RETURN_IF_ERROR(ops_.Synchronize(*stream_));
+  for (uint64_t number = next_wait_; number <= in_flight->number; ++number) {
+    NoteDrawn(InFlight(number));
+  }
   drafter_rows_.clear();
   for (StepInFlight::Row& row : in_flight->rows) {
-    const SequenceSlot& slot = slots_[row.slot];
-    Drafter::Row& out = drafter_rows_.emplace_back();
-    out.slot = row.slot;
-    out.num_computed = slot.num_computed - slot.num_drafts;
-    out.wanted = row.num_proposals;
-    out.proposals = &row.proposals;
+    if (row.num_proposals == 0) continue;
+    const SampleResult& first = in_flight->sampled_results[static_cast<size_t>(row.sampled)];
+    if (first.health != RowHealth::kOk) continue;
+    drafter_rows_.push_back(
+        {.slot = row.slot, .wanted = row.num_proposals, .results = &row.proposals});
+  }
+  const Drafter::Shared shared = SharedWithDrafter();
+  RETURN_IF_ERROR(drafter_->CatchUp(drafter_rows_, shared));
+  const auto start = std::chrono::steady_clock::now();
+  const bool timed = in_flight->proposing_begin != nullptr;
+  if (timed) ops_.Record(*in_flight->proposing_begin, *stream_);
+  RETURN_IF_ERROR(drafter_->Propose(drafter_rows_, in_flight->proposed, shared));
+  if (timed) ops_.Record(*in_flight->proposing_end, *stream_);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  in_flight->proposing_seconds = taken.count();
+  return Status();
+}
+
+void Runner::NoteDrawn(const StepInFlight& in_flight) {
+  std::vector<TokenId> drawn;
+  for (const StepInFlight::Row& row : in_flight.rows) {
+    drawn.clear();
     for (int32_t i = 0; i < row.num_draws; ++i) {
       const int32_t index = row.sampled + i;
-      const SampleResult& drawn = in_flight->sampled_results[static_cast<size_t>(index)];
-      if (drawn.token == kNotDrawn || drawn.health != RowHealth::kOk) break;
-      out.drawn.push_back(drawn.token);
-      if (i > 0) ++out.num_computed;
+      const SampleResult& draw = in_flight.sampled_results[static_cast<size_t>(index)];
+      if (draw.token == kNotDrawn || draw.health != RowHealth::kOk) break;
+      drawn.push_back(draw.token);
     }
+    drafter_->AddDrawn(row.slot, row.end, drawn);
+    const auto accepted = std::max(0, static_cast<int32_t>(drawn.size()) - 1);
+    drafter_->NoteComputed(row.slot, row.end + accepted);
   }
-  std::vector<Tensor> tables;
-  for (size_t g = 0; g < tables_.size(); ++g) tables.push_back(Tables(g));
-  ASSIGN_OR_RETURN(
-      in_flight->proposing_seconds,
-      drafter_->Propose(drafter_rows_,
-                        {.slots = slots_,
-                         .sampler = *sampler_,
-                         .stream = *stream_,
-                         .arena = *arena_,
-                         .layers = pool_.layers().subspan(model_.spec().cache.layers.size()),
-                         .tables = tables}));
-  return Status();
+}
+
+double Runner::ProposingSeconds(const StepInFlight& in_flight) const {
+  if (in_flight.proposing_seconds == 0 || in_flight.proposing_begin == nullptr) {
+    return in_flight.proposing_seconds;
+  }
+  return ops_.SecondsBetween(*in_flight.proposing_begin, *in_flight.proposing_end);
 }
 
 bool Runner::Done(uint64_t number) {
@@ -464,8 +512,12 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
   for (const RowOutput& row : output.rows) {
     slots_.Settle(row.slot, static_cast<int32_t>(row.tokens.size()));
   }
-  for (const StepInFlight::Row& row : in_flight.rows) {
-    if (row.num_proposals > 0) slots_.EndProposals(row.slot);
+  if (drafter_) NoteDrawn(in_flight);
+  for (size_t i = 0; i < in_flight.rows.size(); ++i) {
+    const StepInFlight::Row& row = in_flight.rows[i];
+    if (row.num_proposals == 0) continue;
+    slots_.EndProposals(row.slot);
+    drafter_->EndProposals(row.slot, output.rows[i].proposals, row.proposals.size());
   }
   return output;
 }
@@ -492,7 +544,7 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
   StepOutput output{.number = in_flight.number,
                     .rows = {},
                     .expert_loads = ExpertLoads(in_flight),
-                    .proposing_seconds = in_flight.proposing_seconds};
+                    .proposing_seconds = ProposingSeconds(in_flight)};
   output.rows.reserve(in_flight.rows.size());
   for (const StepInFlight::Row& row : in_flight.rows) {
     RowOutput& out = output.rows.emplace_back();
@@ -511,7 +563,11 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
       out.tokens.push_back(drawn.token);
       if (row.wants_logprobs) out.logprobs.push_back(drawn.logprobs);
     }
-    out.proposals = row.proposals;
+    for (const int32_t index : row.proposals) {
+      const TokenId token = in_flight.proposed[static_cast<size_t>(index)].token;
+      if (token == kNotDrawn) break;
+      out.proposals.push_back(token);
+    }
     if (out.health != RowHealth::kOk) {
       out.tokens.clear();
       out.logprobs.clear();
@@ -525,6 +581,7 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
 Status Runner::Reset() {
   const Status status = ops_.Synchronize(*stream_);
   slots_.Clear();
+  if (drafter_) drafter_->Reset();
   next_submit_ = next_sample_ = num_sampled_ = next_wait_ = 0;
   failed_ = status;
   return status;

@@ -51,7 +51,8 @@ struct RunnerMemory {
 };
 
 // Submit, Sample, SampleMasked, Wait and Reset follow the protocol of Executor
-// (executor/executor.h). On an asynchronous backend all but Wait and Reset only enqueue work. A
+// (executor/executor.h). On an asynchronous backend all but Wait and Reset only enqueue work,
+// unless a step wants proposals, whose last call of Sample or SampleMasked waits for its draws. A
 // drawn token reaches the next step's input on the device, even if the host has not yet waited for
 // it.
 //
@@ -59,9 +60,8 @@ struct RunnerMemory {
 // Engine thread only.
 class Runner {
  public:
-  // `model`, `ops` and the draft model, if there is one, must outlive the runner. A draft model
-  // needs a backend that has done its work when a call returns. kUnimplemented if the layers of a
-  // cache group differ in shape; kResourceExhausted if memory runs out.
+  // `model`, `ops` and the draft model, if there is one, must outlive the runner. kUnimplemented if
+  // the layers of a cache group differ in shape; kResourceExhausted if memory runs out.
   static Result<std::unique_ptr<Runner>> Create(const Model& model, Ops& ops,
                                                 const RunnerShape& shape,
                                                 const RunnerMemory& memory,
@@ -109,7 +109,12 @@ class Runner {
   // Call it after the step's last draw.
   Status EndSampling(StepInFlight* in_flight);
   // The draft model's part of the step.
+  Status Draft(StepInFlight* in_flight);
   Status Propose(StepInFlight* in_flight);
+  Drafter::Shared SharedWithDrafter();
+  // Tells the drafter what a step has drawn and computed. It must be done.
+  void NoteDrawn(const StepInFlight& in_flight);
+  double ProposingSeconds(const StepInFlight& in_flight) const;
   StepOutput MakeOutput(const StepInFlight& in_flight) const;
   // i32 [MoE layers, max_experts + 1] in `memory`; empty if loads are not wanted.
   Tensor ExpertOffsets(const Buffer& memory) const;
@@ -135,6 +140,7 @@ class Runner {
   SequenceSlots slots_;
   std::unique_ptr<Drafter> drafter_;           // null: no draft model
   std::vector<Drafter::Row> drafter_rows_;     // of the step being sampled
+  std::vector<Tensor> drafter_tables_;         // of all groups
   std::vector<StepInFlight> steps_in_flight_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;
   uint64_t next_sample_ = 0;

@@ -67,6 +67,7 @@ void StepInFlight::Reserve(const StepShape& shape) {
   const auto max_drafts = static_cast<size_t>(shape.max_drafts);
   drafts.reserve(max_drafts);
   sampled_results.resize(max_seqs + max_drafts);
+  proposed.resize(max_drafts);
   layout.updates.reserve(static_cast<size_t>(shape.num_groups));
 }
 
@@ -197,6 +198,7 @@ class Packer {
     EndSequence(slot.num_computed, row.slot);
     StepInFlight::Row& packed = in_flight_.rows.emplace_back();
     packed.slot = row.slot;
+    packed.end = first_draft;
     if (!row.sample) return;
     Place& next = row.masked ? next_masked_ : next_unmasked_;
     packed.sampled = static_cast<int32_t>(next.draw);

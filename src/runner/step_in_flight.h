@@ -63,12 +63,13 @@ struct StepInFlight {
     SequenceSlotId slot = 0;
     int32_t sampled = -1;  // index into sampled_results of its first draw; -1: does not sample
     int32_t num_draws = 0;
+    int32_t end = 0;  // the position behind its known tokens
     bool wants_logprobs = false;
     int32_t scored_begin = 0;  // range of scored_results
     int32_t scored_end = 0;
     int32_t prompt_top = 0;
     int32_t num_proposals = 0;       // wanted
-    std::vector<TokenId> proposals;  // as RowOutput has them
+    std::vector<int32_t> proposals;  // indices into `proposed`; those behind kNotDrawn are none
   };
 
   uint64_t number = 0;
@@ -88,7 +89,9 @@ struct StepInFlight {
   std::vector<SampleResult> sampled_results;  // at least num_draws; its lists are reused
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
-  double proposing_seconds = 0;
+  std::vector<SampleResult> proposed;
+  double proposing_seconds = 0;                           // unless the events below measure it
+  std::unique_ptr<Event> proposing_begin, proposing_end;  // may be null
   // What the draws need, in the arena until the last one: the logits or the argmax.
   Tensor logits;
   std::optional<ArgmaxLogits> argmax;

@@ -35,6 +35,7 @@ NORM = ('src/ops/ops_test', '*NormOps*/cuda')
 LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda_plain')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
+PROPOSALS = ('src/ops/cuda/cuda_backend_test', 'CudaSampling.ProposesWhatTheHostDoes')
 PRIMITIVES = (CONFORMANCE, None)
 GATE_UP = ('src/ops/ops_test', '*GateUpOps.*/cuda')
 SKINNY = (KERNELS, '*SkinnyGemm*')
@@ -130,6 +131,22 @@ FAULTS = [
      '  __syncthreads();',
      'const int found = memory.found;\n  if (found >= 0) *target -= memory.before;\n'
      '  if (threadIdx.x < 512) __syncthreads();', 'sample.cu', DRAWS),
+    ('a proposal forgets the one before', 'sample.cu', 'p.max_proposals, p.number, row',
+     'p.max_proposals, max(0, p.number - 1), row', 'sample.cu', PROPOSALS),
+    ('a proposal takes earlier ones for older tokens', 'sample.cu', 'row.position - p.number};',
+     'row.position};', 'sample.cu', PROPOSALS),
+    ('proposals go on behind an unlikely one', 'sample.cu',
+     'p.max_proposals + p.number - 1] == kNotDrawn;', 'p.max_proposals + p.number - 1] == -2;',
+     'sample.cu', PROPOSALS),
+    ('unlikely proposals end only those of rows with logprobs', 'sample.cu',
+     'slot.top_logprobs = a.proposals.least_logprob > -INFINITY ? 0 : -1;', '', 'sample.cu',
+     PROPOSALS),
+    ('a bias writes behind a draft model\'s row', 'sample.cu',
+     '    if (token >= row.size) continue;\n', '', 'sample.cu', PROPOSALS),
+    ('a bad word writes behind a draft model\'s row', 'sample.cu',
+     '    if (last >= row.size) continue;\n', '', 'sample.cu', PROPOSALS),
+    ('a missing proposal is a draft model\'s input', 'sample.cu', 'token < 0 ? 0 : token;',
+     'token;', 'sample.cu', PROPOSALS),
     ('cp.async is not waited for', 'conformance/conformance.cu',
      'ptx::WaitForCopies<kStages - 2>();', 'ptx::WaitForCopies<kStages - 1>();', None, PRIMITIVES),
     ('a phase has the wrong parity', 'conformance/conformance.cu',

@@ -50,7 +50,8 @@ __device__ void ApplyMask(const Row& row, const uint32_t* allowed) {
   __syncthreads();
 }
 
-// The drafts before a draw, which are tokens of its history although the slot does not count them.
+// The drafts or proposals before a draw, which are tokens of its history although the slot does not
+// count them.
 struct EarlierDrafts {
   const int32_t* tokens = nullptr;
   int32_t count = 0;
@@ -58,6 +59,10 @@ struct EarlierDrafts {
 
   // Those before row `index` of the launch.
   __device__ static EarlierDrafts Of(const SampleArgs& a, int index) {
+    if (const ProposalArgs& p = a.proposals; p.tokens != nullptr) {
+      const SampleArgs::Row& row = a.rows[index];
+      return {p.tokens + row.slot * p.max_proposals, p.number, row.position - p.number};
+    }
     int first = index;
     while (a.drafts != nullptr && first > 0 && a.drafts[first - 1] != kNoDraft) --first;
     return {a.drafts == nullptr ? nullptr : a.drafts + first, index - first,
@@ -98,12 +103,13 @@ __device__ bool Completes(const DeviceSlot& slot, const EarlierDrafts& earlier, 
 }
 
 // Does what SlotSampling::Edit does. With `keep_raw`, saves the logits from before any change. All
-// threads call it.
+// threads call it. A draft model's row may lack the last tokens.
 __device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts& earlier,
                      int32_t position, bool keep_raw) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_biases; i += kCtaThreads) {
     const int32_t token = slot.biases[i].token;
     if (i > 0 && slot.biases[i - 1].token == token) continue;  // its first entry handles all
+    if (token >= row.size) continue;
     float x = row.logits[token];
     if (keep_raw) slot.biases[i].raw = x;
     for (int32_t j = i; j < slot.num_biases && slot.biases[j].token == token; ++j) {
@@ -129,7 +135,7 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts
   }
   if (ForbidsStop(slot, position)) {
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_stops; i += kCtaThreads) {
-      row.logits[slot.stops[i]] = -INFINITY;
+      if (slot.stops[i] < row.size) row.logits[slot.stops[i]] = -INFINITY;
     }
     __syncthreads();
   }
@@ -138,7 +144,9 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts
     const int32_t begin = i == 0 ? 0 : slot.bad_word_ends[i - 1];
     const int32_t* const word = slot.bad_word_tokens + begin;
     const int32_t size = slot.bad_word_ends[i] - begin;
-    if (Completes(slot, earlier, position, word, size)) row.logits[word[size - 1]] = -INFINITY;
+    const int32_t last = word[size - 1];
+    if (last >= row.size) continue;
+    if (Completes(slot, earlier, position, word, size)) row.logits[last] = -INFINITY;
   }
   __syncthreads();
 }
@@ -307,9 +315,28 @@ __device__ bool InTurn(const SampleArgs& a, const DeviceSlot& slot) {
          (slot.num_biases > 0 || slot.counts != nullptr);
 }
 
+// Writes a row's proposal, which is `token` or none. One thread calls it.
+__device__ void WriteProposal(const SampleArgs& a, int32_t slot, int32_t token,
+                              SampleRecord* record) {
+  a.proposals.tokens[slot * a.proposals.max_proposals + a.proposals.number] = token;
+  record->health = static_cast<int32_t>(RowHealth::kOk);
+  record->token = token;
+  record->num_top = -1;
+}
+
+__device__ bool ProposalsHaveEnded(const SampleArgs& a, int32_t slot) {
+  const ProposalArgs& p = a.proposals;
+  return p.tokens != nullptr && p.number > 0 &&
+         p.tokens[slot * p.max_proposals + p.number - 1] == kNotDrawn;
+}
+
 __device__ void SampleIndex(const SampleArgs& a, int index, const DeviceSlot& slot, int part,
                             CutMemory& memory) {
   const SampleArgs::Row& where = a.rows[index];
+  if (ProposalsHaveEnded(a, where.slot)) {
+    if (threadIdx.x == 0 && part == 0) WriteProposal(a, where.slot, kNotDrawn, a.records + index);
+    return;
+  }
   Row row = {a.logits + index * a.logits_stride, a.vocab_size};
   if (a.parts > 1 && CanBeShared(slot, where, a.vocab_size)) {
     row.part = part;
@@ -322,6 +349,13 @@ __device__ void SampleIndex(const SampleArgs& a, int index, const DeviceSlot& sl
   RowHealth health = RowHealth::kOk;
   const int32_t token = SampleRow(a, where, row, slot, index, record, &health, memory);
   if (threadIdx.x != 0 || part != 0) return;
+  if (a.proposals.tokens != nullptr) {
+    const bool unlikely =
+        slot.top_logprobs >= 0 && static_cast<double>(record->logprob) < a.proposals.least_logprob;
+    const bool none = health != RowHealth::kOk || unlikely;
+    WriteProposal(a, where.slot, none ? kNotDrawn : token, record);
+    return;
+  }
   record->health = static_cast<int32_t>(health);
   record->token = token;
   if (a.drafts != nullptr) {
@@ -337,7 +371,12 @@ __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constan
   int index = static_cast<int>(blockIdx.x) / a.parts;
   const int part = static_cast<int>(blockIdx.x) % a.parts;
   SHARED(slot, DeviceSlot);  // its fields would not fit registers
-  if (threadIdx.x == 0) slot = a.slots[a.rows[index].slot];
+  if (threadIdx.x == 0) {
+    slot = a.slots[a.rows[index].slot];
+    if (a.proposals.tokens != nullptr) {  // needs a logprob only to compare it
+      slot.top_logprobs = a.proposals.least_logprob > -INFINITY ? 0 : -1;
+    }
+  }
   __syncthreads();
   if (InTurn(a, slot) && index > 0 && a.drafts[index - 1] != kNoDraft) return;
   do {
@@ -411,7 +450,8 @@ __global__ void CountTokensKernel(const int32_t* tokens, int32_t num_tokens, int
 __global__ void FillTokensKernel(const __grid_constant__ FillArgs a) {
   const FillArgs::Fill& fill = a.fills[threadIdx.x];
   if (static_cast<int32_t>(threadIdx.x) < a.num_fills) {
-    a.token_ids[fill.index] = a.last[fill.slot];
+    const int32_t token = a.last[fill.slot * a.stride];
+    a.token_ids[fill.index] = token < 0 ? 0 : token;
   }
 }
 

@@ -84,6 +84,14 @@ struct SampleRecord {
 inline constexpr int32_t kNoDraft = -1;    // in SampleArgs::drafts
 inline constexpr int32_t kUnhealthy = -1;  // in SampleArgs::drawn
 
+// Where a launch puts proposals; null if it draws tokens. See Sampler::Propose.
+struct ProposalArgs {
+  int32_t* tokens = nullptr;  // [slot, max_proposals]
+  int32_t max_proposals = 0;
+  int32_t number = 0;
+  double least_logprob = 0;
+};
+
 struct SampleArgs {
   float* logits;  // [num_rows, vocab_size]
   int64_t logits_stride;
@@ -97,7 +105,8 @@ struct SampleArgs {
   // a slot. Draws of a slot are consecutive rows of one launch.
   const int32_t* drafts;
   int32_t* drawn;  // [num_rows], with drafts: each row's token or kUnhealthy
-  int parts;       // CTAs per row; LaunchSample chooses
+  ProposalArgs proposals;
+  int parts;  // CTAs per row; LaunchSample chooses
   struct Row {
     int32_t slot, position, mask;  // mask -1: none
   };
@@ -124,9 +133,11 @@ cudaError_t LaunchSetSlot(DeviceSlot* slots, int32_t* last, int32_t slot, const 
 cudaError_t LaunchCountTokens(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
                               int32_t window, int32_t* counts, cudaStream_t stream);
 
+// token_ids[index] = last[slot * stride], or 0 if that is negative.
 struct FillArgs {
   int32_t* token_ids;
   const int32_t* last;
+  int32_t stride;
   int32_t num_fills;
   struct Fill {
     int32_t slot, index;

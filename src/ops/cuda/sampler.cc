@@ -67,6 +67,12 @@ Status CudaSampler::Start() {
   ASSIGN_OR_RETURN(slots_,
                    AllocateMemory(guard_, max_seqs * sizeof(DeviceSlot), MemoryKind::kDevice));
   ASSIGN_OR_RETURN(last_, AllocateMemory(guard_, max_seqs * sizeof(int32_t), MemoryKind::kDevice));
+  const auto max_proposals = static_cast<size_t>(shape_.max_proposals);
+  if (max_proposals > 0) {
+    ASSIGN_OR_RETURN(proposals_, AllocateMemory(guard_, max_seqs * max_proposals * sizeof(int32_t),
+                                                MemoryKind::kDevice));
+    RETURN_IF_ERROR(pinned_.Reserve(kStepsInFlight, max_seqs * sizeof(SampleRecord)));
+  }
   const size_t counts =
       std::clamp<size_t>(kReservedCountBytes / std::max<size_t>(1, CountBytes()), 1, max_seqs);
   RETURN_IF_ERROR(device_.Reserve(static_cast<int>(counts), CountBytes()));
@@ -218,11 +224,23 @@ void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t
 }
 
 void CudaSampler::FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) {
+  Fill(token_ids, fills, reinterpret_cast<const int32_t*>(last_.data()), 1, stream);
+}
+
+void CudaSampler::FillProposals(Tensor token_ids, std::span<const TokenFill> fills, int32_t number,
+                                Stream& stream) {
+  Fill(token_ids, fills, reinterpret_cast<const int32_t*>(proposals_.data()) + number,
+       shape_.max_proposals, stream);
+}
+
+void CudaSampler::Fill(Tensor token_ids, std::span<const TokenFill> fills, const int32_t* last,
+                       int32_t stride, Stream& stream) {
   for (size_t begin = 0; begin < fills.size(); begin += kRowsPerLaunch) {
     const size_t count = std::min<size_t>(kRowsPerLaunch, fills.size() - begin);
     FillArgs args;
     args.token_ids = static_cast<int32_t*>(token_ids.data);
-    args.last = reinterpret_cast<const int32_t*>(last_.data());
+    args.last = last;
+    args.stride = stride;
     args.num_fills = static_cast<int32_t>(count);
     for (size_t i = 0; i < count; ++i) {
       args.fills[i] = {fills[begin + i].slot, fills[begin + i].index};
@@ -300,15 +318,8 @@ void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
     return;
   }
   for (size_t begin = 0; !rows.empty();) {
-    SampleArgs args;
-    args.logits = Logits(logits, begin);
-    args.logits_stride = logits.row_stride / static_cast<int64_t>(sizeof(float));
-    args.vocab_size = shape_.vocab_size;
-    args.slots = reinterpret_cast<DeviceSlot*>(slots_.data());
-    args.last = reinterpret_cast<int32_t*>(last_.data());
+    SampleArgs args = ArgsFor(logits, begin, records);
     args.masks = reinterpret_cast<const uint32_t*>(uploaded_masks.data);
-    args.mask_words = mask_words_;
-    args.records = reinterpret_cast<SampleRecord*>(records.data) + begin;
     auto* const first_draft = reinterpret_cast<int32_t*>(drafts.data);
     args.drafts = drafted ? first_draft + begin : nullptr;
     args.drawn = drafted ? first_draft + num_draws + begin : nullptr;
@@ -319,6 +330,44 @@ void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
   }
   device_.Give(uploaded_masks);
   device_.Give(drafts);
+  cuda_stream.completions()->Add(
+      {.block = records, .deliver = &DeliverResults, .results = results});
+}
+
+SampleArgs CudaSampler::ArgsFor(const Tensor& logits, size_t first, BlockPool::Block records) {
+  SampleArgs args;
+  args.logits = Logits(logits, first);
+  args.logits_stride = logits.row_stride / static_cast<int64_t>(sizeof(float));
+  args.vocab_size = std::min(shape_.vocab_size, static_cast<int32_t>(logits.cols()));
+  args.slots = reinterpret_cast<DeviceSlot*>(slots_.data());
+  args.last = reinterpret_cast<int32_t*>(last_.data());
+  args.masks = nullptr;
+  args.mask_words = mask_words_;
+  args.records = reinterpret_cast<SampleRecord*>(records.data) + first;
+  args.drafts = nullptr;
+  args.drawn = nullptr;
+  return args;
+}
+
+void CudaSampler::Propose(Tensor logits, std::span<const ProposalRow> rows, int32_t number,
+                          double least_logprob, std::span<SampleResult> results, Stream& stream) {
+  CHECK(results.size() == rows.size() && number < shape_.max_proposals);
+  if (rows.empty()) return;
+  auto& cuda_stream = static_cast<CudaStream&>(stream);
+  const BlockPool::Block records = pinned_.Take(rows.size() * sizeof(SampleRecord));
+  if (records.data == nullptr) return;
+  for (size_t begin = 0; begin < rows.size(); begin += kRowsPerLaunch) {
+    const size_t count = std::min<size_t>(kRowsPerLaunch, rows.size() - begin);
+    SampleArgs args = ArgsFor(logits, begin, records);
+    args.proposals = {.tokens = reinterpret_cast<int32_t*>(proposals_.data()),
+                      .max_proposals = shape_.max_proposals,
+                      .number = number,
+                      .least_logprob = least_logprob};
+    for (size_t i = 0; i < count; ++i) {
+      args.rows[i] = {rows[begin + i].slot, rows[begin + i].position, -1};
+    }
+    CUDA_RUN(guard_, LaunchSample(args, static_cast<int>(count), cuda_stream.handle()));
+  }
   cuda_stream.completions()->Add(
       {.block = records, .deliver = &DeliverResults, .results = results});
 }

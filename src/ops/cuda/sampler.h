@@ -32,6 +32,10 @@ class CudaSampler final : public Sampler {
   void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override;
   void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
               std::span<SampleResult> results, Stream& stream) override;
+  void Propose(Tensor logits, std::span<const ProposalRow> rows, int32_t number,
+               double least_logprob, std::span<SampleResult> results, Stream& stream) override;
+  void FillProposals(Tensor token_ids, std::span<const TokenFill> fills, int32_t number,
+                     Stream& stream) override;
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override;
 
@@ -58,6 +62,11 @@ class CudaSampler final : public Sampler {
   // Behind the drafts (SampleArgs::drafts) there is room for SampleArgs::drawn.
   BlockPool::Block UploadDrafts(std::span<const SampleRow> rows, size_t num_draws,
                                 CudaStream& stream);
+  // The arguments that all launches over rows of logits from `first` on have in common.
+  SampleArgs ArgsFor(const Tensor& logits, size_t first, BlockPool::Block records);
+  // Fills in last[slot * stride].
+  void Fill(Tensor token_ids, std::span<const TokenFill> fills, const int32_t* last, int32_t stride,
+            Stream& stream);
   static size_t AddRows(std::span<const SampleRow> rows, std::span<const TokenMask> masks,
                         SampleArgs* args, int* num_draws);
   size_t CountBytes() const;
@@ -67,8 +76,9 @@ class CudaSampler final : public Sampler {
   CallGuard& guard_;
   BlockPool& pinned_;
   BlockPool device_;
-  Buffer slots_;  // DeviceSlot [max_seqs]
-  Buffer last_;   // i32 [max_seqs]
+  Buffer slots_;      // DeviceSlot [max_seqs]
+  Buffer last_;       // i32 [max_seqs]
+  Buffer proposals_;  // i32 [max_seqs, max_proposals]
   std::vector<Held> held_;
 };
 

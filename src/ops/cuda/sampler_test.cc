@@ -39,7 +39,8 @@ class Pair {
   Pair(Ops& ops, Stream& stream, int32_t slots, int32_t vocab)
       : ops_(ops), stream_(stream), pool_(2), vocab_(vocab) {
     const int32_t max_rows = 4 * slots;
-    const SamplerShape shape = {.max_seqs = slots, .max_rows = max_rows, .vocab_size = vocab};
+    const SamplerShape shape = {
+        .max_seqs = slots, .max_rows = max_rows, .vocab_size = vocab, .max_proposals = 4};
     host_ = MakeHostSampler(shape, &pool_);
     Result<std::unique_ptr<Sampler>> device = ops.MakeSampler(shape);
     CHECK_MSG(device.ok(), device.status().ToString());
@@ -78,6 +79,34 @@ class Pair {
     CHECK_MSG(status.ok(), status.ToString());
     host_->Score(OnHost(logits), tokens, top, expected, stream_);
     Expect(actual, expected);
+  }
+  // The rows' logits are a draft model's, whose vocabulary may differ. Returns the proposals.
+  std::vector<SampleResult> Propose(std::vector<float> logits, const std::vector<ProposalRow>& rows,
+                                    int32_t number, double least_logprob) {
+    std::vector<SampleResult> actual(rows.size()), expected(rows.size());
+    Tensor on_host(logits.data(), DType::kF32,
+                   Shape{static_cast<int64_t>(rows.size()),
+                         static_cast<int64_t>(logits.size() / rows.size())});
+    Tensor on_device = on_host;
+    on_device.data = Upload(logits).data;
+    device_->Propose(on_device, rows, number, least_logprob, actual, stream_);
+    host_->Propose(on_host, rows, number, least_logprob, expected, stream_);
+    std::vector<TokenFill> fills;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      fills.push_back({.slot = rows[i].slot, .index = static_cast<int32_t>(i)});
+    }
+    std::vector<TokenId> filled(rows.size()), read(rows.size());
+    const Shape shape{static_cast<int64_t>(rows.size())};
+    device_->FillProposals(Tensor(logits_.data(), DType::kI32, shape), fills, number, stream_);
+    host_->FillProposals(Tensor(filled.data(), DType::kI32, shape), fills, number, stream_);
+    ops_.CopyToHost(read.data(), logits_.data(), read.size() * sizeof(TokenId), stream_);
+    const Status status = ops_.Synchronize(stream_);
+    CHECK_MSG(status.ok(), status.ToString());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(actual[i].token, expected[i].token) << "row " << i << ", proposal " << number;
+      EXPECT_EQ(read[i], filled[i]) << "row " << i << ", proposal " << number;
+    }
+    return actual;
   }
   Sampler& device() { return *device_; }
 
@@ -246,6 +275,76 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, CudaDraws, ::testing::Values(1, 3, 48, 1025, 5000, 128'256),
                          ::testing::PrintToStringParamName());
+
+// The sequences that proposals are for: what they ask for depends on proposals before, and on
+// tokens that a smaller draft model lacks.
+SamplingParams SpecForProposals(std::mt19937& random, int32_t slot, int32_t vocab,
+                                int32_t draft_vocab) {
+  SamplingParams spec = RandomSpec(random, vocab);
+  if (slot % 3 == 0) {
+    spec.logit_bias = {{vocab - 1, 9.0f}, {4, 2.0f}, {4, 1.0f}};
+    spec.bad_words_ids = {{vocab - 2}};
+  } else if (slot % 3 == 1 && draft_vocab < vocab) {
+    // Would show a bad word of the row before.
+    spec.logit_bias = {{vocab - 2 - draft_vocab, 50.0f}};
+  }
+  if (slot % 4 == 0) {
+    spec.min_tokens = 9;
+    spec.stop_token_ids = {3, vocab - 3};
+  } else if (slot % 4 == 1) {
+    spec.logit_bias.emplace_back(12, 60.0f);
+    spec.bad_words_ids = {{12, 12, 12}, {12, 12}, {vocab - 2}};
+  } else {  // draws no token twice, or not while a window has it
+    spec.temperature = 0;
+    spec.allowed_token_ids.clear();
+    spec.frequency_penalty = 90;
+    spec.repeat_last_n = slot % 4 == 2 ? -1 : 1 + slot % 3;
+  }
+  return spec;
+}
+
+// Of draft models with fewer tokens, as many and more. Draws in between continue the histories.
+TEST_F(CudaSampling, ProposesWhatTheHostDoes) {
+  std::mt19937 random(9);
+  constexpr int32_t kVocab = 300, kSlots = 12;
+  for (const int32_t draft_vocab : {kVocab - 7, kVocab, kVocab + 5}) {
+    Pair pair(*ops_, *stream_, kSlots, kVocab);
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      pair.Admit(slot, SpecForProposals(random, slot, kVocab, draft_vocab), {7, 8, 7, kVocab - 1},
+                 2);
+    }
+    int32_t num_none = 0, position = 4;
+    for (const double least : {-static_cast<double>(kInf), -3.0}) {
+      std::vector<float> logits;
+      for (int32_t slot = 0; slot < kSlots; ++slot) {
+        std::vector<float> row = RandomLogits(random, draft_vocab, static_cast<Kind>(random() % 5));
+        if (random() % 30 == 0) row[1] = std::numeric_limits<float>::quiet_NaN();
+        logits.insert(logits.end(), row.begin(), row.end());
+      }
+      for (int32_t number = 0; number < 4; ++number) {
+        std::vector<ProposalRow> rows;
+        for (int32_t slot = 0; slot < kSlots - number; ++slot) {
+          rows.push_back({.slot = slot, .position = position + number});
+        }
+        logits.resize(rows.size() * static_cast<size_t>(draft_vocab));
+        for (const SampleResult& result : pair.Propose(logits, rows, number, least)) {
+          num_none += result.token == kNotDrawn ? 1 : 0;
+        }
+      }
+      logits.clear();
+      std::vector<SampleRow> draws;
+      for (int32_t slot = 0; slot < kSlots; ++slot) {
+        const std::vector<float> row = RandomLogits(random, kVocab, Kind::kNormal);
+        logits.insert(logits.end(), row.begin(), row.end());
+        draws.push_back({.slot = slot, .position = position});
+      }
+      pair.Sample(logits, draws);
+      ++position;
+    }
+    EXPECT_GT(num_none, 5);
+    EXPECT_LT(num_none, 75);  // of 84
+  }
+}
 
 // The same parameters drawn many times: filters near their edges.
 TEST_F(CudaSampling, EveryFilterCutsWhereTheHostDoes) {

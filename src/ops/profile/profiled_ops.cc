@@ -256,10 +256,15 @@ class ProfiledSampler final : public Sampler {
                     std::span<SampleResult> results, Stream& stream) override {
     recorder_.Run("sample", stream, [&] { inner_->SampleGreedy(argmax, rows, results, stream); });
   }
-  void Propose(Tensor logits, std::span<const ProposalRow> rows, float min_probability,
-               std::span<TokenId> results, Stream& stream) override {
+  void Propose(Tensor logits, std::span<const ProposalRow> rows, int32_t number,
+               double least_logprob, std::span<SampleResult> results, Stream& stream) override {
     recorder_.Run("propose", stream,
-                  [&] { inner_->Propose(logits, rows, min_probability, results, stream); });
+                  [&] { inner_->Propose(logits, rows, number, least_logprob, results, stream); });
+  }
+  void FillProposals(Tensor token_ids, std::span<const TokenFill> fills, int32_t number,
+                     Stream& stream) override {
+    recorder_.Run("fill_tokens", stream,
+                  [&] { inner_->FillProposals(token_ids, fills, number, stream); });
   }
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override {

@@ -49,6 +49,7 @@ class HostSampler final : public Sampler {
         pool_(*pool),
         slots_(static_cast<size_t>(shape.max_seqs)),
         last_(static_cast<size_t>(shape.max_seqs), 0),
+        proposals_(static_cast<size_t>(shape.max_seqs) * static_cast<size_t>(shape.max_proposals)),
         workers_(static_cast<size_t>(pool->num_threads())) {}
 
   void Admit(SequenceSlotId slot, const SamplingParams& params, int32_t choice,
@@ -103,15 +104,30 @@ class HostSampler final : public Sampler {
     }
   }
 
-  void Propose(Tensor logits, std::span<const ProposalRow> rows, float min_probability,
-               std::span<TokenId> results, Stream&) override {
+  void Propose(Tensor logits, std::span<const ProposalRow> rows, int32_t number,
+               double least_logprob, std::span<SampleResult> results, Stream&) override {
     CHECK(results.size() == rows.size() && logits.rows() == static_cast<int64_t>(rows.size()));
+    CHECK(number < shape_.max_proposals);
     pool_.ParallelFor(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
-      const std::span<const float> row(logits.Row<float>(i), static_cast<size_t>(logits.cols()));
-      results[static_cast<size_t>(i)] =
-          ProposeOne(row, rows[static_cast<size_t>(i)], min_probability,
-                     workers_[static_cast<size_t>(worker)]);
+      const ProposalRow& row = rows[static_cast<size_t>(i)];
+      const std::span<TokenId> proposals =
+          ProposalsOf(row.slot).first(static_cast<size_t>(number) + 1);
+      const bool ended = number > 0 && proposals[static_cast<size_t>(number) - 1] == kNotDrawn;
+      const std::span<const float> values(logits.Row<float>(i), static_cast<size_t>(logits.cols()));
+      proposals.back() = ended
+                             ? kNotDrawn
+                             : ProposeOne(values, row, proposals.first(static_cast<size_t>(number)),
+                                          least_logprob, workers_[static_cast<size_t>(worker)]);
+      results[static_cast<size_t>(i)].token = proposals.back();
     });
+  }
+
+  void FillProposals(Tensor token_ids, std::span<const TokenFill> fills, int32_t number,
+                     Stream&) override {
+    for (const TokenFill& fill : fills) {
+      token_ids.Row<TokenId>(0)[fill.index] =
+          std::max(0, ProposalsOf(fill.slot)[static_cast<size_t>(number)]);
+    }
   }
 
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
@@ -188,8 +204,12 @@ class HostSampler final : public Sampler {
 
   SampleResult SampleOne(std::span<float> row, const SampleRow& where, const TokenMask* mask,
                          Worker& worker);
-  TokenId ProposeOne(std::span<const float> logits, const ProposalRow& where, float min_probability,
-                     Worker& worker);
+  TokenId ProposeOne(std::span<const float> logits, const ProposalRow& where,
+                     std::span<const TokenId> earlier, double least_logprob, Worker& worker);
+  std::span<TokenId> ProposalsOf(SequenceSlotId slot) {
+    const auto most = static_cast<size_t>(shape_.max_proposals);
+    return std::span(proposals_).subspan(static_cast<size_t>(slot) * most, most);
+  }
   // Changes the row.
   TokenId Draw(std::span<float> row, float max, const SampleRow& where, Worker& worker);
 
@@ -197,6 +217,7 @@ class HostSampler final : public Sampler {
   ThreadPool& pool_;
   std::vector<sampling::SlotSampling> slots_;
   std::vector<TokenId> last_;        // drawn for each slot
+  std::vector<TokenId> proposals_;   // [max_seqs, max_proposals]
   std::vector<size_t> first_draws_;  // of the rows of one call
   std::vector<Worker> workers_;
 };
@@ -240,26 +261,26 @@ SampleResult HostSampler::SampleOne(std::span<float> row, const SampleRow& where
 }
 
 TokenId HostSampler::ProposeOne(std::span<const float> logits, const ProposalRow& where,
-                                float min_probability, Worker& worker) {
-  const RowScan scan = sampling::Scan(logits);
-  if (!scan.usable || scan.max == -kInf) return kNotDrawn;
+                                std::span<const TokenId> earlier, double least_logprob,
+                                Worker& worker) {
   // Paddings of the two vocabularies may differ.
   const auto vocab_size = static_cast<size_t>(shape_.vocab_size);
   logits = logits.first(std::min(logits.size(), vocab_size));
+  const RowScan scan = sampling::Scan(logits);
+  if (!scan.usable || scan.max == -kInf) return kNotDrawn;
   worker.proposed.assign(logits.begin(), logits.end());
   worker.proposed.resize(vocab_size, -kInf);
   const std::span<float> row = worker.proposed;
   sampling::SlotSampling& slot = slots_[static_cast<size_t>(where.slot)];
-  slot.WithTokens(where.earlier, [&] {
+  slot.WithTokens(earlier, [&] {
     if (slot.Edits(where.position)) slot.Edit(where.position, row, nullptr);
   });
   const float max = sampling::Scan(row).max;
   if (max == -kInf) return kNotDrawn;
   const TokenId token = Draw(row, max, {.slot = where.slot, .position = where.position}, worker);
-  if (min_probability <= 0) return token;
-  const LogSoftmax log_softmax(logits, sampling::Scan(logits).max);
-  return std::exp(log_softmax(logits[static_cast<size_t>(token)])) < min_probability ? kNotDrawn
-                                                                                     : token;
+  if (least_logprob == -kInf) return token;
+  const LogSoftmax log_softmax(logits, scan.max);
+  return log_softmax(logits[static_cast<size_t>(token)]) < least_logprob ? kNotDrawn : token;
 }
 
 TokenId HostSampler::Draw(std::span<float> row, float max, const SampleRow& where, Worker& worker) {

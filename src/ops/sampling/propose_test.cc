@@ -21,7 +21,8 @@ class Bench {
  public:
   explicit Bench(const SamplingParams& params)
       : pool_(1),
-        sampler_(MakeHostSampler({.max_seqs = 1, .max_rows = 1, .vocab_size = kVocab}, &pool_)) {
+        sampler_(MakeHostSampler(
+            {.max_seqs = 1, .max_rows = 1, .vocab_size = kVocab, .max_proposals = 8}, &pool_)) {
     sampler_->Admit(0, params, 0, std::vector<TokenId>{5, 6}, 1, stream_);
   }
 
@@ -31,12 +32,21 @@ class Bench {
     sampler_->Sample(Row(logits), {&row, 1}, {}, {&result, 1}, stream_);
     return result.token;
   }
-  TokenId Propose(std::vector<float> logits, int32_t position,
-                  const std::vector<TokenId>& earlier = {}, float min_probability = 0) {
-    const ProposalRow row = {.slot = 0, .position = position, .earlier = earlier};
-    TokenId token = 0;
-    sampler_->Propose(Row(logits), {&row, 1}, min_probability, {&token, 1}, stream_);
-    return token;
+  TokenId Propose(std::vector<float> logits, int32_t position, int32_t number = 0,
+                  double min_probability = 0) {
+    const ProposalRow row = {.slot = 0, .position = position};
+    SampleResult result;
+    sampler_->Propose(Row(logits), {&row, 1}, number, std::log(min_probability), {&result, 1},
+                      stream_);
+    return result.token;
+  }
+  // What a model's input gets for a proposal.
+  TokenId Fill(int32_t number) {
+    TokenId tokens[] = {-7, -7};
+    const TokenFill fill = {.slot = 0, .index = 1};
+    sampler_->FillProposals(Tensor(tokens, DType::kI32, Shape{2}), {&fill, 1}, number, stream_);
+    EXPECT_EQ(tokens[0], -7);
+    return tokens[1];
   }
 
  private:
@@ -75,13 +85,15 @@ TEST(Propose, GivesWhatWouldBeDrawn) {
     };
     Bench alone(spec), bench(spec);
     for (int start = 0; start < kDraws; ++start) {
-      std::vector<TokenId> proposed;
+      Bench drawing(spec);
+      for (int i = 0; i < start; ++i) (void)drawing.Sample(row(i), 2 + i);
       for (int i = start; i < kDraws; ++i) {
-        proposed.push_back(bench.Propose(row(i), 2 + i, proposed));
+        const TokenId proposed = bench.Propose(row(i), 2 + i, i - start);
+        EXPECT_EQ(drawing.Sample(row(i), 2 + i), proposed) << start << " " << i;
+        EXPECT_EQ(bench.Fill(i - start), proposed);
       }
-      // The others are refused: it has drawn only the first.
-      EXPECT_EQ(alone.Sample(row(start), 2 + start), proposed[0]) << start;
-      EXPECT_EQ(bench.Sample(row(start), 2 + start), proposed[0]) << start;
+      // The others are refused: it draws only the first.
+      EXPECT_EQ(bench.Sample(row(start), 2 + start), alone.Sample(row(start), 2 + start)) << start;
     }
   }
 }
@@ -95,8 +107,12 @@ TEST(Propose, GivesOnlyTokensOfTheVocabularyThatAreLikelyEnough) {
   logits.resize(kVocab - 8);
   logits[17] = 3;
   const double likelihood = std::exp(3.0) / (std::exp(3.0) + kVocab - 9);
-  EXPECT_EQ(bench.Propose(logits, 1, {}, static_cast<float>(likelihood) - 0.001f), 17);
-  EXPECT_EQ(bench.Propose(logits, 1, {}, static_cast<float>(likelihood) + 0.001f), kNotDrawn);
+  EXPECT_EQ(bench.Propose(logits, 1, 0, likelihood - 0.001), 17);
+  EXPECT_EQ(bench.Propose(logits, 2, 1, likelihood + 0.001), kNotDrawn);
+  EXPECT_EQ(bench.Fill(1), 0);
+  // Nothing is behind it, until proposals begin again.
+  EXPECT_EQ(bench.Propose(logits, 3, 2), kNotDrawn);
+  EXPECT_EQ(bench.Propose(logits, 1, 0), 17);
   logits[3] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(bench.Propose(logits, 1), kNotDrawn);
 }

@@ -121,10 +121,11 @@ class Driver {
   std::vector<TokenId> MakeDrafts(const Sequence& s, int32_t most);
   std::vector<TokenId> TakeProposals(Sequence* s, int32_t most);
   void Settle(Sequence* s, size_t num_tokens);
-  // A draft model has whole blocks of an answer alone.
-  int32_t Shareable(int32_t positions) const {
+  // A draft model has only whole blocks of an answer, and only of steps that have been waited for.
+  int32_t Shareable(const Sequence& s, int32_t positions) const {
+    if (options_.proposals == 0) return positions;
     const int32_t block_size = Group(0).block_size;
-    return options_.proposals > 0 ? positions / block_size * block_size : positions;
+    return std::min(positions, static_cast<int32_t>(s.tokens.size()) - 1) / block_size * block_size;
   }
   void Extend(Sequence* s, int32_t positions, StepInput* step);
 
@@ -254,7 +255,7 @@ void Driver::MaybePreempt(StepInput* step) {
 
 // Window groups drop blocks that no later query sees.
 void Driver::SwapOut(Sequence* s, StepInput* step) {
-  s->computed = Shareable(s->computed);
+  s->computed = Shareable(*s, s->computed);
   s->host.assign(s->block_tables.size(), {});
   for (size_t g = 0; g < s->block_tables.size(); ++g) {
     const int32_t size = Group(g).block_size;
@@ -338,7 +339,7 @@ void Driver::ShareBlocks(Sequence* s, StepInput* step) {
         std::mismatch(other.tokens.begin(),
                       other.tokens.begin() + static_cast<std::ptrdiff_t>(most), s->tokens.begin());
     auto common = static_cast<int32_t>(differs.first - other.tokens.begin());
-    if (common > PromptSize(other)) common = Shareable(common);
+    if (common > PromptSize(other)) common = Shareable(other, common);
     bool whole = common > 0;
     for (const std::vector<BlockId>& table : other.block_tables) {
       whole = whole && std::count(table.begin(), table.end(), kNoBlock) == 0;

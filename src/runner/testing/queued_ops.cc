@@ -143,6 +143,17 @@ class QueuedSampler final : public Sampler {
       if (device_.on_draw) device_.on_draw(rows);
     });
   }
+  void Propose(Tensor logits, std::span<const ProposalRow> rows, int32_t number,
+               double least_logprob, std::span<SampleResult> results, Stream& stream) override {
+    queues_.Add(stream, [=, this] {
+      inner_->Propose(logits, rows, number, least_logprob, results, inner_stream_);
+    });
+  }
+  void FillProposals(Tensor token_ids, std::span<const TokenFill> fills, int32_t number,
+                     Stream& stream) override {
+    queues_.Add(stream,
+                [=, this] { inner_->FillProposals(token_ids, fills, number, inner_stream_); });
+  }
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override {
     queues_.Add(stream, [=, this] { inner_->Score(logits, tokens, top, results, inner_stream_); });
