@@ -122,8 +122,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.Add(
       "--speculate", o.speculate,
       "Speculative decoding: ngram guesses that text repeats; draft has a second, smaller model "
-      "guess (on CPUs); off; or auto: draft if there is a draft model, else ngram. It changes no "
-      "answer, and the engine guesses only as far as it pays");
+      "guess; off; or auto: draft if there is a draft model, else ngram. It changes no answer, and "
+      "the engine guesses only as far as it pays");
   flags.Add("--draft-tokens", o.draft_tokens, "Most tokens to guess per sequence and step");
   flags.Add("--draft-tokens-min", o.draft_tokens_min,
             "Guess no tokens of a sequence in a step that would have fewer");

@@ -87,6 +87,52 @@ TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuDoesNotSupport) {
   }
 }
 
+TEST_F(DeviceTest, ADraftModelRunsOnTheGpuToo) {
+  EngineOptions options = {.model = std::string(kGoldens) + "llama_odd.gguf",
+                           .device = "cuda",
+                           .threads = 1,
+                           .max_seqs = 2,
+                           .max_batch_tokens = 32,
+                           .num_blocks = 64,
+                           .draft_model = std::string(kGoldens) + "llama_odd.gguf"};
+  const auto answer = [](Engine& engine) {
+    Request request;
+    request.token_ids = {1, 2, 3};
+    request.sampling.temperature = 1;
+    request.sampling.seed = 5;
+    request.sampling.max_tokens = 60;
+    request.sampling.ignore_eos = true;
+    return engine.Generate(std::move(request)).value()[0];
+  };
+  const auto with = Engine::Load(options);
+  ASSERT_TRUE(with.ok()) << with.status().ToString();
+  EXPECT_EQ((*with)->model().device, "cuda:0");
+  const auto drafted = answer(**with);
+  EXPECT_GT(drafted.timings.accepted_drafts, 0);
+  EXPECT_EQ(drafted.timings.accepted_drafts, drafted.timings.drafts);
+  options.draft_model.clear();
+  EXPECT_EQ(drafted.token_ids, answer(**Engine::Load(options)).token_ids);
+}
+
+TEST_F(DeviceTest, ADraftModelThatCannotRunIsRefusedBeforeWeightsAreRead) {
+  EngineOptions options = {.model = std::string(kGoldens) + "llama_yarn.gguf",
+                           .device = "cuda",
+                           .threads = 1,
+                           .on_load_progress = [this](double) { ++weights_read_; }};
+  options.draft_model = std::string(kGoldens) + "qwen3_moe_128.gguf";
+  const Status unsupported = Engine::Load(options).status();
+  EXPECT_EQ(unsupported.code(), StatusCode::kUnimplemented);
+  EXPECT_TRUE(unsupported.message().starts_with("draft_model: ")) << unsupported.message();
+  EXPECT_THAT(std::string(unsupported.message()),
+              HasSubstr(", which the reference backend does not have; use device=cpu"));
+  options.draft_model = std::string(kGoldens) + "llama_tied.gguf";
+  const Status other_tokens = Engine::Load(options).status();
+  EXPECT_EQ(other_tokens.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(other_tokens.message()),
+              HasSubstr("llama_tied.gguf has 320 tokens, but"));
+  EXPECT_EQ(weights_read_, 0);
+}
+
 TEST_F(DeviceTest, EmbeddingModelsRunOnTheGpuToo) {
   const auto embed = [](Embedder& embedder) {
     EmbeddingRequest request;

@@ -1,8 +1,10 @@
 #include "local/draft_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
+#include "base/byte_count.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "local/load_embedding.h"
@@ -61,15 +63,28 @@ Result<Checkpoint> OpenDraftModel(const Checkpoint& model, const EngineOptions& 
   return draft;
 }
 
-Status CheckBothFit(const Checkpoint& model, const Checkpoint& draft, const EngineOptions& given) {
-  ASSIGN_OR_RETURN(int64_t bytes, LoadedBytes(model, given, Task::kGenerate));
+Status CheckBothFit(const Checkpoint& model, const Checkpoint& draft, const EngineOptions& given,
+                    Ops& ops) {
+  const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory();
+  const std::unique_ptr<CountOps> count =
+      free_bytes ? MakeCountOps(CudaSizer(given.precise), CountedGpu(ops, given.precise))
+                 : MakeCountOps();
   EngineOptions options = given;
+  RETURN_IF_ERROR(LoadModel(model, *count, MakeLoadOptions(options)).status());
   options.max_context = 0;
-  ASSIGN_OR_RETURN(const int64_t draft_bytes, LoadedBytes(draft, options, Task::kGenerate));
-  bytes += draft_bytes;
-  return CheckFitsInMemory(
-      fmt::format("{} and the draft model {}: weights and RoPE tables", model.source, draft.source),
-      static_cast<uint64_t>(bytes));
+  Status status = LoadModel(draft, *count, MakeLoadOptions(options)).status();
+  if (free_bytes && status.code() == StatusCode::kUnimplemented &&
+      LoadedBytes(draft, options, Task::kGenerate).ok()) {
+    status = Unimplemented("{}; use device=cpu", status.message());
+  }
+  if (!status.ok()) return status.WithContext("draft_model");
+  const int64_t bytes = count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
+  const std::string what =
+      fmt::format("{} and the draft model {}: weights and RoPE tables", model.source, draft.source);
+  if (!free_bytes) return CheckFitsInMemory(what, static_cast<uint64_t>(bytes));
+  if (bytes <= *free_bytes) return Status();
+  return ResourceExhausted("{} need {} of GPU memory, but only {} are free", what, ByteCount(bytes),
+                           ByteCount(*free_bytes));
 }
 
 Result<std::unique_ptr<Model>> LoadDraftModel(const Checkpoint& draft, Ops& ops,

@@ -15,8 +15,10 @@ namespace tokamak {
 // `model`: it makes embeddings, or has other tokens. Reads no weights.
 Result<Checkpoint> OpenDraftModel(const Checkpoint& model, const EngineOptions& options);
 
-// Checks on a CPU that both models fit into memory, before weights are read.
-Status CheckBothFit(const Checkpoint& model, const Checkpoint& draft, const EngineOptions& options);
+// Checks before weights are read that `ops` can run the draft model, and that the weights of both
+// models fit into its memory.
+Status CheckBothFit(const Checkpoint& model, const Checkpoint& draft, const EngineOptions& options,
+                    Ops& ops);
 
 // Loads it, once the other model is loaded, to follow sequences of up to `context` positions.
 Result<std::unique_ptr<Model>> LoadDraftModel(const Checkpoint& draft, Ops& ops,

@@ -173,9 +173,6 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      : KvCacheDtype::kF16;
   }
   ChooseForDevice(options, gpu);
-  if (options.speculate == Speculation::kDraft && gpu) {
-    return Unimplemented("speculate=draft runs only on a CPU");
-  }
   if (options.synthetic_acceptance && gpu) {
     return Unimplemented("synthetic_acceptance: runs only on a CPU");
   }
@@ -200,10 +197,8 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Tas
   if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
     RETURN_IF_ERROR(CheckFitsInMemory("host_cache_bytes: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
-    CountedBackend gpu = CountedCuda(options.precise);
-    gpu.name = ops.name();
-    gpu.capabilities = ops.capabilities();
-    return CheckFitsOnDevice(checkpoint, options, task, *free_bytes, gpu);
+    return CheckFitsOnDevice(checkpoint, options, task, *free_bytes,
+                             CountedGpu(ops, options.precise));
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, task));
   return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
@@ -384,7 +379,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   std::optional<Checkpoint> draft_checkpoint;
   if (options.speculate == Speculation::kDraft) {
     ASSIGN_OR_RETURN(draft_checkpoint, OpenDraftModel(checkpoint, options));
-    RETURN_IF_ERROR(CheckBothFit(checkpoint, *draft_checkpoint, options));
+    RETURN_IF_ERROR(CheckBothFit(checkpoint, *draft_checkpoint, options, *ops));
   }
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
   // Reading the weights takes longer.

@@ -38,6 +38,13 @@ CountedBackend CountedCuda(bool precise) {
           }};
 }
 
+CountedBackend CountedGpu(const Ops& ops, bool precise) {
+  CountedBackend gpu = CountedCuda(precise);
+  gpu.name = ops.name();
+  gpu.capabilities = ops.capabilities();
+  return gpu;
+}
+
 Status CheckCudaCache(const EngineOptions& options) {
   if (options.kv_cache_dtype == KvCacheDtype::kAuto) return Status();
   if (CudaHoldsKeys(KvDtype(options.kv_cache_dtype))) return Status();

@@ -18,6 +18,8 @@ namespace tokamak {
 WeightSizer CudaSizer(bool precise);
 // Describes the CUDA backend to a count.
 CountedBackend CountedCuda(bool precise);
+// The same with what this backend can do.
+CountedBackend CountedGpu(const Ops& ops, bool precise);
 
 // kUnimplemented if the CUDA backend cannot keep a KV cache in the type that the options name.
 Status CheckCudaCache(const EngineOptions& options);

@@ -150,16 +150,19 @@ TEST_P(Speculation, ChangesNoAnswer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Speculation,
-                         ::testing::Values(Case{.depth = 1}, Case{.depth = 2}, Case{.depth = 4},
-                                           Case{.cuda = true, .depth = 1},
-                                           Case{.cuda = true, .depth = 2},
-                                           Case{.depth = 1, .drafts = Drafts::kOfTheModel},
-                                           Case{.depth = 2, .drafts = Drafts::kOfTheModel},
-                                           Case{.depth = 4, .drafts = Drafts::kOfTheModel},
-                                           Case{.depth = 2, .drafts = Drafts::kOfAnotherModel},
-                                           Case{.depth = 4, .drafts = Drafts::kOfAnotherModel}),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    Backends, Speculation,
+    ::testing::Values(Case{.depth = 1}, Case{.depth = 2}, Case{.depth = 4},
+                      Case{.cuda = true, .depth = 1}, Case{.cuda = true, .depth = 2},
+                      Case{.depth = 1, .drafts = Drafts::kOfTheModel},
+                      Case{.depth = 2, .drafts = Drafts::kOfTheModel},
+                      Case{.depth = 4, .drafts = Drafts::kOfTheModel},
+                      Case{.depth = 2, .drafts = Drafts::kOfAnotherModel},
+                      Case{.depth = 4, .drafts = Drafts::kOfAnotherModel},
+                      Case{.cuda = true, .drafts = Drafts::kOfAnotherModel},
+                      Case{.cuda = true, .depth = 2, .drafts = Drafts::kOfTheModel},
+                      Case{.cuda = true, .depth = 4, .drafts = Drafts::kOfTheModel}),
+    ::testing::PrintToStringParamName());
 
 // Looks ahead for drafts must not carry an answer beyond the bound on its grammar's work.
 TEST(SpeculationWithGrammar, EndsAnAnswerAtItsBoundAtTheSameToken) {
