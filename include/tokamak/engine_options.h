@@ -59,7 +59,7 @@ struct EngineOptions {
   // uniformly at random, with equal weights, whatever its router says. `tokamak bench` sets it.
   bool uniform_routing = false;
   // Only for benchmarks, because it makes answers meaningless: every row has draft_tokens drafts,
-  // and each is accepted with this probability if those before it are. On CPUs.
+  // and each is accepted with this probability if those before it are.
   std::optional<float> synthetic_acceptance = {};
   bool profile = false;          // time every operation, for Engine::TakeProfile
   bool profile_events = false;   // with profile: also keep each operation as an event

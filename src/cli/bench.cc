@@ -28,7 +28,7 @@ constexpr char kRoutingHelp[] =
 
 constexpr char kAcceptanceHelp[] =
     "Give every row --draft-tokens drafts, and accept each with this probability (0 to 1) if those "
-    "before it are; answers then mean nothing. On CPUs";
+    "before it are; answers then mean nothing";
 
 constexpr char kTemperatureHelp[] =
     "Temperature of the requests; 0 always takes the most likely token, which costs least";
@@ -82,7 +82,7 @@ Result<std::unique_ptr<Engine>> LoadForBench(EngineOptions options) {
     if (!options.record_path.empty()) {
       return InvalidArgument("--record: `tokamak replay` has no --synthetic-acceptance");
     }
-    options.speculate = Speculation::kNgram;
+    options.speculate = options.draft_model.empty() ? Speculation::kNgram : Speculation::kDraft;
     std::fprintf(stderr, "drafts: %d for every row, each accepted with probability %g\n",
                  options.draft_tokens, static_cast<double>(*options.synthetic_acceptance));
   }

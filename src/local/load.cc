@@ -173,9 +173,6 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      : KvCacheDtype::kF16;
   }
   ChooseForDevice(options, gpu);
-  if (options.synthetic_acceptance && gpu) {
-    return Unimplemented("synthetic_acceptance: runs only on a CPU");
-  }
   return ops;
 }
 

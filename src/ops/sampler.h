@@ -23,7 +23,7 @@ struct SamplerShape {
   int32_t max_rows = 0;  // rows of logits in one call
   int32_t vocab_size = 0;
   // For benchmarks: a draw is its draft with this probability, whatever the logits say, and
-  // otherwise another token (EngineOptions::synthetic_acceptance). On the host only.
+  // otherwise another token (EngineOptions::synthetic_acceptance).
   std::optional<float> synthetic_acceptance = {};
   int32_t max_proposals = 0;  // of a slot, one after another; 0: no draft model
 };

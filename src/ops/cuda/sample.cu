@@ -384,6 +384,13 @@ __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constan
   } while (InTurn(a, slot) && a.drafts[index++] != kNoDraft);
 }
 
+// As HostSampler::SyntheticDraw.
+__device__ int32_t SyntheticDraw(const SampleArgs& a, const SampleArgs::Row& where, int32_t draft) {
+  const DrawKey key = {.seed = static_cast<uint64_t>(where.slot), .position = where.position};
+  const bool accepted = DrawWords(key, 0)[0] < a.acceptance * 0x1p32;
+  return accepted ? draft : (draft + 1) % a.vocab_size;
+}
+
 // Each thread decides for the draws of one slot, from its first row on: as
 // HostSampler::DrawUntilRefused.
 __global__ void AcceptKernel(const __grid_constant__ SampleArgs a, int num_rows) {
@@ -392,11 +399,15 @@ __global__ void AcceptKernel(const __grid_constant__ SampleArgs a, int num_rows)
   const int32_t slot = a.rows[index].slot;
   const int first = index;
   for (bool goes_on = true; goes_on; ++index) {
-    const int32_t token = a.drawn[index];
+    int32_t token = a.drawn[index];
     if (token == kUnhealthy && index > first) break;
-    a.last[slot] = token == kUnhealthy ? 0 : token;
     if (token != kUnhealthy) CountToken(a.slots[slot], a.rows[index].position, token);
     const int32_t draft = a.drafts[index];
+    if (a.acceptance >= 0 && draft != kNoDraft) {
+      token = SyntheticDraw(a, a.rows[index], draft);
+      a.records[index].token = token;
+    }
+    a.last[slot] = token == kUnhealthy ? 0 : token;
     goes_on = draft != kNoDraft && token == draft;
   }
   for (; a.drafts[index - 1] != kNoDraft; ++index) {

@@ -104,7 +104,8 @@ struct SampleArgs {
   // Null, or [num_rows]: the draft that follows a row's token, or kNoDraft behind the last draw of
   // a slot. Draws of a slot are consecutive rows of one launch.
   const int32_t* drafts;
-  int32_t* drawn;  // [num_rows], with drafts: each row's token or kUnhealthy
+  int32_t* drawn;     // [num_rows], with drafts: each row's token or kUnhealthy
+  double acceptance;  // with drafts: SamplerShape::synthetic_acceptance, or -1
   ProposalArgs proposals;
   int parts;  // CTAs per row; LaunchSample chooses
   struct Row {

@@ -346,6 +346,7 @@ SampleArgs CudaSampler::ArgsFor(const Tensor& logits, size_t first, BlockPool::B
   args.records = reinterpret_cast<SampleRecord*>(records.data) + first;
   args.drafts = nullptr;
   args.drawn = nullptr;
+  args.acceptance = shape_.synthetic_acceptance ? double{*shape_.synthetic_acceptance} : -1;
   return args;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -36,11 +37,15 @@ class CudaSampling : public ::testing::Test {
 // Both samplers, with the same input.
 class Pair {
  public:
-  Pair(Ops& ops, Stream& stream, int32_t slots, int32_t vocab)
+  Pair(Ops& ops, Stream& stream, int32_t slots, int32_t vocab,
+       std::optional<float> synthetic_acceptance = {})
       : ops_(ops), stream_(stream), pool_(2), vocab_(vocab) {
     const int32_t max_rows = 4 * slots;
-    const SamplerShape shape = {
-        .max_seqs = slots, .max_rows = max_rows, .vocab_size = vocab, .max_proposals = 4};
+    const SamplerShape shape = {.max_seqs = slots,
+                                .max_rows = max_rows,
+                                .vocab_size = vocab,
+                                .synthetic_acceptance = synthetic_acceptance,
+                                .max_proposals = 4};
     host_ = MakeHostSampler(shape, &pool_);
     Result<std::unique_ptr<Sampler>> device = ops.MakeSampler(shape);
     CHECK_MSG(device.ok(), device.status().ToString());
@@ -344,6 +349,31 @@ TEST_F(CudaSampling, ProposesWhatTheHostDoes) {
     EXPECT_GT(num_none, 5);
     EXPECT_LT(num_none, 75);  // of 84
   }
+}
+
+TEST_F(CudaSampling, AcceptsTheDraftsThatTheHostAcceptsForBenchmarks) {
+  std::mt19937 random(3);
+  constexpr int32_t kVocab = 50, kSlots = 16;
+  Pair pair(*ops_, *stream_, kSlots, kVocab, 0.6f);
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    pair.Admit(slot, {.temperature = 0, .seed = 1}, {1}, 1);
+  }
+  int32_t accepted = 0;
+  for (int32_t position = 3; position < 9; ++position) {
+    const std::vector<TokenId> drafts = {5, 6, 7};
+    std::vector<float> logits;
+    std::vector<SampleRow> rows;
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      rows.push_back({.slot = slot, .position = position, .drafts = drafts});
+      for (size_t draw = 0; draw <= drafts.size(); ++draw) {
+        const std::vector<float> row = RandomLogits(random, kVocab, Kind::kNormal);
+        logits.insert(logits.end(), row.begin(), row.end());
+      }
+    }
+    const std::vector<SampleResult> drawn = pair.Sample(logits, rows);
+    for (size_t i = 0; i < drawn.size(); i += 4) accepted += drawn[i].token == 5 ? 1 : 0;
+  }
+  EXPECT_NEAR(accepted, 0.6 * 6 * kSlots, 15);
 }
 
 // The same parameters drawn many times: filters near their edges.
