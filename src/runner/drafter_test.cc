@@ -62,7 +62,9 @@ class DrafterTest : public ::testing::Test {
     auto made = MakeCpuOps({.threads = 2});
     CHECK(made.ok());
     ops_ = *std::move(made);
-    if (queued) ops_ = MakeQueuedOps(std::move(ops_), 11);
+    if (queued) {
+      ops_ = MakeQueuedOps(std::move(ops_), 11, {.on_draw = [this](auto) { ++num_drawn_; }});
+    }
     model_ = MakeToyModel(*ops_);
     requests_ = RandomRequests(40, model_->spec().vocab_size);
   }
@@ -115,6 +117,7 @@ class DrafterTest : public ::testing::Test {
     return total;
   }
 
+  int num_drawn_ = 0;  // steps, on the queued backend
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
   std::vector<DriverRequest> requests_;
@@ -144,6 +147,34 @@ TEST_F(QueuedDrafterTest, AModelThatDraftsForItselfIsAlwaysRight) {
     EXPECT_GT(counts.accepted, 500) << depth;
     EXPECT_EQ(counts.refused, 0) << depth;
   }
+}
+
+TEST_F(QueuedDrafterTest, SamplingDoesNotWaitForTheDrawsBeforeProposals) {
+  const auto draft = MakeToyModel(*ops_);
+  const auto runner = MakeRunner(draft.get());
+  const std::vector<BlockId> blocks[] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+                                         {10, 11, 12, 13, 14, 15, 16, 17, 18, 19}};
+  StepInput step = {.admit = {{.slot = 0, .tokens = {7, 8, 9}, .num_prompt_tokens = 3}},
+                    .append = {{.slot = 0, .group = 0, .blocks = blocks[0]},
+                               {.slot = 0, .group = 1, .blocks = blocks[1]}},
+                    .rows = {{.slot = 0, .num_tokens = 3, .sample = true, .num_proposals = 2}}};
+  int num_waiting = 0;
+  for (; step.number < 10; ++step.number) {
+    ASSERT_TRUE(runner->Submit(step).ok());
+    ASSERT_TRUE(runner->Sample(step.number).ok());
+    num_waiting += num_drawn_ == static_cast<int>(step.number) ? 1 : 0;
+    const Result<StepOutput> output = runner->Wait(step.number);
+    ASSERT_TRUE(output.ok()) << output.status().ToString();
+    EXPECT_EQ(output->rows[0].tokens.size(), step.rows[0].drafts.size() + 1);
+    ASSERT_EQ(output->rows[0].proposals.size(), 2u);
+    step = {.number = step.number,
+            .rows = {{.slot = 0,
+                      .num_tokens = 3,
+                      .sample = true,
+                      .drafts = output->rows[0].proposals,
+                      .num_proposals = 2}}};
+  }
+  EXPECT_GT(num_waiting, 3);
 }
 
 TEST_F(QueuedDrafterTest, AnotherModelChangesNoAnswer) {

@@ -1,7 +1,6 @@
 #include "runner/runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -105,6 +104,7 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
                      Drafter::Create(*draft, ops_, shape_, pool_.spec(), std::move(draft_groups)));
     for (size_t g = 0; g < tables_.size(); ++g) drafter_tables_.push_back(Tables(g));
     for (StepInFlight& in_flight : steps_in_flight_) {
+      in_flight.drawn = ops_.MakeEvent();
       in_flight.proposing_begin = ops_.MakeTimedEvent();
       in_flight.proposing_end = ops_.MakeTimedEvent();
     }
@@ -179,11 +179,7 @@ Status Runner::CheckSubmit(const StepInput& step) const {
 Status Runner::Submit(StepInput step) {
   RETURN_IF_ERROR(failed_);
   Status status = CheckSubmit(step);
-  if (status.ok() && drafter_ && drafter_->is_behind()) {
-    // What has been waited for since the last step may now be shared, copied or freed.
-    status = drafter_->CatchUp({}, SharedWithDrafter());
-    pool_.CopyBehind(*stream_);
-  }
+  if (status.ok() && drafter_) status = EndDrafting();
   if (status.ok()) status = slots_.Apply(step);
   if (!status.ok()) return Fail(status.WithContext(fmt::format("step {}", step.number)));
   StepInFlight& in_flight = InFlight(step.number);
@@ -413,87 +409,29 @@ Status Runner::CheckMasks(const StepInFlight& in_flight,
 }
 
 Status Runner::EndSampling(StepInFlight* in_flight) {
-  if (drafter_) {
-    if (Status status = Draft(in_flight); !status.ok()) {
-      return Fail(status.WithContext(fmt::format("step {}", in_flight->number)));
-    }
-  }
-  ops_.Record(*in_flight->done, *stream_);
   ++num_sampled_;
+  if (!drafter_) {
+    ops_.Record(*in_flight->done, *stream_);
+    return Status();
+  }
+  if (Status status = Draft(in_flight); !status.ok()) {
+    return Fail(status.WithContext(fmt::format("step {}", in_flight->number)));
+  }
   return Status();
-}
-
-Drafter::Shared Runner::SharedWithDrafter() {
-  return {.slots = slots_,
-          .sampler = *sampler_,
-          .stream = *stream_,
-          .arena = *arena_,
-          .layers = pool_.layers().subspan(model_.spec().cache.layers.size()),
-          .tables = drafter_tables_};
-}
-
-Status Runner::Draft(StepInFlight* in_flight) {
-  in_flight->proposing_seconds = 0;
-  const bool proposes = std::any_of(in_flight->rows.begin(), in_flight->rows.end(),
-                                    [](const auto& row) { return row.num_proposals > 0; });
-  if (proposes) return Propose(in_flight);
-  // Tokens of answers may not be known yet; what they are missing is computed before the first step
-  // that may need it.
-  for (const StepInFlight::Row& row : in_flight->rows) drafter_->NoteComputed(row.slot, row.end);
-  return drafter_->CatchUp({}, SharedWithDrafter());
-}
-
-Status Runner::Propose(StepInFlight* in_flight) {
-  RETURN_IF_ERROR(ops_.Synchronize(*stream_));
-  for (uint64_t number = next_wait_; number <= in_flight->number; ++number) {
-    NoteDrawn(InFlight(number));
-  }
-  drafter_rows_.clear();
-  for (StepInFlight::Row& row : in_flight->rows) {
-    if (row.num_proposals == 0) continue;
-    const SampleResult& first = in_flight->sampled_results[static_cast<size_t>(row.sampled)];
-    if (first.health != RowHealth::kOk) continue;
-    drafter_rows_.push_back(
-        {.slot = row.slot, .wanted = row.num_proposals, .results = &row.proposals});
-  }
-  const Drafter::Shared shared = SharedWithDrafter();
-  RETURN_IF_ERROR(drafter_->CatchUp(drafter_rows_, shared));
-  const auto start = std::chrono::steady_clock::now();
-  const bool timed = in_flight->proposing_begin != nullptr;
-  if (timed) ops_.Record(*in_flight->proposing_begin, *stream_);
-  RETURN_IF_ERROR(drafter_->Propose(drafter_rows_, in_flight->proposed, shared));
-  if (timed) ops_.Record(*in_flight->proposing_end, *stream_);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  in_flight->proposing_seconds = taken.count();
-  return Status();
-}
-
-void Runner::NoteDrawn(const StepInFlight& in_flight) {
-  std::vector<TokenId> drawn;
-  for (const StepInFlight::Row& row : in_flight.rows) {
-    drawn.clear();
-    for (int32_t i = 0; i < row.num_draws; ++i) {
-      const int32_t index = row.sampled + i;
-      const SampleResult& draw = in_flight.sampled_results[static_cast<size_t>(index)];
-      if (draw.token == kNotDrawn || draw.health != RowHealth::kOk) break;
-      drawn.push_back(draw.token);
-    }
-    drafter_->AddDrawn(row.slot, row.end, drawn);
-    const auto accepted = std::max(0, static_cast<int32_t>(drawn.size()) - 1);
-    drafter_->NoteComputed(row.slot, row.end + accepted);
-  }
-}
-
-double Runner::ProposingSeconds(const StepInFlight& in_flight) const {
-  if (in_flight.proposing_seconds == 0 || in_flight.proposing_begin == nullptr) {
-    return in_flight.proposing_seconds;
-  }
-  return ops_.SecondsBetween(*in_flight.proposing_begin, *in_flight.proposing_end);
 }
 
 bool Runner::Done(uint64_t number) {
   if (!failed_.ok()) return true;
-  return number < num_sampled_ && ops_.Reached(*InFlight(number).done);
+  if (number >= num_sampled_) return false;
+  StepInFlight& in_flight = InFlight(number);
+  if (in_flight.must_propose) {
+    if (!ops_.Reached(*in_flight.drawn)) return false;
+    if (Status status = Propose(&in_flight); !status.ok()) {
+      (void)Fail(status.WithContext(fmt::format("step {}", number)));
+      return true;
+    }
+  }
+  return ops_.Reached(*in_flight.done);
 }
 
 Result<StepOutput> Runner::Wait(uint64_t number) {
@@ -504,7 +442,9 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
                  number, next_wait_, num_sampled_));
   }
   StepInFlight& in_flight = InFlight(number);
-  if (Status status = ops_.Await(*in_flight.done); !status.ok()) {
+  Status status = in_flight.must_propose ? Propose(&in_flight) : Status();
+  if (status.ok()) status = ops_.Await(*in_flight.done);
+  if (!status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", number)));
   }
   ++next_wait_;

@@ -51,10 +51,10 @@ struct RunnerMemory {
 };
 
 // Submit, Sample, SampleMasked, Wait and Reset follow the protocol of Executor
-// (executor/executor.h). On an asynchronous backend all but Wait and Reset only enqueue work,
-// unless a step wants proposals, whose last call of Sample or SampleMasked waits for its draws. A
+// (executor/executor.h). On an asynchronous backend all but Wait and Reset only enqueue work. A
 // drawn token reaches the next step's input on the device, even if the host has not yet waited for
-// it.
+// it. Only a draft model's proposals are enqueued when the host knows the draws before them: by
+// Done or Wait, or by the next Submit, which waits for these draws.
 //
 // After an error all calls return that error, until Reset. A refused step has started no work.
 // Engine thread only.
@@ -108,8 +108,11 @@ class Runner {
   void ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight);
   // Call it after the step's last draw.
   Status EndSampling(StepInFlight* in_flight);
-  // The draft model's part of the step.
+  // The draft model's part of the step, but for proposals whose draws are not done.
   Status Draft(StepInFlight* in_flight);
+  // Has the draft model do what must come before the next step is applied.
+  Status EndDrafting();
+  // Waits for the step's draws.
   Status Propose(StepInFlight* in_flight);
   Drafter::Shared SharedWithDrafter();
   // Tells the drafter what a step has drawn and computed. It must be done.

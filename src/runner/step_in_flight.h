@@ -90,7 +90,9 @@ struct StepInFlight {
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
   std::vector<SampleResult> proposed;
-  double proposing_seconds = 0;                           // unless the events below measure it
+  bool must_propose = false;     // proposals are wanted and not enqueued
+  std::unique_ptr<Event> drawn;  // reached behind the last draw, if proposals are wanted
+  double proposing_seconds = 0;  // unless the events below measure it
   std::unique_ptr<Event> proposing_begin, proposing_end;  // may be null
   // What the draws need, in the arena until the last one: the logits or the argmax.
   Tensor logits;
