@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/graph_batch.h"
 #include "runner/attention_shapes.h"
 #include "runner/runner.h"
 
@@ -21,7 +22,7 @@ int32_t ContextOf(const ModelSpec& draft, int32_t max_context, int32_t original_
 
 BatchLayout LargestBatch(const Model& draft, const RunnerShape& shape) {
   BatchLayout layout;
-  const int32_t rows = std::min(shape.max_seqs, shape.max_step_tokens);
+  const int32_t rows = shape.max_seqs + shape.max_step_drafts;  // a graph's may be padding
   layout.SetCounts(shape.max_step_tokens, rows, rows,
                    static_cast<int32_t>(draft.spec().cache.groups.size()));
   return layout;
@@ -64,7 +65,24 @@ Result<std::unique_ptr<Drafter>> Drafter::Create(const Model& draft, Ops& ops,
     ASSIGN_OR_RETURN(batch.staging, ops.Allocate(bytes, MemoryKind::kHostPinned));
     batch.done = ops.MakeEvent();
   }
+  // A sequence whose drafts have all been accepted lacks its last two tokens.
+  const int32_t most = 2 * std::min(shape.max_seqs, shape.max_step_drafts);
+  ASSIGN_OR_RETURN(drafter->graph_runner_,
+                   GraphRunner::Make(shape.cuda_graphs, ops,
+                                     std::min({most, shape.max_seqs + shape.max_step_drafts,
+                                               shape.max_step_tokens})));
   return drafter;
+}
+
+Status Drafter::CaptureGraphs(const Shared& shared) {
+  for (const int32_t num_tokens : graph_runner_.capture_sizes()) {
+    parts_.clear();
+    Pack(/*proposal=*/0, num_tokens, shared.slots, batches_[0]);
+    nn::Pass pass = MakePass(batches_[0], shared);
+    RETURN_IF_ERROR(graph_runner_.Capture(draft_, pass));
+    RETURN_IF_ERROR(ops_.Synchronize(shared.stream));  // the next size reuses the batch
+  }
+  return Status();
 }
 
 int64_t Drafter::bytes() const {
@@ -183,24 +201,43 @@ Status Drafter::Propose(std::span<Row> rows, std::span<SampleResult> results,
 Status Drafter::Run(int32_t proposal, std::span<SampleResult> results, const Shared& shared) {
   Batch& batch = batches_[num_batches_++ % kDrafterBatches];
   RETURN_IF_ERROR(ops_.Await(*batch.done));
-  Pack(proposal, shared.slots, batch);
+  const int32_t padded_tokens = proposal >= 0 ? PaddedTokens() : 0;
+  Pack(proposal, padded_tokens, shared.slots, batch);
   nn::Pass pass = MakePass(batch, shared);
   if (proposal > 0) {
     shared.sampler.FillProposals(pass.token_ids, batch.fills, proposal - 1, shared.stream);
   }
-  const Tensor hidden = draft_.Forward(pass);
+  Tensor logits;
+  if (padded_tokens > 0) {
+    logits = graph_runner_.Decode(pass).Rows(0, static_cast<int64_t>(batch.rows.size()));
+  } else {
+    const Tensor hidden = draft_.Forward(pass);
+    if (proposal >= 0) logits = draft_.Logits(pass, hidden);
+  }
   if (proposal >= 0) {
-    shared.sampler.Propose(draft_.Logits(pass, hidden), batch.rows, proposal, least_logprob_,
-                           results, shared.stream);
+    shared.sampler.Propose(logits, batch.rows, proposal, least_logprob_, results, shared.stream);
   }
   ops_.Record(*batch.done, shared.stream);
   return Status();
 }
 
-void Drafter::Pack(int32_t proposal, const SequenceSlots& slots, Batch& batch) {
+int32_t Drafter::PaddedTokens() const {
   int32_t num_tokens = 0;
-  for (const Part& part : parts_) num_tokens += part.count;
-  const auto num_seqs = static_cast<int32_t>(parts_.size());
+  for (const Part& part : parts_) {
+    if (part.count > kMaxGraphQueries) return 0;
+    num_tokens += part.count;
+  }
+  return graph_runner_.PaddedTokens(num_tokens);
+}
+
+void Drafter::Pack(int32_t proposal, int32_t padded_tokens, const SequenceSlots& slots,
+                   Batch& batch) {
+  int32_t num_tokens = padded_tokens;
+  if (padded_tokens == 0) {
+    for (const Part& part : parts_) num_tokens += part.count;
+  }
+  const auto num_parts = static_cast<int32_t>(parts_.size());
+  const int32_t num_seqs = padded_tokens == 0 ? num_parts : padded_tokens;
   layout_.SetCounts(num_tokens, num_seqs, proposal >= 0 ? num_seqs : 0,
                     static_cast<int32_t>(groups_.size()));
   const auto ints = [&batch](int64_t offset) {
@@ -242,6 +279,29 @@ void Drafter::Pack(int32_t proposal, const SequenceSlots& slots, Batch& batch) {
     if (proposal < 0) continue;
     ints(layout_.logit_rows)[s] = t - 1;
     batch.rows.push_back({.slot = part.slot, .position = end});
+  }
+  if (padded_tokens > 0) PackPadding(t, batch);
+}
+
+// As the runner's steps are padded (PackRows). Nobody reads these logits.
+void Drafter::PackPadding(int32_t num_tokens, Batch& batch) const {
+  const auto ints = [&batch](int64_t offset) {
+    return reinterpret_cast<int32_t*>(batch.staging.data() + offset);
+  };
+  int32_t t = num_tokens;
+  for (auto s = static_cast<int32_t>(parts_.size()); s < layout_.num_seqs; ++s) {
+    if (t < layout_.num_tokens) {
+      ints(layout_.token_ids)[t] = 0;
+      ints(layout_.positions)[t] = 0;
+      for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
+        reinterpret_cast<int64_t*>(batch.staging.data() + layout_.SlotMappingOf(g))[t] = -1;
+      }
+      ++t;
+    }
+    ints(layout_.query_start_loc)[s + 1] = t;
+    ints(layout_.seq_lens)[s] = 0;
+    ints(layout_.table_rows)[s] = 0;
+    ints(layout_.logit_rows)[s] = 0;
   }
 }
 

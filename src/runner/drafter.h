@@ -10,6 +10,7 @@
 
 #include "models/model.h"
 #include "ops/ops.h"
+#include "runner/graph_runner.h"
 #include "runner/sequence_slots.h"
 #include "runner/step_in_flight.h"
 #include "tensor/arena.h"
@@ -50,6 +51,8 @@ class Drafter {
   static Result<std::unique_ptr<Drafter>> Create(const Model& draft, Ops& ops,
                                                  const RunnerShape& shape, const CacheSpec& cache,
                                                  std::vector<int32_t> groups);
+  // Captures the graphs that run passes of few tokens. Call it once, before the first step.
+  Status CaptureGraphs(const Shared& shared);
 
   // A sequence has got this slot, and both models' caches have its first `num_computed` positions.
   void Admit(SequenceSlotId id, const SequenceSlot& slot, int32_t num_computed);
@@ -109,7 +112,10 @@ class Drafter {
   // Runs `parts_`. With `proposal` >= 0 their tokens get so numbered proposals, into `results`, and
   // behind the first ones the tokens themselves are the proposals before.
   Status Run(int32_t proposal, std::span<SampleResult> results, const Shared& shared);
-  void Pack(int32_t proposal, const SequenceSlots& slots, Batch& batch);
+  // The number of tokens to which `parts_` are padded to run as a graph; 0 if they do not.
+  int32_t PaddedTokens() const;
+  void Pack(int32_t proposal, int32_t padded_tokens, const SequenceSlots& slots, Batch& batch);
+  void PackPadding(int32_t num_tokens, Batch& batch) const;
   nn::Pass MakePass(const Batch& batch, const Shared& shared);
 
   const Model& draft_;
@@ -122,6 +128,7 @@ class Drafter {
   const std::vector<int32_t> groups_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per group of the draft model
   std::vector<nn::AttentionMetadata> metadata_;
+  GraphRunner graph_runner_;
   Buffer device_batch_;
   std::array<Batch, kDrafterBatches> batches_;
   size_t num_batches_ = 0;  // used so far; batch n is entry n % kDrafterBatches

@@ -63,7 +63,9 @@ class DrafterTest : public ::testing::Test {
     CHECK(made.ok());
     ops_ = *std::move(made);
     if (queued) {
-      ops_ = MakeQueuedOps(std::move(ops_), 11, {.on_draw = [this](auto) { ++num_drawn_; }});
+      ops_ = MakeQueuedOps(
+          std::move(ops_), 11,
+          {.on_draw = [this](auto) { ++num_drawn_; }, .on_launch = [this] { ++num_launched_; }});
     }
     model_ = MakeToyModel(*ops_);
     requests_ = RandomRequests(40, model_->spec().vocab_size);
@@ -117,7 +119,8 @@ class DrafterTest : public ::testing::Test {
     return total;
   }
 
-  int num_drawn_ = 0;  // steps, on the queued backend
+  // On the queued backend: steps and graphs.
+  int num_drawn_ = 0, num_launched_ = 0;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
   std::vector<DriverRequest> requests_;
@@ -175,6 +178,7 @@ TEST_F(QueuedDrafterTest, SamplingDoesNotWaitForTheDrawsBeforeProposals) {
                       .num_proposals = 2}}};
   }
   EXPECT_GT(num_waiting, 3);
+  EXPECT_EQ(num_launched_, 9 + 10 * 2);  // all passes but the prompt's
 }
 
 TEST_F(QueuedDrafterTest, AnotherModelChangesNoAnswer) {

@@ -116,6 +116,7 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
 }
 
 Status Runner::CaptureGraphs() {
+  if (drafter_) RETURN_IF_ERROR(drafter_->CaptureGraphs(SharedWithDrafter()));
   StepInFlight& in_flight = steps_in_flight_.front();
   for (const int32_t num_tokens : graph_runner_.capture_sizes()) {
     PackRows({}, num_tokens, slots_, pool_.spec(), step_shape_, &in_flight);
