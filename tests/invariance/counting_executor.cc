@@ -150,7 +150,7 @@ std::string Counts::FirstZero(bool graphs, bool draft_models) const {
     const bool only_graphs =
         field.value == &Counts::graph_steps || field.value == &Counts::graph_drafts;
     if (graphs ? masked : only_graphs) continue;
-    if (by_model && (graphs || !draft_models)) continue;
+    if (by_model && !draft_models) continue;
     if (this->*field.value == 0) return field.name;
   }
   return "";

@@ -120,7 +120,6 @@ BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t fi
   if (drafts_only) {
     SetDrafts(options, options.draft_mixes[static_cast<size_t>(i)], &random);
   } else {
-    if (options.gpu() || random.steps_in_flight > 1) random.draft_source = 0;
     const std::string draft_models[] = {"", options.model, options.other_model};
     random.draft_model = draft_models[random.draft_source];
   }
