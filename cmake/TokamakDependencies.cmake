@@ -2,10 +2,11 @@
 #   fmt::fmt  spdlog::spdlog  nlohmann_json::nlohmann_json  CLI11::CLI11  Threads::Threads
 #   OpenSSL::SSL  OpenSSL::Crypto  tokamak::boost_headers  tokamak::libedit
 #   tokamak::pcre2  tokamak::re2  tokamak::utf8proc  tokamak::xxhash
+#   tokamak::giflib  tokamak::jpeg  tokamak::png  tokamak::webp
 # If one is missing, the error names its Debian package (scripts/install-deps installs them all).
 #
-# Links pcre2, re2, utf8proc and xxhash statically if Debian has archives of them, so that the
-# binary runs on machines without these libraries. TOKAMAK_STATIC_DEPS=OFF turns this off.
+# Links pcre2, re2, utf8proc, xxhash and the image libraries statically if Debian has archives of
+# them, so that the binary runs on machines without these libraries. TOKAMAK_STATIC_DEPS=OFF turns this off.
 option(TOKAMAK_STATIC_DEPS "Prefer static archives of small libraries" ON)
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -69,6 +70,14 @@ tokamak_import(tokamak::re2 HEADER re2/re2.h LIBRARY re2 PACKAGE libre2-dev STAT
                LINK Threads::Threads)
 tokamak_import(tokamak::utf8proc HEADER utf8proc.h LIBRARY utf8proc PACKAGE libutf8proc-dev STATIC)
 tokamak_import(tokamak::xxhash HEADER xxhash.h LIBRARY xxhash PACKAGE libxxhash-dev STATIC)
+tokamak_import(tokamak::giflib HEADER gif_lib.h LIBRARY gif PACKAGE libgif-dev STATIC)
+tokamak_import(tokamak::jpeg HEADER jpeglib.h LIBRARY jpeg PACKAGE libjpeg62-turbo-dev STATIC)
+tokamak_import(tokamak::zlib HEADER zlib.h LIBRARY z PACKAGE zlib1g-dev STATIC)
+tokamak_import(tokamak::png HEADER png.h LIBRARY png PACKAGE libpng-dev STATIC LINK tokamak::zlib)
+tokamak_import(tokamak::webp_frames HEADER webp/decode.h LIBRARY webp PACKAGE libwebp-dev STATIC
+               LINK Threads::Threads)
+tokamak_import(tokamak::webp HEADER webp/demux.h LIBRARY webpdemux PACKAGE libwebp-dev STATIC
+               LINK tokamak::webp_frames)
 tokamak_import(tokamak::libedit HEADER histedit.h LIBRARY edit PACKAGE libedit-dev)
 
 # Asio and Beast, headers only. Older releases lack features that the server uses.

@@ -13,6 +13,7 @@ PUBLIC = 'tokamak'  # include/tokamak
 ALLOWED = {
     PUBLIC: [],
     'base': [PUBLIC],
+    'images': ['base'],
     'tensor': ['base'],
     'step': ['base'],
     'quant': ['tensor'],

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Applies each of tests/sim/mutants/*.patch to a copy of the tree, builds the simulation and the
-# engine's tests there, and expects the simulation to find the fault, or else a test (a mutant that
-# only wastes time breaks none of the simulation's rules). Prints one line per mutant; fails if one
-# survives or does not apply.
+# Applies each of tests/*/mutants/*.patch to a copy of the tree and builds there what should find the
+# fault. For tests/sim/mutants that is the simulation, or else a test of the engine (a mutant that only
+# wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images.
+# Prints one line per mutant; fails if one survives or does not apply.
 #
 #   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
 #   tools/run_mutants.sh --sample N       N mutants, selected by the commit's hash, until 150 s have
@@ -22,20 +22,19 @@ fi
 select_mutants() {
   if [ -n "$sample" ]; then
     commit=$(git -C "$root" rev-parse HEAD)
-    for patch in "$root"/tests/sim/mutants/*.patch; do
+    for patch in "$root"/tests/*/mutants/*.patch; do
       echo "$(echo "$commit $(basename "$patch")" | sha256sum | cut -c1-16) $patch"
     done | sort | head -n "$sample" | cut -d' ' -f2-
     return
   fi
-  [ $# -gt 0 ] || set -- $(cd "$root/tests/sim/mutants" && ls ./*.patch)
+  [ $# -gt 0 ] || set -- $(cd "$root" && ls tests/*/mutants/*.patch)
   for name in "$@"; do
-    patch=$root/tests/sim/mutants/$(basename "$name" .patch).patch
-    [ -f "$patch" ] || die "there is no mutant $name in tests/sim/mutants/"
-    echo "$patch"
+    ls "$root"/tests/*/mutants/"$(basename "$name" .patch).patch" 2>/dev/null ||
+      die "there is no mutant $name in tests/*/mutants/"
   done
 }
 chosen=$(select_mutants "$@")
-total=$(ls "$root"/tests/sim/mutants/*.patch | wc -l)
+total=$(ls "$root"/tests/*/mutants/*.patch | wc -l)
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
@@ -59,11 +58,15 @@ unit_tests() {
   timeout 300 "$copy/build/src/engine/engine_test" >"$copy/log" 2>&1 &&
     timeout 300 "$copy/build/tests/sim/sim_test" >"$copy/log" 2>&1
 }
-build sim || { cat "$copy/log"; die "the tree does not build without a mutant"; }
-if [ -z "$sample" ]; then
-  { build engine_test sim_test && simulate && unit_tests; } ||
-    { cat "$copy/log"; die "the tree fails without a mutant"; }
-fi
+image_tests() { timeout 300 "$copy/build/src/images/images_test" >"$copy/log" 2>&1; }
+fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }
+case $chosen in
+  */sim/*)
+    build sim || fails "does not build"
+    [ -n "$sample" ] || { build engine_test sim_test && simulate && unit_tests; } || fails "fails"
+    ;;
+esac
+case $chosen in */images/*) build images_test && image_tests || fails "fails" ;; esac
 
 # try PATCH: prints the result; fails if nothing found the fault.
 try() {
@@ -73,12 +76,13 @@ try() {
     return 1
   fi
   result=0
-  if ! build sim; then
+  case $1 in */images/*) first=images_test find=image_tests ;; *) first=sim find=simulate ;; esac
+  if ! build $first; then
     echo "STALE     $name: it does not compile"
     result=1
-  elif ! simulate; then
-    echo "caught    $name: $(grep -v '^repeat' "$copy/log" | tail -1 | cut -c1-150)"
-  elif build engine_test sim_test && unit_tests; then
+  elif ! $find; then
+    echo "caught    $name: $(grep -v '^repeat' "$copy/log" | grep . | tail -1 | cut -c1-150)"
+  elif [ $first = images_test ] || { build engine_test sim_test && unit_tests; }; then
     echo "SURVIVED  $name: $(head -1 "$1")"
     result=1
   else
