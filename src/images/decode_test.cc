@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "images/testing/ppm.h"
 
 namespace tokamak {
 namespace {
@@ -34,11 +35,6 @@ std::map<std::string, std::string> Files() {
   return files;
 }
 
-std::string Pixels(const Image& image) {
-  return "P6\n" + std::to_string(image.width) + " " + std::to_string(image.height) + "\n255\n" +
-         std::string(image.rgb.begin(), image.rgb.end());
-}
-
 Status Failure(std::string_view bytes, const DecodeLimits& limits = {}) {
   return DecodeImage(bytes, limits).status();
 }
@@ -55,7 +51,7 @@ TEST(DecodeImage, EveryKindOfFileGivesPillowsPixels) {
   for (const auto& [name, bytes] : files) {
     const Result<Image> image = DecodeImage(bytes);
     ASSERT_TRUE(image.ok()) << name << ": " << image.status().ToString();
-    const std::string expected = ReadFile(name + ".ppm"), got = Pixels(*image);
+    const std::string expected = ReadFile(name + ".ppm"), got = ToPpm(*image);
     EXPECT_EQ(got.substr(0, 12), expected.substr(0, 12)) << name;
     EXPECT_TRUE(got == expected)
         << name << ": byte "
@@ -66,14 +62,14 @@ TEST(DecodeImage, EveryKindOfFileGivesPillowsPixels) {
 
 TEST(DecodeImage, ATruncatedFileIsAnErrorOrLacksNoPixel) {
   for (const auto& [name, bytes] : Files()) {
-    const std::string whole = Pixels(DecodeImage(bytes).value());
+    const std::string whole = ToPpm(DecodeImage(bytes).value());
     int accepted = 0;
     for (size_t size = 0; size < bytes.size(); ++size) {
       // Copied, so that AddressSanitizer sees reads past the end.
       const Result<Image> image = DecodeImage(std::string(bytes.data(), size));
       if (!image.ok()) continue;
       ++accepted;
-      EXPECT_TRUE(Pixels(*image) == whole) << name << " of " << size << " bytes";
+      EXPECT_TRUE(ToPpm(*image) == whole) << name << " of " << size << " bytes";
     }
     // The end marker holds no pixels, and frames after the first one do not count.
     EXPECT_LE(accepted, name == "animated.gif" ? 600 : 3) << name;
