@@ -287,10 +287,13 @@ void RunFills(MemoryBench& bench) {
 }
 
 void RunSampler(MemoryBench& bench) {
-  constexpr int kRows = 2;
+  constexpr int kRows = 2, kTop = 5;
   constexpr int64_t kWords = kVocabulary / 32;
   const Buffer logits = bench.Random(kRows * kVocabulary * 4), last = bench.Allocate(64);
-  const Buffer records = bench.Allocate(kRows * sizeof(SampleRecord));
+  const Buffer top = bench.Allocate(kRows * kTop * sizeof(TopToken));
+  std::vector<SampleRecord> empty(kRows);
+  for (int row = 0; row < kRows; ++row) empty[row].top = At<TopToken>(top) + row * kTop;
+  const Buffer records = bench.Upload(empty);
   const Buffer counts = bench.Upload(std::vector<int32_t>(kVocabulary)),
                raw = bench.Allocate(kVocabulary * 4);
   const Buffer masks = bench.Upload(std::vector<uint32_t>(kWords, 0x7fffffff));
@@ -301,7 +304,7 @@ void RunSampler(MemoryBench& bench) {
   DeviceSlot filtered = plain, edited = plain;
   filtered.top_k = 50;
   filtered.top_p = 0.9f;
-  edited.top_logprobs = 5;
+  edited.top_logprobs = kTop;
   edited.counts = At<int32_t>(counts);
   edited.raw = At<float>(raw);
   const Buffer slots = bench.Upload<DeviceSlot>({plain, filtered, edited});
@@ -332,7 +335,7 @@ void RunSampler(MemoryBench& bench) {
   ScoreArgs score = {.logits = At<float>(logits),
                      .logits_stride = kVocabulary,
                      .vocab_size = kVocabulary,
-                     .top = 5,
+                     .top = kTop,
                      .records = At<SampleRecord>(records),
                      .tokens = {11, 12}};
   bench.Run({{"ScoreKernel", kRows * kVocabulary * 4}},

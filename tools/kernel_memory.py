@@ -37,6 +37,8 @@ FRAGMENTS = ('the layout of tensor cores gives four lanes 16 bytes of a row, hal
 SINGLE_BF16 = ('a lane stores each bf16 by itself, and of tiles with few tokens or with an '
                'activation a store fills a quarter of each sector; the stores that follow fill '
                'the rest')
+BINS = ('filters add to bins that the logits choose, and then each thread reads two neighbouring '
+        'bins of 8 bytes')
 EXCEPTIONS = {
     'AcceptKernel': {'Bytes': 'a few words of each array, which do not fill a sector'},
     'AmpereFp8LatentAttentionKernel': {'Stores': FRAGMENTS},
@@ -66,9 +68,8 @@ EXCEPTIONS = {
         'Loads': 'a lane has eight neighbours of a value, or of a head with interleaved pairs, and '
                  'loads four at a time: half of each sector, then the other half',
         'Stores': 'the same'},
-    'SampleKernel': {
-        'Shared': 'filters add to bins that the logits choose, and then each thread reads two '
-                  'neighbouring bins of 8 bytes'},
+    'SampleKernel': {'Shared': BINS},
+    'ScoreKernel': {'Shared': BINS},
     'SetSlotKernel': {'Bytes': 'one slot, which does not fill its first and last sector'},
     'SkinnyGemmKernel': {'Stores': SINGLE_BF16},
     'TiledRouterKernel': {

@@ -34,11 +34,14 @@ struct EngineOptions {
   int32_t max_batch_tokens = 0;      // tokens in one step; 0: 512, on GPUs 8192
   int32_t max_context = 0;           // 0: what the model was trained for
   int32_t max_queue = 1024;          // waiting requests; further ones are refused
-  int32_t block_size = 16;           // positions per KV block
-  int64_t kv_cache_bytes = 0;        // 0: chosen from the free memory
-  int32_t num_blocks = 0;            // overrides kv_cache_bytes
-  int64_t host_cache_bytes = 0;      // size of the host tier for swapped-out blocks
-  double target_itl_ms = 0;          // longest wanted gap between a stream's tokens; 0: no target
+  // The most alternatives that a request's logprobs and prompt_logprobs may ask for; -1: all
+  // tokens. One takes 8 bytes for each token of an answer or prompt.
+  int32_t max_logprobs = kDefaultMaxLogprobs;
+  int32_t block_size = 16;       // positions per KV block
+  int64_t kv_cache_bytes = 0;    // 0: chosen from the free memory
+  int32_t num_blocks = 0;        // overrides kv_cache_bytes
+  int64_t host_cache_bytes = 0;  // size of the host tier for swapped-out blocks
+  double target_itl_ms = 0;      // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
   Speculation speculate = Speculation::kAuto;
   int32_t draft_tokens = 4;      // most drafts of a sequence in one step

@@ -32,10 +32,11 @@ struct ModelInfo {
   std::string architecture;
   int64_t num_parameters = 0;
   int32_t vocab_size = 0;
-  int32_t max_context = 0;  // positions per sequence in this engine
-  int32_t max_seqs = 0;     // sequences, or texts, at the same time
-  std::string device;       // "cpu", "cuda:0", ...
-  std::string backend;      // "cpu/avx512", "cpu/avx2", ...
+  int32_t max_context = 0;                     // positions per sequence in this engine
+  int32_t max_seqs = 0;                        // sequences, or texts, at the same time
+  int32_t max_logprobs = kDefaultMaxLogprobs;  // alternatives that a request may ask for
+  std::string device;                          // "cpu", "cuda:0", ...
+  std::string backend;                         // "cpu/avx512", "cpu/avx2", ...
   int32_t threads = 0;
   int64_t weight_bytes = 0;  // as packed for the device
   int64_t expert_bytes = 0;  // part of weight_bytes; a token reads expert_share of it

@@ -164,8 +164,10 @@ struct SamplingParams {
   bool skip_special_tokens = true;           // false: the text has the names of all special tokens
   // Special tokens to include in the text, where stop strings see them. Others are left out.
   std::vector<int32_t> shown_special_tokens = {};
-  std::optional<int32_t> logprobs = {};         // [0, 20] alternatives for each generated token
-  std::optional<int32_t> prompt_logprobs = {};  // [0, 20] alternatives for each prompt token
+  // Alternatives for each generated token and each prompt token, at most those that the engine
+  // allows (EngineOptions::max_logprobs).
+  std::optional<int32_t> logprobs = {};
+  std::optional<int32_t> prompt_logprobs = {};
   std::optional<StructuredOutput> structured_output = {};  // absent: any text
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
@@ -227,8 +229,11 @@ struct SamplingDefaults {
   }
 };
 
+inline constexpr int32_t kDefaultMaxLogprobs = 20;
+
 // Returns OK or kInvalidArgument. The message starts with the field: "top_p: must be in (0, 1], got
-// 1.5". Token ids must be below `vocab_size`.
-Status Validate(const SamplingParams& params, int32_t vocab_size);
+// 1.5". Token ids must be below `vocab_size`, and counts of alternatives at most `max_logprobs`.
+Status Validate(const SamplingParams& params, int32_t vocab_size,
+                int32_t max_logprobs = kDefaultMaxLogprobs);
 
 }  // namespace tokamak

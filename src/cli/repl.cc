@@ -206,7 +206,8 @@ void Repl::SetNumber(const std::string& name, const std::string& argument) {
     changed.max_tokens.reset();
     if (number > 0) changed.max_tokens = static_cast<int32_t>(number);
   }
-  const Status status = Validate(changed, engine_.model().vocab_size);
+  const ModelInfo& model = engine_.model();
+  const Status status = Validate(changed, model.vocab_size, model.max_logprobs);
   if (!status.ok()) {
     std::printf("%s\n", std::string(status.message()).c_str());
     return;

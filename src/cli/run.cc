@@ -32,7 +32,7 @@ struct StructureFlags {
 };
 
 struct RunFlags {
-  EngineOptions engine;
+  EngineOptions engine{.max_logprobs = -1};
   SamplingFlags sampling;
   std::optional<std::string> prompt;
   std::optional<std::vector<int32_t>> token_ids;
@@ -156,7 +156,8 @@ int Run(const RunFlags& flags) {
   Result<SamplingParams> sampling = MakeSampling(flags.sampling, (*engine)->model().sampling);
   if (flags.json && !sampling->logprobs) sampling->logprobs = 0;
   sampling->structured_output = *std::move(structure);
-  Status valid = Validate(*sampling, (*engine)->model().vocab_size);
+  const ModelInfo& model = (*engine)->model();
+  Status valid = Validate(*sampling, model.vocab_size, model.max_logprobs);
   if (valid.ok() && sampling->structured_output) {
     valid = (*engine)->PrepareStructuredOutput(*sampling->structured_output);
   }

@@ -17,7 +17,7 @@ constexpr char kExamples[] =
     "  echo \"Paris is the capital of France.\" | tokamak score --text -\n";
 
 struct ScoreFlags {
-  EngineOptions engine;
+  EngineOptions engine{.max_logprobs = -1};
   std::string text_file;
   std::optional<std::vector<int32_t>> token_ids;
   int32_t top = 0;
@@ -71,7 +71,7 @@ int Run(const ScoreFlags& flags) {
   if (flags.text_file.empty() == !flags.token_ids) {
     return UsageError("give exactly one of --text FILE and --token-ids IDS");
   }
-  if (flags.top < 0 || flags.top > 20) return UsageError("--top must be in [0, 20]");
+  if (flags.top < 0) return UsageError("--top must not be negative");
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
   const Result<Score> score = Compute(flags, **engine);

@@ -139,6 +139,8 @@ void AddServeCommand(CommandLine& line) {
         "Choices of one request: n times its number of prompts");
   f.Add("--max-output-tokens", flags->server.max_output_tokens,
         "Output tokens of each choice; 0: as many as the context holds");
+  f.Add("--max-logprobs", flags->engine.max_logprobs,
+        "Alternatives that logprobs and prompt_logprobs may ask for; -1: the whole vocabulary");
   f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
              "Requests for longer answers get 400 (default 48MiB)");
   f.AddBytes("--max-body-bytes", flags->server.max_body_bytes,

@@ -185,7 +185,8 @@ Status EngineCore::CheckHealth() const {
 Status EngineCore::Check(const Arrival& arrival) const {
   RETURN_IF_ERROR(CheckHealth());
   if (arrival.prompt.empty()) return InvalidArgument("prompt: must have at least one token");
-  RETURN_IF_ERROR(Validate(arrival.sampling, limits_.vocab_size));
+  // The executor gives as many alternatives as there are; the policy is its caller's.
+  RETURN_IF_ERROR(Validate(arrival.sampling, limits_.vocab_size, INT32_MAX));
   for (size_t i = 0; i < arrival.prompt.size(); ++i) {
     if (arrival.prompt[i] < 0 || arrival.prompt[i] >= limits_.vocab_size) {
       return InvalidArgument("prompt[{}]: token id {} is not in [0, {})", i, arrival.prompt[i],

@@ -44,7 +44,7 @@ class Bytes {
   size_t size_;
 };
 
-SamplingParams Make(Bytes& in, int32_t vocab) {
+SamplingParams Make(Bytes& in, int32_t vocab, int32_t max_logprobs) {
   SamplingParams p;
   p.temperature = in.Float(0, 2);
   p.dynatemp_range = in.Float(0, 2);
@@ -78,12 +78,12 @@ SamplingParams Make(Bytes& in, int32_t vocab) {
   p.min_tokens = in.Int(0, 50);
   for (int i = in.Take<uint8_t>() % 3; i > 0; --i) p.stop.emplace_back(in.Take<uint8_t>() % 3, 'a');
   for (int i = in.Take<uint8_t>() % 3; i > 0; --i) p.stop_token_ids.push_back(in.Int(0, vocab - 1));
-  if (in.Take<uint8_t>() % 2) p.logprobs = in.Int(0, 20);
-  if (in.Take<uint8_t>() % 2) p.prompt_logprobs = in.Int(0, 20);
+  if (in.Take<uint8_t>() % 2) p.logprobs = in.Int(0, max_logprobs);
+  if (in.Take<uint8_t>() % 2) p.prompt_logprobs = in.Int(0, max_logprobs);
   return p;
 }
 
-bool InRange(const SamplingParams& p, int32_t vocab) {
+bool InRange(const SamplingParams& p, int32_t vocab, int32_t max_logprobs) {
   const auto token = [&](int32_t t) { return 0 <= t && t < vocab; };
   bool ok = std::isfinite(p.temperature) && p.temperature >= 0 && p.top_k >= 0;
   for (const float x : {p.dynatemp_range, p.dynatemp_exponent, p.top_n_sigma}) {
@@ -107,8 +107,9 @@ bool InRange(const SamplingParams& p, int32_t vocab) {
   if (p.max_tokens) ok = ok && *p.max_tokens >= 0 && p.min_tokens <= *p.max_tokens;
   for (const auto& s : p.stop) ok = ok && !s.empty();
   for (const int32_t t : p.stop_token_ids) ok = ok && token(t);
-  if (p.logprobs) ok = ok && *p.logprobs >= 0 && *p.logprobs <= 20;
-  if (p.prompt_logprobs) ok = ok && *p.prompt_logprobs >= 0 && *p.prompt_logprobs <= 20;
+  for (const auto& count : {p.logprobs, p.prompt_logprobs}) {
+    if (count) ok = ok && *count >= 0 && *count <= max_logprobs;
+  }
   return ok;
 }
 
@@ -151,9 +152,10 @@ bool NamesAField(std::string_view message) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tokamak::Bytes in(data, size);
   const int32_t vocab = 1 + in.Take<uint16_t>();
-  const tokamak::SamplingParams params = tokamak::Make(in, vocab);
-  const tokamak::Status status = tokamak::Validate(params, vocab);
-  CHECK(status.ok() == tokamak::InRange(params, vocab));
+  const int32_t max_logprobs = in.Take<uint8_t>();
+  const tokamak::SamplingParams params = tokamak::Make(in, vocab, max_logprobs);
+  const tokamak::Status status = tokamak::Validate(params, vocab, max_logprobs);
+  CHECK(status.ok() == tokamak::InRange(params, vocab, max_logprobs));
   CHECK(status.ok() || status.code() == tokamak::StatusCode::kInvalidArgument);
   CHECK(status.ok() || tokamak::NamesAField(status.message()));
   return 0;

@@ -172,16 +172,16 @@ std::string SamplingDefaults::ToString() const {
   return out;
 }
 
-Status Validate(const SamplingParams& params, int32_t vocab_size) {
+Status Validate(const SamplingParams& params, int32_t vocab_size, int32_t max_logprobs) {
   RETURN_IF_ERROR(ValidateDistribution(params));
   RETURN_IF_ERROR(ValidateTokens(params, vocab_size));
   RETURN_IF_ERROR(CountInRange("n", params.n, 1, kMaxChoices));
   RETURN_IF_ERROR(ValidateEnds(params, vocab_size));
   if (params.logprobs) {
-    RETURN_IF_ERROR(CountInRange("logprobs", *params.logprobs, 0, kMaxLogprobs));
+    RETURN_IF_ERROR(CountInRange("logprobs", *params.logprobs, 0, max_logprobs));
   }
   if (params.prompt_logprobs) {
-    RETURN_IF_ERROR(CountInRange("prompt_logprobs", *params.prompt_logprobs, 0, kMaxLogprobs));
+    RETURN_IF_ERROR(CountInRange("prompt_logprobs", *params.prompt_logprobs, 0, max_logprobs));
   }
   return Status();
 }

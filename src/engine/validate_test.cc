@@ -99,6 +99,9 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) { p.logprobs = 21; }).starts_with("logprobs: "));
   EXPECT_TRUE(Refusal([](P p) { p.logprobs = -1; }).starts_with("logprobs: "));
   EXPECT_TRUE(Refusal([](P p) { p.prompt_logprobs = 21; }).starts_with("prompt_logprobs: "));
+  EXPECT_TRUE(Validate({.logprobs = 21, .prompt_logprobs = 30}, kVocab, 30).ok());
+  EXPECT_EQ(Validate({.prompt_logprobs = 31}, kVocab, 30).message(),
+            "prompt_logprobs: must be in [0, 30], got 31");
   EXPECT_TRUE(Refusal([](P p) { p.stop = {"a", ""}; }).starts_with("stop[1]: "));
   EXPECT_TRUE(Refusal([](P p) { p.stop.assign(65, "a"); }).starts_with("stop: "));
   EXPECT_TRUE(Refusal([](P p) { p.stop = {std::string(5000, 'a')}; }).starts_with("stop[0]: "));

@@ -75,6 +75,7 @@ Status CheckOptions(const EngineOptions& o) {
                              2, kMaxBatchTokens));
   RETURN_IF_ERROR(CheckRange("max_context", o.max_context, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("max_queue", o.max_queue, 1, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("max_logprobs", o.max_logprobs, -1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("draft_tokens", o.draft_tokens, 1, kMaxDraftTokens));
   RETURN_IF_ERROR(CheckRange("draft_tokens_min", o.draft_tokens_min, 0, o.draft_tokens));
   RETURN_IF_ERROR(CheckRange("prompt_lookup_min", o.prompt_lookup_min, 1, kMaxLookup));
@@ -400,6 +401,8 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : parts.pool->num_threads();
   parts.model.max_seqs = options.max_seqs;
+  const bool any_logprobs = options.max_logprobs == -1;
+  parts.model.max_logprobs = any_logprobs ? parts.model.vocab_size : options.max_logprobs;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), std::move(draft),
                                                 options, parts.model));

@@ -136,8 +136,9 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   }
   if (arrival.prompt.empty()) return InvalidArgument("prompt: must hold at least one token");
   arrival.sampling = std::move(request.sampling);
+  const ModelInfo& model = parts_.model;
+  RETURN_IF_ERROR(Validate(arrival.sampling, model.vocab_size, model.max_logprobs));
   if (!arrival.sampling.bad_words.empty()) {
-    RETURN_IF_ERROR(Validate(arrival.sampling, parts_.model.vocab_size));
     RETURN_IF_ERROR(EncodeBadWords(parts_.tokenizer.get(), &arrival.sampling));
   }
   if (!arrival.sampling.seed) arrival.sampling.seed = RandomSeed();
@@ -148,7 +149,6 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   arrival.label = std::move(request.label);
   if (parts_.tokenizer != nullptr) arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
   if (arrival.sampling.structured_output) {
-    RETURN_IF_ERROR(Validate(arrival.sampling, parts_.model.vocab_size));  // n, above all
     ASSIGN_OR_RETURN(arrival.constraints,
                      constraints_->Make(*arrival.sampling.structured_output, arrival.sampling.n));
   }

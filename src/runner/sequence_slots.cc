@@ -108,10 +108,7 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   }
   for (const int32_t count :
        {sampling.logprobs.value_or(0), sampling.prompt_logprobs.value_or(0)}) {
-    if (count < 0 || count > kMaxLogprobs) {
-      return Internal("{} logprobs per token are wanted, but at most {} are possible", count,
-                      kMaxLogprobs);
-    }
+    if (count < 0) return Internal("{} logprobs per token are wanted", count);
   }
   const float fields[] = {sampling.temperature,
                           sampling.dynatemp_range,

@@ -21,8 +21,6 @@ struct ExecutorLimits {
   int32_t max_experts = 0;     // its columns
 };
 
-// The most alternatives that SamplingParams::logprobs and prompt_logprobs may ask for.
-inline constexpr int32_t kMaxLogprobs = 20;
 // The most entries of SamplingParams::logit_bias and stop_token_ids in a request.
 inline constexpr size_t kMaxBiases = 4096;
 inline constexpr size_t kMaxStopTokens = 1024;

@@ -24,7 +24,7 @@ StepBounds StepBounds::Of(const ExecutorLimits& limits) {
           .vocab = vocab,
           .biases = kMaxBiases,
           .stop_tokens = kMaxStopTokens + vocab,
-          .logprobs = kMaxLogprobs,
+          .logprobs = vocab,
           .expert_loads = static_cast<uint64_t>(limits.num_moe_layers) *
                           static_cast<uint64_t>(limits.max_experts)};
 }

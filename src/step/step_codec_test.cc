@@ -296,8 +296,8 @@ TEST(StepCodec, RefusesOutputsAndMasksBeyondTheLimits) {
   EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(4); }), "");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(5); }),
             "step output: rows[0].prompt_logprobs");
-  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(20); }), "");
-  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(21); }),
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(40); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(41); }),
             "step output: rows[0].logprobs[0].top");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].token.token_id = 39; }), "");
   for (const int32_t token : {40, -1}) {

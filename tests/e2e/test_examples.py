@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples of docs/api.md, as typed but for the port."""
+"""The examples of docs/api.md, as typed but for the port, on a server with the flags that they need."""
 import re
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def examples(language):
 
 class Examples(unittest.TestCase):
     def setUp(self):
-        self.server = self.enterContext(support.Server())
+        self.server = self.enterContext(support.Server('--max-logprobs', '100'))
 
     def run_all(self, blocks, command):
         self.assertTrue(blocks)

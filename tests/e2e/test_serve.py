@@ -182,6 +182,20 @@ class Serve(unittest.TestCase):
             self.assertEqual(second.returncode, 1)
             self.assertIn(str(server.port), second.stderr)
 
+    def test_max_logprobs_bounds_the_alternatives(self):
+        body = {'messages': [{'role': 'user', 'content': 'Hi'}], 'max_tokens': 2, 'logprobs': True,
+                'prompt_logprobs': 30}
+        with Server('--max-logprobs', '30') as server:
+            status, answer = server.request('/v1/chat/completions', dict(body, top_logprobs=30))
+            self.assertEqual(status, 200, answer)
+            for token in answer['choices'][0]['logprobs']['content']:
+                tops = [top['logprob'] for top in token['top_logprobs']]
+                self.assertEqual(len(tops), 30)
+                self.assertEqual(tops, sorted(tops, reverse=True))
+            for field in ('top_logprobs', 'prompt_logprobs'):
+                status, answer = server.request('/v1/chat/completions', dict(body, **{field: 31}))
+                self.assertEqual((status, answer['error']['param']), (400, field))
+
     def test_a_full_queue_is_refused(self):
         with Server('--max-seqs', '1', '--max-queue', '2') as server:
             connections = [send(server, LONG)]

@@ -112,7 +112,7 @@ void RequestMaker::ChooseEnds(SamplingParams* params) {
     for (int64_t i = Between(1, 20); i > 0; --i) params->stop_token_ids.push_back(Token());
   }
   params->ignore_eos = Chance(50);
-  if (Chance(70)) params->logprobs = static_cast<int32_t>(Between(0, Chance(10) ? 20 : 4));
+  if (Chance(70)) params->logprobs = static_cast<int32_t>(Between(0, Chance(10) ? 60 : 4));
   if (Chance(20)) params->prompt_logprobs = static_cast<int32_t>(Between(0, 4));
 }
 

@@ -36,6 +36,7 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   }
   base.block_size = kBlockSizes[(*random)() % std::size(kBlockSizes)];
   base.max_context = options.tiny ? 0 : 512;
+  base.max_logprobs = -1;
   return base;
 }
 

@@ -25,6 +25,32 @@ namespace {
 
 using sampling::BestDraw;
 
+// Writes the `count` most likely tokens, in any order, and how to get their logprobs. All threads
+// call it.
+__device__ void WriteTop(const Row& row, const LogSoftmax& log_softmax, int32_t count,
+                         SampleRecord* record, CutMemory& memory) {
+  SHARED(found, int32_t);
+  if (threadIdx.x == 0) found = 0;
+  __syncthreads();
+  if (count > 0) {
+    const float max = log_softmax.max;
+    const Cut cut = FindCut<BelowMax>(memory, static_cast<Mass>(count), [&](auto visit) {
+      row.ForEach([&](int32_t id, float x) {
+        if (x > -INFINITY) visit(static_cast<uint32_t>(id), BelowMax(max, x), Mass{1});
+      });
+    });
+    row.ForEach([&](int32_t id, float x) {
+      if (!(x > -INFINITY) || !cut.Keeps(BelowMax(max, x).key, static_cast<uint32_t>(id))) return;
+      record->top[atomicAdd(&found, 1)] = {id, x};
+    });
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  record->num_top = found;
+  record->max = log_softmax.max;
+  record->log_total = log_softmax.log_total;
+}
+
 // Makes a logit that overflowed finite, and keeps -Inf.
 __device__ float Clamp(float before, float after) {
   return before == -INFINITY ? before
@@ -254,7 +280,7 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
   *health = RowHealth::kNotFinite;
   if (!usable || raw_max == -INFINITY) return 0;
   const LogSoftmax log_softmax = wants_logprobs ? LogSoftmax(row, raw_max) : LogSoftmax();
-  if (wants_logprobs) WriteTop(row, log_softmax, slot.top_logprobs, record);
+  if (wants_logprobs) WriteTop(row, log_softmax, slot.top_logprobs, record, memory);
   const bool edits = HasEdits(slot, where.position);
   const bool masks = where.mask >= 0 || slot.allowed != nullptr;
   __syncthreads();  // the raw row has been read
@@ -418,6 +444,7 @@ __global__ void AcceptKernel(const __grid_constant__ SampleArgs a, int num_rows)
 }
 
 __global__ void __launch_bounds__(kCtaThreads) ScoreKernel(const __grid_constant__ ScoreArgs a) {
+  SHARED(memory, CutMemory);
   // The row is only read.
   const Row row = {const_cast<float*>(a.logits) + blockIdx.x * a.logits_stride, a.vocab_size};
   SampleRecord* record = a.records + blockIdx.x;
@@ -433,7 +460,7 @@ __global__ void __launch_bounds__(kCtaThreads) ScoreKernel(const __grid_constant
     return;
   }
   const LogSoftmax log_softmax(row, highest.value);
-  WriteTop(row, log_softmax, a.top, record);
+  WriteTop(row, log_softmax, a.top, record, memory);
   if (threadIdx.x != 0) return;
   record->health = static_cast<int32_t>(RowHealth::kOk);
   record->token = token;

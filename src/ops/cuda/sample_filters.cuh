@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "ops/cuda/cta.cuh"
 #include "ops/cuda/sample_layout.h"
@@ -53,17 +54,37 @@ struct Place {
   }
 };
 
+// A logit below or at the largest one of its row. Differences are rounded, so the key is its own.
+struct BelowMax {
+  float distance;
+  uint32_t key;
+
+  __device__ BelowMax(float max, float logit)
+      : distance(max - logit), key(Place(max) - Place(logit)) {}
+
+ private:
+  // Integers in the order of the logits.
+  static __device__ uint32_t Place(float logit) {
+    const uint32_t bits = __float_as_uint(logit == 0 ? 0.0f : logit);
+    return bits >> 31 != 0 ? ~bits : bits | 1u << 31;
+  }
+};
+
 // Return the key of a non-negative number: an integer. Keys have the order of the numbers.
-inline __device__ uint64_t KeyOf(float distance) {
+inline __device__ uint32_t KeyOf(const BelowMax& logit) { return logit.key; }
+inline __device__ uint32_t KeyOf(float distance) {
   return distance == 0 ? 0 : __float_as_uint(distance);
 }
 inline __device__ uint64_t KeyOf(double distance) {
   return static_cast<uint64_t>(__double_as_longlong(distance));
 }
+// A band holds neighbours in the order of the keys.
 inline __device__ int BandOf(double distance) {
   const double band = distance * kBandsPerUnit;
   return band < kNumBands - 1 ? static_cast<int>(band) : kNumBands - 1;
 }
+
+inline __device__ int BandOf(const BelowMax& logit) { return BandOf(double{logit.distance}); }
 
 inline __device__ void ClearBins(CutMemory& memory) {
   for (int i = 0; i < kBinsPerThread; ++i) memory.bins[i * kCtaThreads + threadIdx.x] = 0;
@@ -93,10 +114,10 @@ inline __device__ int FindBin(CutMemory& memory, Mass* target) {
 
 // Returns the cut that keeps the fewest tokens whose weight adds up to `target`. visit(f) must call
 // f(id, distance, weight) for each of this thread's tokens that take part; Distance is float or
-// double and not negative. Keeps all tokens if the target is never reached.
+// double and not negative, or BelowMax. Keeps all tokens if the target is never reached.
 template <typename Distance, typename Visit>
 __device__ Cut FindCut(CutMemory& memory, Mass target, Visit visit) {
-  constexpr int kKeyBits = sizeof(Distance) * 8;
+  constexpr int kKeyBits = sizeof(KeyOf(std::declval<Distance>())) * 8;
   constexpr int kIdBits = 24;
   ClearBins(memory);
   Mass last_band = 0;  // most tokens may be there, so each thread adds them up by itself first

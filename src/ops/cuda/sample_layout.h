@@ -7,7 +7,6 @@
 
 namespace tokamak::cuda {
 
-inline constexpr int kMaxTop = 20;          // alternatives that logprobs can ask for
 inline constexpr int kRowsPerLaunch = 256;  // they travel as the kernel's argument
 
 // An entry of logit_bias. Entries of one token lie side by side, in the order of the request.
@@ -71,14 +70,21 @@ struct CountedTokens {
   }
 };
 
+// A token that is one of the most likely, and its logit.
+struct TopToken {
+  int32_t id;
+  float logit;
+};
+
 // The result of a row, in pinned host memory. It becomes a SampleResult.
 struct SampleRecord {
   int32_t health;
   int32_t token;
   float logprob;
   int32_t num_top;  // -1: no logprobs
-  int32_t top_ids[kMaxTop];
-  float top_logprobs[kMaxTop];
+  float max;        // log-softmax of a logit is (logit - max) - log_total
+  double log_total;
+  TopToken* top;  // [as many as logprobs ask for], in any order; set by the host
 };
 
 inline constexpr int32_t kNoDraft = -1;    // in SampleArgs::drafts

@@ -45,13 +45,6 @@ __device__ T ReduceParts(T value, int parts, Combine combine) {
   return value;
 }
 
-inline __device__ Highest CtaHighest(Highest mine) {
-  return CtaReduce(mine, [](Highest a, const Highest& b) {
-    a.Offer(b.value, b.id);
-    return a;
-  });
-}
-
 // One row, and what all threads of its CTA know about it. Several CTAs may share it, each with
 // every parts-th piece.
 struct Row {
@@ -119,35 +112,5 @@ struct LogSoftmax {
     return static_cast<float>((static_cast<double>(logit) - static_cast<double>(max)) - log_total);
   }
 };
-
-// Writes the `count` most likely tokens, best first. Each thread offers the best of its tokens that
-// has not been taken; the thread that wins looks for its next one.
-inline __device__ void WriteTop(const Row& row, const LogSoftmax& log_softmax, int count,
-                                SampleRecord* record) {
-  Highest taken = {INFINITY, -1};
-  const auto next = [&] {
-    Highest best;
-    row.ForEach([&](int32_t id, float x) {
-      const bool after_taken = x < taken.value || (x == taken.value && id > taken.id);
-      if (x > -INFINITY && after_taken) best.Offer(x, id);
-    });
-    return best;
-  };
-  Highest mine = next();
-  int found = 0;
-  for (; found < count; ++found) {
-    const Highest best = CtaHighest(mine);
-    if (best.id == INT_MAX) break;
-    if (threadIdx.x == 0) {
-      record->top_ids[found] = best.id;
-      record->top_logprobs[found] = log_softmax(best.value);
-    }
-    if (best.id == mine.id) {
-      taken = mine;
-      mine = next();
-    }
-  }
-  if (threadIdx.x == 0) record->num_top = found;
-}
 
 }  // namespace tokamak::cuda

@@ -17,6 +17,17 @@ namespace {
 // much. Further slots with penalties allocate when they come.
 constexpr size_t kReservedCountBytes = 256 << 20;
 
+// Appends the record's most likely tokens, best first, equal ones by id.
+void AddTop(const SampleRecord& record, TokenLogprobs* logprobs) {
+  std::sort(record.top, record.top + record.num_top, [](const TopToken& a, const TopToken& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  });
+  for (int32_t i = 0; i < record.num_top; ++i) {
+    const double below_max = double{record.top[i].logit} - double{record.max};
+    logprobs->top.push_back({record.top[i].id, static_cast<float>(below_max - record.log_total)});
+  }
+}
+
 // Turns the records in a block into SampleResults.
 void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
   const auto* record = reinterpret_cast<const SampleRecord*>(block);
@@ -27,12 +38,14 @@ void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
     result.logprobs.top.clear();
     if (result.health == RowHealth::kOk && record->num_top >= 0) {
       result.logprobs.token = {record->token, record->logprob};
-      for (int32_t i = 0; i < record->num_top; ++i) {
-        result.logprobs.top.push_back({record->top_ids[i], record->top_logprobs[i]});
-      }
+      AddTop(*record, &result.logprobs);
     }
     ++record;
   }
+}
+
+size_t RecordBytes(size_t num_records, size_t num_top) {
+  return num_records * sizeof(SampleRecord) + num_top * sizeof(TopToken);
 }
 
 float* Logits(const Tensor& logits, size_t row) {
@@ -80,7 +93,7 @@ Status CudaSampler::Start() {
   RETURN_IF_ERROR(pinned_.Reserve(shape_.max_seqs, 1));
   RETURN_IF_ERROR(device_.Reserve(1, 2 * max_rows * sizeof(int32_t)));  // for drafts
   RETURN_IF_ERROR(pinned_.Reserve(kStepsInFlight, max_rows * sizeof(int32_t)));
-  return pinned_.Reserve(kStepsInFlight, max_rows * sizeof(SampleRecord));
+  return pinned_.Reserve(kStepsInFlight, RecordBytes(max_rows, max_rows * kDefaultMaxLogprobs));
 }
 
 void CudaSampler::Release(Held& held) {
@@ -189,7 +202,6 @@ void CudaSampler::UploadHistory(std::span<const TokenId> tokens, int32_t size, H
 void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t choice,
                         std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) {
   auto& cuda_stream = static_cast<CudaStream&>(stream);
-  CHECK(spec.logprobs.value_or(0) <= kMaxTop);
   Held& held = held_[static_cast<size_t>(slot)];
   Release(held);
   DeviceSlot device = {};
@@ -210,7 +222,8 @@ void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t
   device.frequency_penalty = spec.frequency_penalty;
   device.num_prompt = num_prompt;
   device.min_tokens = spec.min_tokens;
-  device.top_logprobs = spec.logprobs.value_or(-1);
+  device.top_logprobs = std::min(spec.logprobs.value_or(-1), shape_.vocab_size);
+  held.top_logprobs = std::max(0, device.top_logprobs);
   UploadLists(spec, held, device, cuda_stream);
   if (sampling::Penalizes(spec)) {
     device.window = std::max(0, spec.repeat_last_n);
@@ -300,6 +313,24 @@ size_t CudaSampler::AddRows(std::span<const SampleRow> rows, std::span<const Tok
   return added;
 }
 
+BlockPool::Block CudaSampler::TakeRecords(std::span<const SampleRow> rows, size_t num_draws) {
+  size_t num_top = 0;
+  const auto top_of = [this](const SampleRow& row) {
+    return static_cast<size_t>(held_[static_cast<size_t>(row.slot)].top_logprobs);
+  };
+  for (const SampleRow& row : rows) num_top += static_cast<size_t>(row.num_draws()) * top_of(row);
+  const BlockPool::Block block = pinned_.Take(RecordBytes(num_draws, num_top));
+  if (block.data == nullptr) return block;
+  auto* record = reinterpret_cast<SampleRecord*>(block.data);
+  auto* top = reinterpret_cast<TopToken*>(record + num_draws);
+  for (const SampleRow& row : rows) {
+    for (int32_t draw = 0; draw < row.num_draws(); ++draw, top += top_of(row)) {
+      (record++)->top = top;
+    }
+  }
+  return block;
+}
+
 void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
                          std::span<const TokenMask> masks, std::span<SampleResult> results,
                          Stream& stream) {
@@ -312,7 +343,7 @@ void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
   BlockPool::Block uploaded_masks, drafts;
   if (!masks.empty()) uploaded_masks = UploadMasks(masks, cuda_stream);
   if (drafted) drafts = UploadDrafts(rows, num_draws, cuda_stream);
-  const BlockPool::Block records = pinned_.Take(num_draws * sizeof(SampleRecord));
+  const BlockPool::Block records = TakeRecords(rows, num_draws);
   if ((!masks.empty() && uploaded_masks.data == nullptr) || (drafted && drafts.data == nullptr) ||
       records.data == nullptr) {
     return;
@@ -375,11 +406,17 @@ void CudaSampler::Propose(Tensor logits, std::span<const ProposalRow> rows, int3
 
 void CudaSampler::Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
                         std::span<SampleResult> results, Stream& stream) {
-  CHECK(results.size() == tokens.size() && logits.cols() == shape_.vocab_size && top <= kMaxTop);
+  CHECK(results.size() == tokens.size() && logits.cols() == shape_.vocab_size);
   if (tokens.empty()) return;
   auto& cuda_stream = static_cast<CudaStream&>(stream);
-  const BlockPool::Block records = pinned_.Take(tokens.size() * sizeof(SampleRecord));
+  top = std::min(top, shape_.vocab_size);
+  const auto top_per_row = static_cast<size_t>(top);
+  const BlockPool::Block records =
+      pinned_.Take(RecordBytes(tokens.size(), tokens.size() * top_per_row));
   if (records.data == nullptr) return;
+  auto* const record = reinterpret_cast<SampleRecord*>(records.data);
+  auto* const tops = reinterpret_cast<TopToken*>(record + tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) record[i].top = tops + i * top_per_row;
   for (size_t begin = 0; begin < tokens.size(); begin += kRowsPerLaunch) {
     const size_t count = std::min<size_t>(kRowsPerLaunch, tokens.size() - begin);
     ScoreArgs args;
@@ -387,7 +424,7 @@ void CudaSampler::Score(Tensor logits, std::span<const TokenId> tokens, int32_t 
     args.logits_stride = logits.row_stride / static_cast<int64_t>(sizeof(float));
     args.vocab_size = shape_.vocab_size;
     args.top = top;
-    args.records = reinterpret_cast<SampleRecord*>(records.data) + begin;
+    args.records = record + begin;
     std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(begin), count, args.tokens);
     CUDA_RUN(guard_, LaunchScore(args, static_cast<int>(count), cuda_stream.handle()));
   }

@@ -6,8 +6,8 @@
 // A launch takes up to kRowsPerLaunch rows of logits, with a CTA per row. Nothing here waits for
 // the device. Plain draws allocate nothing. These allocate when they need more memory than ever
 // before: masks, prompt logprobs, penalties (for a longer history, or in more slots than have
-// memory from the start), and lists (of biases, stop ids, allowed tokens and bad words) of
-// more than 4 KiB.
+// memory from the start), lists (of biases, stop ids, allowed tokens and bad words) of more
+// than 4 KiB, and logprobs of more alternatives than the default.
 #pragma once
 
 #include <memory>
@@ -45,6 +45,7 @@ class CudaSampler final : public Sampler {
     BlockPool::Block lists;    // biases, stop ids, allowed tokens, bad words
     BlockPool::Block counts;   // counts, then raw logits
     BlockPool::Block history;  // the last tokens
+    int32_t top_logprobs = 0;  // alternatives that the slot's draws have
   };
 
   CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool& pinned);
@@ -67,6 +68,8 @@ class CudaSampler final : public Sampler {
   // Fills in last[slot * stride].
   void Fill(Tensor token_ids, std::span<const TokenFill> fills, const int32_t* last, int32_t stride,
             Stream& stream);
+  // Returns a pinned block with the records of all draws, and room for their most likely tokens.
+  BlockPool::Block TakeRecords(std::span<const SampleRow> rows, size_t num_draws);
   static size_t AddRows(std::span<const SampleRow> rows, std::span<const TokenMask> masks,
                         SampleArgs* args, int* num_draws);
   size_t CountBytes() const;

@@ -197,7 +197,7 @@ SamplingParams RandomSpec(std::mt19937& random, int32_t vocab) {
       spec.stop_token_ids.push_back(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
     }
   }
-  if (chance(3)) spec.logprobs = static_cast<int32_t>(random() % 21);
+  if (chance(3)) spec.logprobs = static_cast<int32_t>(random() % (chance(5) ? 3000u : 21u));
   return spec;
 }
 
@@ -556,7 +556,24 @@ TEST_F(CudaSampling, ScoresAreTheHosts) {
       logits.insert(logits.end(), row.begin(), row.end());
       tokens.push_back(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
     }
-    for (const int32_t top : {0, 1, 20}) pair.Score(logits, tokens, top);
+    for (const int32_t top : {0, 1, 20, 5000, vocab, INT32_MAX}) pair.Score(logits, tokens, top);
+  }
+}
+
+// The differences from the largest logit, in floats and even in doubles, are the same.
+TEST_F(CudaSampling, FindsTheLargestOfLogitsThatAreNearlyEqual) {
+  constexpr int32_t kVocab = 3000;
+  Pair pair(*ops_, *stream_, 1, kVocab);
+  std::vector<float> logits(kVocab);
+  for (int32_t id = 0; id < kVocab; ++id) {
+    const int32_t place = id * 7 % kVocab;
+    logits[static_cast<size_t>(id)] = static_cast<float>(place - kVocab / 2) * 1e-30f;
+  }
+  logits[100] = 1e8f;
+  logits[200] = logits[300] = -0.0f;
+  for (const int32_t top : {1, 700, 1501, 2000}) {
+    pair.Score(logits, {5}, top);
+    if (HasFatalFailure()) return;
   }
 }
 

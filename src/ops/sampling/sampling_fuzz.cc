@@ -126,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Bytes in(data, size);
   const int32_t vocab_size = 1 + in.Take<uint16_t>() % 160;
   const SamplingParams params = TakeParams(in, vocab_size);
-  if (!Validate(params, vocab_size).ok()) return 0;
+  if (!Validate(params, vocab_size, INT32_MAX).ok()) return 0;
   const bool masked = in.Flag(13);
   std::vector<TokenId> history(in.Take<uint8_t>() % 16 + 1);
   for (TokenId& token : history) token = in.Take<uint16_t>() % vocab_size;

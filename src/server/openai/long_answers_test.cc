@@ -225,6 +225,14 @@ TEST_F(LongAnswersTest, RefusesToKeepMoreThanTheLimit) {
   const auto prompt = Connect().Post(kPath, scored.dump());
   EXPECT_EQ(prompt.status, 400);
   EXPECT_EQ(Json::parse(prompt.body)["error"]["param"], "prompt_logprobs");
+  // With alternatives the answer is refused before it runs.
+  Json alternatives = scored;
+  alternatives["prompt_logprobs"] = 20;
+  const int64_t steps = engine_.steps();
+  const auto early = Connect().Post(kPath, alternatives.dump());
+  EXPECT_EQ(early.status, 400);
+  EXPECT_EQ(Json::parse(early.body)["error"]["param"], "prompt_logprobs");
+  EXPECT_EQ(engine_.steps(), steps);
   const Json letters = {{"tokens", Json(std::vector<int>(9000, 'a'))}};
   const auto text = Connect().Post("/detokenize", letters.dump());
   EXPECT_EQ(Json::parse(text.body)["error"]["param"], "tokens");

@@ -104,15 +104,18 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
   }
   PreparedCompletion prepared;
   CompletionRequest& request = prepared.request;
-  const SamplingDefaults& defaults = loaded_.model().sampling;
+  const ModelInfo& model = loaded_.model();
+  const SamplingDefaults& defaults = model.sampling;
   ASSIGN_OR_RETURN(
       request, chat ? ParseChatRequest(body, defaults) : ParseCompletionRequest(body, defaults));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(request.spellings.Apply(ApplyLimits(limits_, request)));
-  RETURN_IF_ERROR(request.spellings.Apply(Validate(request.sampling, loaded_.model().vocab_size)));
+  RETURN_IF_ERROR(
+      request.spellings.Apply(Validate(request.sampling, model.vocab_size, model.max_logprobs)));
   if (!request.sampling.seed) request.sampling.seed = RandomSeed();  // the same for all prompts
   RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
+  RETURN_IF_ERROR(request.spellings.Apply(CheckPromptLogprobs(prepared)));
   if (request.sampling.structured_output) {
     RETURN_IF_ERROR(request.spellings.Apply(
         served_.engine->PrepareStructuredOutput(*request.sampling.structured_output)));
@@ -268,6 +271,17 @@ Status Preparer::CheckEcho(const PreparedCompletion& prepared) const {
   }
   return CheckResponseBytes(limits_, "echo",
                             bytes * static_cast<uint64_t>(prepared.request.sampling.n));
+}
+
+Status Preparer::CheckPromptLogprobs(const PreparedCompletion& prepared) const {
+  const CompletionRequest& request = prepared.request;
+  if (!request.sampling.prompt_logprobs) return Status();
+  const int32_t top = std::min(*request.sampling.prompt_logprobs, loaded_.model().vocab_size);
+  uint64_t tokens = 0;
+  for (const std::vector<int32_t>& ids : prepared.prompts) tokens += ids.size() - 1;
+  return CheckResponseBytes(limits_,
+                            request.return_prompt_logprobs ? "prompt_logprobs" : "logprobs",
+                            tokens * static_cast<uint64_t>(top) * kLeastAlternativeBytes);
 }
 
 Status Preparer::CheckVectors(const OpenAiEmbeddingRequest& request) const {

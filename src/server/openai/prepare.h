@@ -84,6 +84,8 @@ class Preparer {
   Status AddStructure(Rendered& rendered, CompletionRequest& request) const;
   // Refuses echoes that are too long.
   Status CheckEcho(const PreparedCompletion& prepared) const;
+  // Refuses more alternatives for a prompt's tokens than an answer can hold, before they are made.
+  Status CheckPromptLogprobs(const PreparedCompletion& prepared) const;
   Status CheckVectors(const OpenAiEmbeddingRequest& request) const;
 
   const ServedModel served_;

@@ -156,10 +156,10 @@ bool ReadChat(const JsonReader& fields, const SamplingDefaults& defaults,
   std::optional<int32_t> top_logprobs;
   fields.Read("top_logprobs", top_logprobs);
   if (top_logprobs && !logprobs) fields.Fail("top_logprobs", "needs \"logprobs\": true");
-  if (top_logprobs && (*top_logprobs < 0 || *top_logprobs > 20)) {
-    fields.Fail("top_logprobs", fmt::format("must be in [0, 20], got {}", *top_logprobs));
-  }
   if (logprobs) request.sampling.logprobs = top_logprobs.value_or(0);
+  if (logprobs && top_logprobs) {
+    request.spellings.by_name["logprobs"] = request.spellings.Apply(std::string("top_logprobs"));
+  }
   return use_tools;
 }
 

@@ -18,11 +18,11 @@ struct FormBytes {
 FormBytes BytesOf(LogprobForm form) {
   switch (form) {
     case LogprobForm::kChat:  // {"token":"","logprob":,"bytes":[],"top_logprobs":[]},
-      return {53 + kNumberBytes, 35 + kNumberBytes, true};
+      return {53 + kNumberBytes, 31 + kLeastAlternativeBytes, true};
     case LogprobForm::kCompletion:  // "", and , and {}, or null, and an offset of 11 characters
-      return {20 + kNumberBytes, 4 + kNumberBytes, false};
+      return {20 + kNumberBytes, kLeastAlternativeBytes, false};
     case LogprobForm::kPrompt:  // {"token":"","logprob":,"top_logprobs":{}},
-      return {42 + kNumberBytes, 4 + kNumberBytes, false};
+      return {42 + kNumberBytes, kLeastAlternativeBytes, false};
   }
   return {};
 }

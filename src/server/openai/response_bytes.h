@@ -21,6 +21,10 @@ size_t HeadBytes(const ResponseHead& head);
 inline constexpr size_t kChoiceBytes = 512;
 size_t ToolCallBytes(const ToolCallPart& call);
 
+// Size of a logprob's alternative in the shorter forms, without its text: "":, and a number of 25
+// characters.
+inline constexpr size_t kLeastAlternativeBytes = 29;
+
 enum class LogprobForm { kChat, kCompletion, kPrompt };
 
 // The size of each token's text, measured once: responses with logprobs contain some of them
