@@ -119,9 +119,9 @@ struct StructuredOutput {
 };
 
 // Applied to the logits in this order: structured_output, allowed_token_ids and bad_words;
-// logit_bias; repetition, presence and frequency penalties; min_tokens; top_n_sigma; temperature
-// (or the dynamic one); then top_k, typical_p, top_p, min_p and xtc on the resulting distribution;
-// then one draw.
+// logit_bias; repetition, presence and frequency penalties; DRY; min_tokens; top_n_sigma;
+// temperature (or the dynamic one); then top_k, typical_p, top_p, min_p and xtc on the resulting
+// distribution; then one draw.
 struct SamplingParams {
   float temperature = 1.0f;  // >= 0; 0 is greedy (lowest id on ties)
   // Dynamic temperature, off at range 0: lower where the model is sure. It is between temperature -
@@ -145,6 +145,18 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // [-2, 2]; subtracted per occurrence in the output
   // [-1, 65535]; the penalties look only at so many last tokens of prompt and output; -1: at all
   int32_t repeat_last_n = -1;
+  // DRY, off with multiplier 0: a token that would go on repeating what the last tokens repeat has
+  // dry_multiplier × dry_base ^ (length of the repeat - dry_allowed_length) subtracted. Shorter
+  // repeats are free.
+  float dry_multiplier = 0.0f;      // >= 0
+  float dry_base = 1.75f;           // >= 1
+  int32_t dry_allowed_length = 2;   // [0, 1024]
+  int32_t dry_penalty_last_n = 64;  // [-1, 65535] last tokens of prompt and output; -1: 65535
+  // No repeat goes across these texts. The engine turns them into the two fields after them: the
+  // tokens that contain one, and sequences of tokens that spell one together.
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+  std::vector<int32_t> dry_breaker_tokens = {};
+  std::vector<std::vector<int32_t>> dry_breaker_sequences = {};
   std::vector<std::pair<int32_t, float>> logit_bias =
       {};                                       // token id, [-100, 100] added to its logit
   std::vector<int32_t> allowed_token_ids = {};  // only these are drawn; empty: all
@@ -190,6 +202,10 @@ struct SamplingDefaults {
   std::optional<float> presence_penalty = {};
   std::optional<float> frequency_penalty = {};
   std::optional<int32_t> repeat_last_n = {};
+  std::optional<float> dry_multiplier = {};
+  std::optional<float> dry_base = {};
+  std::optional<int32_t> dry_allowed_length = {};
+  std::optional<int32_t> dry_penalty_last_n = {};
   std::optional<int32_t> max_tokens = {};
 
   void ApplyTo(SamplingParams& params) const;
@@ -225,6 +241,10 @@ struct SamplingDefaults {
     visit("presence_penalty", &Defaults::presence_penalty, &Params::presence_penalty);
     visit("frequency_penalty", &Defaults::frequency_penalty, &Params::frequency_penalty);
     visit("repeat_last_n", &Defaults::repeat_last_n, &Params::repeat_last_n);
+    visit("dry_multiplier", &Defaults::dry_multiplier, &Params::dry_multiplier);
+    visit("dry_base", &Defaults::dry_base, &Params::dry_base);
+    visit("dry_allowed_length", &Defaults::dry_allowed_length, &Params::dry_allowed_length);
+    visit("dry_penalty_last_n", &Defaults::dry_penalty_last_n, &Params::dry_penalty_last_n);
     visit("max_tokens", &Defaults::max_tokens, &Params::max_tokens);
   }
 };

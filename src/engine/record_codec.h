@@ -44,8 +44,9 @@ void Field(auto& a, StructuredOutput& v) {
 }
 void Field(auto& a, SamplingParams& v) {
   DrawFields(a, v);
-  Fields(a, v.bad_words, v.n, v.max_tokens, v.stop, v.include_stop_str_in_output, v.ignore_eos,
-         v.skip_special_tokens, v.shown_special_tokens, v.structured_output);
+  Fields(a, v.dry_sequence_breakers, v.bad_words, v.n, v.max_tokens, v.stop,
+         v.include_stop_str_in_output, v.ignore_eos, v.skip_special_tokens, v.shown_special_tokens,
+         v.structured_output);
 }
 void Field(auto& a, Status& v) {
   StatusCode code = v.code();

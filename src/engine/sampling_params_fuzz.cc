@@ -65,6 +65,17 @@ SamplingParams Make(Bytes& in, int32_t vocab, int32_t max_logprobs) {
   }
   p.repeat_last_n = in.Int(-1, 100);
   if (in.Take<uint8_t>() % 16 == 0) p.repeat_last_n = in.Int(65530, 65535);
+  p.dry_multiplier = in.Float(0, 2);
+  p.dry_base = in.Float(1, 4);
+  p.dry_allowed_length = in.Int(0, 100);
+  if (in.Take<uint8_t>() % 16 == 0) p.dry_allowed_length = in.Int(1020, 1024);
+  p.dry_penalty_last_n = in.Int(-1, 100);
+  for (int i = in.Take<uint8_t>() % 3; i > 0; --i) {
+    p.dry_sequence_breakers.emplace_back(in.Take<uint8_t>() % 42, 'a');
+    p.dry_breaker_tokens.push_back(in.Int(0, vocab - 1));
+    std::vector<int32_t>& ids = p.dry_breaker_sequences.emplace_back();
+    for (int j = in.Take<uint8_t>() % 23; j > 0; --j) ids.push_back(in.Int(0, vocab - 1));
+  }
   for (int i = in.Take<uint8_t>() % 4; i > 0; --i) {
     p.allowed_token_ids.push_back(in.Int(0, vocab - 1));
   }
@@ -96,6 +107,17 @@ bool InRange(const SamplingParams& p, int32_t vocab, int32_t max_logprobs) {
   ok = ok && std::abs(p.presence_penalty) <= 2 && std::abs(p.frequency_penalty) <= 2;
   for (const auto& [t, bias] : p.logit_bias) ok = ok && token(t) && std::abs(bias) <= 100;
   ok = ok && p.repeat_last_n >= -1 && p.repeat_last_n <= 65535;
+  ok = ok && std::isfinite(p.dry_multiplier) && p.dry_multiplier >= 0;
+  ok = ok && std::isfinite(p.dry_base) && p.dry_base >= 1;
+  ok = ok && p.dry_allowed_length >= 0 && p.dry_allowed_length <= 1024;
+  ok = ok && p.dry_penalty_last_n >= -1 && p.dry_penalty_last_n <= 65535;
+  for (const auto& text : p.dry_sequence_breakers) ok = ok && !text.empty() && text.size() <= 40;
+  for (const int32_t t : p.dry_breaker_tokens) ok = ok && token(t);
+  ok = ok && p.dry_breaker_tokens.size() <= static_cast<size_t>(vocab);
+  for (const auto& ids : p.dry_breaker_sequences) {
+    ok = ok && ids.size() >= 2 && ids.size() <= 21;
+    for (const int32_t t : ids) ok = ok && token(t);
+  }
   for (const int32_t t : p.allowed_token_ids) ok = ok && token(t);
   ok = ok && p.allowed_token_ids.size() <= static_cast<size_t>(vocab);
   for (const auto& word : p.bad_words) ok = ok && word.find('a') != std::string::npos;
@@ -128,6 +150,13 @@ bool NamesAField(std::string_view message) {
                                           "presence_penalty",
                                           "frequency_penalty",
                                           "repeat_last_n",
+                                          "dry_multiplier",
+                                          "dry_base",
+                                          "dry_allowed_length",
+                                          "dry_penalty_last_n",
+                                          "dry_sequence_breakers",
+                                          "dry_breaker_tokens",
+                                          "dry_breaker_sequences",
                                           "logit_bias",
                                           "allowed_token_ids",
                                           "bad_words",

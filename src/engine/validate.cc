@@ -15,6 +15,8 @@ constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
 constexpr size_t kMaxBadWords = 1024;
 constexpr size_t kMaxBadWordBytes = 256;
+constexpr size_t kMaxDryBreakers = 64;
+constexpr size_t kMaxDryBreakerBytes = 40;
 
 // NaN fails every comparison, so the tests state what must hold.
 Status InRange(std::string_view field, float value, float low, float high) {
@@ -71,6 +73,44 @@ Status ValidateDistribution(const SamplingParams& p) {
   return CountInRange("repeat_last_n", p.repeat_last_n, -1, kMaxRepeatLastN);
 }
 
+Status ValidateDry(const SamplingParams& p, int32_t vocab_size) {
+  RETURN_IF_ERROR(FiniteNotNegative("dry_multiplier", p.dry_multiplier));
+  if (!(p.dry_base >= 1) || std::isinf(p.dry_base)) {
+    return InvalidArgument("dry_base: must be finite and at least 1, got {}", p.dry_base);
+  }
+  RETURN_IF_ERROR(
+      CountInRange("dry_allowed_length", p.dry_allowed_length, 0, kMaxDryAllowedLength));
+  RETURN_IF_ERROR(CountInRange("dry_penalty_last_n", p.dry_penalty_last_n, -1, kMaxRepeatLastN));
+  if (p.dry_sequence_breakers.size() > kMaxDryBreakers) {
+    return InvalidArgument("dry_sequence_breakers: has {} texts, more than the {} allowed",
+                           p.dry_sequence_breakers.size(), kMaxDryBreakers);
+  }
+  for (size_t i = 0; i < p.dry_sequence_breakers.size(); ++i) {
+    const size_t bytes = p.dry_sequence_breakers[i].size();
+    if (bytes == 0 || bytes > kMaxDryBreakerBytes) {
+      return InvalidArgument("dry_sequence_breakers[{}]: must have 1 to {} bytes, has {}", i,
+                             kMaxDryBreakerBytes, bytes);
+    }
+  }
+  RETURN_IF_ERROR(ValidateIds("dry_breaker_tokens", p.dry_breaker_tokens, vocab_size));
+  if (p.dry_breaker_tokens.size() > static_cast<size_t>(vocab_size) ||
+      p.dry_breaker_sequences.size() > kMaxDrySequences) {
+    return InvalidArgument(
+        "dry_sequence_breakers: match in {} tokens and {} sequences of tokens, more than the {} "
+        "and {} allowed; give fewer or shorter texts",
+        p.dry_breaker_tokens.size(), p.dry_breaker_sequences.size(), vocab_size, kMaxDrySequences);
+  }
+  for (size_t i = 0; i < p.dry_breaker_sequences.size(); ++i) {
+    const std::vector<int32_t>& ids = p.dry_breaker_sequences[i];
+    if (ids.size() < 2 || ids.size() > kMaxDrySequenceTokens) {
+      return InvalidArgument("dry_breaker_sequences[{}]: must have 2 to {} tokens, has {}", i,
+                             kMaxDrySequenceTokens, ids.size());
+    }
+    RETURN_IF_ERROR(ValidateIds(fmt::format("dry_breaker_sequences[{}]", i), ids, vocab_size));
+  }
+  return Status();
+}
+
 Status ValidateBadWords(const SamplingParams& p, int32_t vocab_size) {
   if (p.bad_words.size() > kMaxBadWords) {
     return InvalidArgument("bad_words: has {} texts, more than the {} allowed", p.bad_words.size(),
@@ -118,6 +158,7 @@ Status ValidateTokens(const SamplingParams& p, int32_t vocab_size) {
                            p.allowed_token_ids.size(), vocab_size);
   }
   RETURN_IF_ERROR(ValidateIds("allowed_token_ids", p.allowed_token_ids, vocab_size));
+  RETURN_IF_ERROR(ValidateDry(p, vocab_size));
   return ValidateBadWords(p, vocab_size);
 }
 

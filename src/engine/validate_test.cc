@@ -82,6 +82,22 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) {
                 p.allowed_token_ids = {1, kVocab};
               }).starts_with("allowed_token_ids[1]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.dry_multiplier = -0.1f; }).starts_with("dry_multiplier: "));
+  EXPECT_TRUE(Refusal([](P p) { p.dry_base = 0.99f; }).starts_with("dry_base: "));
+  EXPECT_TRUE(
+      Refusal([](P p) { p.dry_allowed_length = 1025; }).starts_with("dry_allowed_length: "));
+  EXPECT_TRUE(Refusal([](P p) { p.dry_penalty_last_n = -2; }).starts_with("dry_penalty_last_n: "));
+  EXPECT_TRUE(Refusal([](P p) {
+                p.dry_sequence_breakers = {"a", ""};
+              }).starts_with("dry_sequence_breakers[1]: "));
+  EXPECT_TRUE(Refusal([](P p) {
+                p.dry_sequence_breakers.assign(65, "a");
+              }).starts_with("dry_sequence_breakers: "));
+  EXPECT_TRUE(
+      Refusal([](P p) { p.dry_breaker_tokens = {kVocab}; }).starts_with("dry_breaker_tokens[0]: "));
+  EXPECT_TRUE(Refusal([](P p) {
+                p.dry_breaker_sequences = {{1, 2}, {3}};
+              }).starts_with("dry_breaker_sequences[1]: "));
   EXPECT_TRUE(Refusal([](P p) { p.bad_words = {"a", " "}; }).starts_with("bad_words[1]: "));
   EXPECT_TRUE(Refusal([](P p) { p.bad_words.assign(1025, "a"); }).starts_with("bad_words: "));
   EXPECT_TRUE(Refusal([](P p) { p.bad_words_ids = {{1}, {}}; }).starts_with("bad_words_ids[1]: "));

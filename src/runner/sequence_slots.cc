@@ -95,6 +95,20 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   for (const TokenId token : sampling.allowed_token_ids) {
     if (!is_token(token)) return Internal("allowed id {} is not in the vocabulary", token);
   }
+  for (const TokenId token : sampling.dry_breaker_tokens) {
+    if (!is_token(token)) return Internal("breaker id {} is not in the vocabulary", token);
+  }
+  for (const std::vector<TokenId>& ids : sampling.dry_breaker_sequences) {
+    if (ids.empty() || !std::all_of(ids.begin(), ids.end(), is_token)) {
+      return Internal("a breaker is empty or has an id that is not in the vocabulary");
+    }
+  }
+  if (!(sampling.dry_base >= 1) || sampling.dry_allowed_length < 0 ||
+      sampling.dry_allowed_length > kMaxDryAllowedLength || sampling.dry_penalty_last_n < -1 ||
+      sampling.dry_penalty_last_n > kMaxRepeatLastN) {
+    return Internal("dry_base is {}, dry_allowed_length {}, dry_penalty_last_n {}",
+                    sampling.dry_base, sampling.dry_allowed_length, sampling.dry_penalty_last_n);
+  }
   for (const std::vector<TokenId>& ids : sampling.bad_words_ids) {
     if (ids.empty() || !std::all_of(ids.begin(), ids.end(), is_token)) {
       return Internal("a bad word is empty or has an id that is not in the vocabulary");
@@ -110,17 +124,12 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
        {sampling.logprobs.value_or(0), sampling.prompt_logprobs.value_or(0)}) {
     if (count < 0) return Internal("{} logprobs per token are wanted", count);
   }
-  const float fields[] = {sampling.temperature,
-                          sampling.dynatemp_range,
-                          sampling.dynatemp_exponent,
-                          sampling.top_n_sigma,
-                          sampling.top_p,
-                          sampling.min_p,
-                          sampling.typical_p,
-                          sampling.xtc_probability,
-                          sampling.xtc_threshold,
-                          sampling.presence_penalty,
-                          sampling.frequency_penalty};
+  const float fields[] = {
+      sampling.temperature,      sampling.dynatemp_range,  sampling.dynatemp_exponent,
+      sampling.top_n_sigma,      sampling.top_p,           sampling.min_p,
+      sampling.typical_p,        sampling.xtc_probability, sampling.xtc_threshold,
+      sampling.presence_penalty, sampling.dry_multiplier,  sampling.dry_base,
+      sampling.frequency_penalty};
   for (const float field : fields) {
     if (!std::isfinite(field)) return Internal("a sampling parameter is {}", field);
   }

@@ -24,6 +24,10 @@ struct ExecutorLimits {
 // The most entries of SamplingParams::logit_bias and stop_token_ids in a request.
 inline constexpr size_t kMaxBiases = 4096;
 inline constexpr size_t kMaxStopTokens = 1024;
+// The most sequence breakers of DRY that have several tokens, and the tokens of one.
+inline constexpr size_t kMaxDrySequences = 1 << 15;
+inline constexpr size_t kMaxDrySequenceTokens = 21;
+inline constexpr int32_t kMaxDryAllowedLength = 1024;
 inline constexpr int32_t kMaxRepeatLastN = 65535;  // CountedTokens of the CUDA sampler has 16 bits
 
 }  // namespace tokamak

@@ -22,6 +22,7 @@ StepBounds StepBounds::Of(const ExecutorLimits& limits) {
           .masks = seqs + drafts,
           .mask_words = (vocab + 31) / 32,
           .vocab = vocab,
+          .dry_sequences = kMaxDrySequences,
           .biases = kMaxBiases,
           .stop_tokens = kMaxStopTokens + vocab,
           .logprobs = vocab,

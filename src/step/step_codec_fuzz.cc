@@ -61,9 +61,10 @@ class Source {
     FillAll(v.slot, v.tokens, v.num_prompt_tokens, v.num_computed, v.choice, s.temperature,
             s.dynatemp_range, s.dynatemp_exponent, s.top_n_sigma, s.top_k, s.top_p, s.min_p,
             s.typical_p, s.xtc_probability, s.xtc_threshold, s.repetition_penalty,
-            s.presence_penalty, s.frequency_penalty, s.repeat_last_n, s.logit_bias,
-            s.allowed_token_ids, s.bad_words_ids, s.seed, s.min_tokens, s.stop_token_ids,
-            s.logprobs, s.prompt_logprobs);
+            s.presence_penalty, s.frequency_penalty, s.repeat_last_n, s.dry_multiplier, s.dry_base,
+            s.dry_allowed_length, s.dry_penalty_last_n, s.dry_breaker_tokens,
+            s.dry_breaker_sequences, s.logit_bias, s.allowed_token_ids, s.bad_words_ids, s.seed,
+            s.min_tokens, s.stop_token_ids, s.logprobs, s.prompt_logprobs);
   }
   void Fill(AppendBlocks& v) { FillAll(v.slot, v.group, v.blocks); }
   void Fill(StepRow& v) {

@@ -43,6 +43,13 @@ StepInput Input() {
                                    .presence_penalty = -1.0f,
                                    .frequency_penalty = 2.0f,
                                    .repeat_last_n = 15,
+                                   .dry_multiplier = 0.75f,
+                                   .dry_base = 1.75f,
+                                   .dry_allowed_length = 20,
+                                   .dry_penalty_last_n = 21,
+                                   .dry_sequence_breakers = {},
+                                   .dry_breaker_tokens = {22},
+                                   .dry_breaker_sequences = {{23, 24}},
                                    .logit_bias = {{9, -2.0f}},
                                    .allowed_token_ids = {17},
                                    .bad_words_ids = {{18, 19}},
@@ -98,7 +105,7 @@ std::string Bytes(const std::string& hex) {
 // changes, kStepVersion must change too.
 std::string InputBytes() {
   return Bytes(
-      "02"              // version
+      "03"              // version
       "ac02"            // number
       "01 00"           // free
       "01 01 14 00 16"  // copies: tier, block, tier, block
@@ -106,7 +113,9 @@ std::string InputBytes() {
       "02 02 0e 10 04 02"
       "0000003f 0000103f 0000203f 0000a03f 06 0000803e 0000003e 0000403f"
       "0000c03e 0000403e 0000c03f 000080bf 00000040"
-      "1e 01 12 000000c0 01 22"       // repeat_last_n, logit_bias, allowed_token_ids
+      "1e 0000403f 0000e03f 28 2a"    // repeat_last_n, DRY
+      "01 2c 01 02 2e 30"             // dry_breaker_tokens, dry_breaker_sequences
+      "01 12 000000c0 01 22"          // logit_bias, allowed_token_ids
       "01 02 24 26"                   // bad_words_ids
       "01 ffffffffffffffffff01"       // seed
       "08 01 4e 01 0a 00"             // min_tokens, stop_token_ids, logprobs, prompt_logprobs
@@ -114,10 +123,10 @@ std::string InputBytes() {
       "01 02 02 02 18 01"             // append
       "01 02 06 01 01 02 1a 1c 06");  // rows
 }
-std::string MaskBytes() { return Bytes("02 01 02 04 02 01000080 02000000"); }
+std::string MaskBytes() { return Bytes("03 01 02 04 02 01000080 02000000"); }
 std::string OutputBytes() {
   return Bytes(
-      "02 02 01"                       // version, number, rows
+      "03 02 01"                       // version, number, rows
       "02 01 01 06"                    // slot, health, tokens
       "01 06 000080bf 01 08 000000bf"  // logprobs
       "01 0a 000080bf 01 0c 000000bf"  // prompt_logprobs
@@ -127,7 +136,7 @@ std::string OutputBytes() {
 }
 
 TEST(StepCodec, WritesTheDocumentedBytes) {
-  ASSERT_EQ(kStepVersion, 2u) << "update the bytes in this test";
+  ASSERT_EQ(kStepVersion, 3u) << "update the bytes in this test";
   EXPECT_EQ(Encode(Input()), InputBytes());
   EXPECT_EQ(Encode(Masks()), MaskBytes());
   EXPECT_EQ(Encode(Output()), OutputBytes());
@@ -177,7 +186,7 @@ TEST(StepCodec, RefusesOtherVersionsBeforeTheRest) {
   for (const Message& message : Messages()) {
     const Status status = message.decode("\x01 anything", Limits());
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_NE(status.message().find("version 1, but this build reads only version 2"),
+    EXPECT_NE(status.message().find("version 1, but this build reads only version 3"),
               std::string::npos)
         << status.message();
   }
@@ -200,32 +209,32 @@ std::string InputError(const std::string& hex) {
 
 TEST(StepCodec, ErrorsNameTheFieldAndTheOffset) {
   EXPECT_EQ(InputError(""), "step input: version: byte 0: is cut off");
-  EXPECT_EQ(InputError("02 80"), "step input: number: byte 1: is cut off");
-  EXPECT_EQ(InputError("02 00 00 00 00 00 00 ff"),
+  EXPECT_EQ(InputError("03 80"), "step input: number: byte 1: is cut off");
+  EXPECT_EQ(InputError("03 00 00 00 00 00 00 ff"),
             "step input: byte 7: 1 bytes follow the last field");
-  EXPECT_EQ(InputError("02 00 00 00 00 00 02  00 02 00 00 00 00  02 02 01 03 00 00"),
+  EXPECT_EQ(InputError("03 00 00 00 00 00 02  00 02 00 00 00 00  02 02 01 03 00 00"),
             "step input: rows[1].masked: byte 16: is out of range for its type");
-  EXPECT_EQ(InputError("02 00 00 01 02 00 00 00 00 00 00"),
+  EXPECT_EQ(InputError("03 00 00 01 02 00 00 00 00 00 00"),
             "step input: copies[0].source_tier: byte 4: is 2, which is not below 2");
-  EXPECT_EQ(InputError("02 00 01 ffffffff7f"),
+  EXPECT_EQ(InputError("03 00 01 ffffffff7f"),
             "step input: free[0]: byte 3: is out of range for its type");
-  EXPECT_EQ(InputError("02 00 00 00 01 00 02 0e 80"),
+  EXPECT_EQ(InputError("03 00 00 00 01 00 02 0e 80"),
             "step input: admit[0].tokens[1]: byte 8: is cut off");
 }
 
 TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
-  EXPECT_EQ(InputError("02 8000"), "step input: number: byte 1: is not in its shortest form");
-  EXPECT_EQ(InputError("8200"), "step input: version: byte 0: is not in its shortest form");
-  EXPECT_EQ(InputError("02 ffffffffffffffffff02"),
+  EXPECT_EQ(InputError("03 8000"), "step input: number: byte 1: is not in its shortest form");
+  EXPECT_EQ(InputError("8300"), "step input: version: byte 0: is not in its shortest form");
+  EXPECT_EQ(InputError("03 ffffffffffffffffff02"),
             "step input: number: byte 1: is longer than 64 bits");
-  EXPECT_EQ(InputError("02 ffffffffffffffffff8100"),
+  EXPECT_EQ(InputError("03 ffffffffffffffffff8100"),
             "step input: number: byte 1: is longer than 64 bits");
 }
 
 TEST(StepCodec, RefusesCountsBeyondTheBytes) {
-  EXPECT_EQ(InputError("02 00 00 06 00 00"),
+  EXPECT_EQ(InputError("03 00 00 06 00 00"),
             "step input: copies: byte 3: has 6 elements, but only 2 bytes follow");
-  EXPECT_EQ(DecodeTokenMasks(Bytes("02 01 00 00 02 01000000 020000"), Limits()).status().message(),
+  EXPECT_EQ(DecodeTokenMasks(Bytes("03 01 00 00 02 01000000 020000"), Limits()).status().message(),
             "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");
 }
 
@@ -296,8 +305,8 @@ TEST(StepCodec, RefusesOutputsAndMasksBeyondTheLimits) {
   EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(4); }), "");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(5); }),
             "step output: rows[0].prompt_logprobs");
-  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(40); }), "");
-  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(41); }),
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(20); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(21); }),
             "step output: rows[0].logprobs[0].top");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].token.token_id = 39; }), "");
   for (const int32_t token : {40, -1}) {

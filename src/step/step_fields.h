@@ -22,6 +22,7 @@ struct StepBounds {
   uint64_t masks = kNoLimit;
   uint64_t mask_words = kNoLimit;
   uint64_t vocab = kNoLimit;
+  uint64_t dry_sequences = kNoLimit;
   uint64_t biases = kNoLimit;
   uint64_t stop_tokens = kNoLimit;
   uint64_t logprobs = kNoLimit;
@@ -60,10 +61,11 @@ void Field(auto& a, CopyBlock& v) {
 void DrawFields(auto& a, SamplingParams& v) {
   auto& [temperature, dynatemp_range, dynatemp_exponent, top_n_sigma, top_k, top_p, min_p,
          typical_p, xtc_probability, xtc_threshold, repetition_penalty, presence_penalty,
-         frequency_penalty, repeat_last_n, logit_bias, allowed_token_ids, bad_words, bad_words_ids,
-         seed, n, max_tokens, min_tokens, stop, include_stop_str_in_output, stop_token_ids,
-         ignore_eos, skip_special_tokens, shown_special_tokens, logprobs, prompt_logprobs,
-         structured_output] = v;
+         frequency_penalty, repeat_last_n, dry_multiplier, dry_base, dry_allowed_length,
+         dry_penalty_last_n, dry_sequence_breakers, dry_breaker_tokens, dry_breaker_sequences,
+         logit_bias, allowed_token_ids, bad_words, bad_words_ids, seed, n, max_tokens, min_tokens,
+         stop, include_stop_str_in_output, stop_token_ids, ignore_eos, skip_special_tokens,
+         shown_special_tokens, logprobs, prompt_logprobs, structured_output] = v;
   Field(a, "temperature", temperature);
   Field(a, "dynatemp_range", dynatemp_range);
   Field(a, "dynatemp_exponent", dynatemp_exponent);
@@ -78,6 +80,12 @@ void DrawFields(auto& a, SamplingParams& v) {
   Field(a, "presence_penalty", presence_penalty);
   Field(a, "frequency_penalty", frequency_penalty);
   Field(a, "repeat_last_n", repeat_last_n);
+  Field(a, "dry_multiplier", dry_multiplier);
+  Field(a, "dry_base", dry_base);
+  Field(a, "dry_allowed_length", dry_allowed_length);
+  Field(a, "dry_penalty_last_n", dry_penalty_last_n);
+  Field(a, "dry_breaker_tokens", dry_breaker_tokens, BoundsOf(a).vocab);
+  Field(a, "dry_breaker_sequences", dry_breaker_sequences, BoundsOf(a).dry_sequences);
   Field(a, "logit_bias", logit_bias, BoundsOf(a).biases);
   Field(a, "allowed_token_ids", allowed_token_ids, BoundsOf(a).vocab);
   Field(a, "bad_words_ids", bad_words_ids);

@@ -189,11 +189,12 @@ __device__ void CountToken(const DeviceSlot& slot, int32_t position, int32_t tok
   if (slot.history != nullptr) slot.history[position & slot.history_mask] = token;
 }
 
-// Whether the draws of a slot keep their raw logits in the same memory. If so, one CTA makes them
-// in turn.
+// Whether the draws of a slot use the same memory, for DRY or for their raw logits. If so, one CTA
+// makes them in turn.
 __device__ bool InTurn(const SampleArgs& a, const DeviceSlot& slot) {
-  return a.drafts != nullptr && slot.top_logprobs >= 0 &&
-         (slot.num_biases > 0 || slot.counts != nullptr);
+  if (a.drafts == nullptr) return false;
+  const bool keeps_raw = slot.top_logprobs >= 0 && (slot.num_biases > 0 || slot.counts != nullptr);
+  return keeps_raw || slot.dry_window > 0;
 }
 
 // Writes a row's proposal, which is `token` or none. One thread calls it.

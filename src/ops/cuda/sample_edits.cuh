@@ -25,8 +25,8 @@ inline __device__ bool ForbidsStop(const DeviceSlot& slot, int32_t position) {
 }
 
 inline __device__ bool HasEdits(const DeviceSlot& slot, int32_t position) {
-  return slot.num_biases > 0 || slot.counts != nullptr || slot.num_bad_words > 0 ||
-         ForbidsStop(slot, position);
+  return slot.num_biases > 0 || slot.counts != nullptr || slot.dry_window > 0 ||
+         slot.num_bad_words > 0 || ForbidsStop(slot, position);
 }
 
 // Sets tokens without a set bit to -Inf. All threads call it.
@@ -91,10 +91,48 @@ inline __device__ bool Completes(const DeviceSlot& slot, const EarlierDrafts& ea
   return true;
 }
 
+// Lowers the logits of tokens that would go on with a repeat, as DryFinder finds them. All threads
+// call it.
+inline __device__ void PenalizeRepeats(const Row& row, const DeviceSlot& slot,
+                                       const EarlierDrafts& earlier, int32_t position) {
+  const int32_t window = min(slot.dry_window, position);
+  const auto token = [&](int32_t i) { return TokenAt(slot, earlier, position - 1 - i); };
+  int32_t nearest = window;  // breaker
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < nearest; i += kCtaThreads) {
+    if (sampling::BreakerAt(slot.dry_breakers, i, token) >= 0) nearest = i;
+  }
+  nearest = CtaReduce(nearest, [](int32_t a, int32_t b) { return min(a, b); });
+  int32_t limit = slot.dry_longest_match;
+  if (nearest < window) {
+    limit = min(limit, nearest - sampling::BreakerAt(slot.dry_breakers, nearest, token));
+  }
+  if (limit < slot.dry_allowed_length) return;
+  const int32_t first = 1 + static_cast<int32_t>(threadIdx.x);
+  for (int32_t k = first; k < window; k += kCtaThreads) {
+    const int32_t length = sampling::DryMatch(k, window, limit, token);
+    if (length < slot.dry_allowed_length) continue;
+    atomicMax(&slot.dry_lengths[token(k - 1)], length + 1);
+  }
+  __syncthreads();
+  for (int32_t k = first; k < window; k += kCtaThreads) {
+    const int32_t id = token(k - 1);
+    const int32_t length = atomicExch(&slot.dry_lengths[id], 0) - 1;
+    if (length < 0 || slot.dry_breakers.IsSingle(id)) continue;  // -1: another thread has taken it
+    const float x = row.logits[id];
+    row.logits[id] = Clamp(x, x - sampling::DryPenalty(slot.dry_multiplier, slot.dry_base,
+                                                       length - slot.dry_allowed_length));
+  }
+  __syncthreads();
+}
+
 // Does what SlotSampling::Edit does. With `keep_raw`, saves the logits from before any change. All
 // threads call it. A draft model's row may lack the last tokens.
 inline __device__ void Edit(const Row& row, const DeviceSlot& slot, const EarlierDrafts& earlier,
                             int32_t position, bool keep_raw) {
+  if (keep_raw && slot.dry_window > 0) {
+    row.ForEach([&](int32_t id, float x) { slot.dry_raw[id] = x; });
+    __syncthreads();
+  }
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_biases; i += kCtaThreads) {
     const int32_t token = slot.biases[i].token;
     if (i > 0 && slot.biases[i - 1].token == token) continue;  // its first entry handles all
@@ -122,6 +160,7 @@ inline __device__ void Edit(const Row& row, const DeviceSlot& slot, const Earlie
     });
     __syncthreads();
   }
+  if (slot.dry_window > 0) PenalizeRepeats(row, slot, earlier, position);
   if (ForbidsStop(slot, position)) {
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_stops; i += kCtaThreads) {
       if (slot.stops[i] < row.size) row.logits[slot.stops[i]] = -INFINITY;
@@ -140,11 +179,13 @@ inline __device__ void Edit(const Row& row, const DeviceSlot& slot, const Earlie
   __syncthreads();
 }
 
-// Returns the token's logit from before any edit. The first edit of a token stored it: a bias in
-// the first of the token's biases, else a penalty in slot.raw. `token` can be drawn, so mask and
-// min_tokens have not changed its logit. All threads call it.
+// Returns the token's logit from before any edit. With DRY, slot.dry_raw has it. Otherwise the
+// first edit of a token stored it: a bias in the first of the token's biases, else a penalty in
+// slot.raw. `token` can be drawn, so mask and min_tokens have not changed its logit. All threads
+// call it.
 inline __device__ float RawLogit(const Row& row, const DeviceSlot& slot,
                                  const EarlierDrafts& earlier, int32_t token) {
+  if (slot.dry_window > 0) return slot.dry_raw[token];
   SHARED(raw, float);
   if (threadIdx.x == 0) {
     const bool counted = slot.counts != nullptr && CountOf(slot, earlier, token) != 0;

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ops/sampling/dry.h"
+
 namespace tokamak::cuda {
 
 inline constexpr int kRowsPerLaunch = 256;  // they travel as the kernel's argument
@@ -42,8 +44,17 @@ struct DeviceSlot {
   // penalties have changed, from before the penalty; kept if logprobs are wanted.
   int32_t* counts;
   float* raw;
-  // The last tokens, at least as many as `window` and bad words need, or null: the one at position
-  // p has index p & history_mask.
+  // DRY looks at so many last tokens; 0: it is off.
+  int32_t dry_window;
+  float dry_multiplier, dry_base;
+  int32_t dry_allowed_length, dry_longest_match;
+  sampling::DryBreakers dry_breakers;
+  // Both [vocab_size]. dry_lengths: zeros between draws. dry_raw: the logits from before any
+  // change, kept if logprobs are wanted.
+  int32_t* dry_lengths;
+  float* dry_raw;
+  // The last tokens, at least as many as `window`, `dry_window` and bad words need, or null: the
+  // one at position p has index p & history_mask.
   int32_t* history;
   int32_t history_mask;
 };

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/cuda/check_sizes.h"
+#include "ops/sampling/dry_finder.h"
 #include "ops/sampling/slot_sampling.h"
 
 namespace tokamak::cuda {
@@ -98,6 +99,8 @@ Status CudaSampler::Start() {
 
 void CudaSampler::Release(Held& held) {
   device_.Give(held.lists);
+  device_.Give(held.breakers);
+  device_.Give(held.dry);
   device_.Give(held.counts);
   device_.Give(held.history);
   held = {};
@@ -153,6 +156,48 @@ void CudaSampler::UploadLists(const SamplingParams& spec, Held& held, DeviceSlot
     device.bad_word_tokens = device.bad_word_ends + spec.bad_words_ids.size();
   }
   Upload(pinned, held.lists.data, bytes, stream);
+}
+
+void CudaSampler::UploadBreakers(const SamplingParams& spec, Held& held, DeviceSlot& device,
+                                 CudaStream& stream) {
+  std::vector<int32_t> tokens, ends;
+  sampling::FlattenDrySequences(spec, &tokens, &ends);
+  const auto words = static_cast<size_t>(mask_words_);
+  const size_t bytes = (words + tokens.size() + ends.size()) * sizeof(int32_t);
+  const BlockPool::Block pinned = pinned_.Take(bytes);
+  held.breakers = device_.Take(bytes);
+  if (pinned.data == nullptr || held.breakers.data == nullptr) return;
+  auto* const single = reinterpret_cast<uint32_t*>(pinned.data);
+  std::fill_n(single, words, 0u);
+  for (const TokenId id : spec.dry_breaker_tokens) single[id / 32] |= uint32_t{1} << (id % 32);
+  auto* const rest = reinterpret_cast<int32_t*>(single + words);
+  std::copy(ends.begin(), ends.end(), std::copy(tokens.begin(), tokens.end(), rest));
+  const auto* const uploaded = reinterpret_cast<const uint32_t*>(held.breakers.data);
+  const auto* const uploaded_tokens = reinterpret_cast<const int32_t*>(uploaded + words);
+  device.dry_breakers = {.single = uploaded,
+                         .num_words = mask_words_,
+                         .tokens = uploaded_tokens,
+                         .ends = uploaded_tokens + tokens.size(),
+                         .num_sequences = static_cast<int32_t>(ends.size())};
+  Upload(pinned, held.breakers.data, bytes, stream);
+}
+
+void CudaSampler::StartDry(const SamplingParams& spec, Held& held, DeviceSlot& device,
+                           CudaStream& stream) {
+  if (sampling::DryWindow(spec) == 0) return;
+  const auto vocab_size = static_cast<size_t>(shape_.vocab_size);
+  const size_t lengths_bytes = vocab_size * sizeof(int32_t);
+  held.dry = device_.Take(lengths_bytes + vocab_size * sizeof(float));
+  if (held.dry.data == nullptr) return;
+  UploadBreakers(spec, held, device, stream);
+  device.dry_window = sampling::DryWindow(spec);
+  device.dry_multiplier = spec.dry_multiplier;
+  device.dry_base = spec.dry_base;
+  device.dry_allowed_length = spec.dry_allowed_length;
+  device.dry_longest_match = sampling::LongestDryMatch(spec.dry_base, spec.dry_allowed_length);
+  device.dry_lengths = reinterpret_cast<int32_t*>(held.dry.data);
+  device.dry_raw = reinterpret_cast<float*>(device.dry_lengths + vocab_size);
+  CUDA_RUN(guard_, cudaMemsetAsync(device.dry_lengths, 0, lengths_bytes, stream.handle()));
 }
 
 void CudaSampler::CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
@@ -229,7 +274,9 @@ void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t
     device.window = std::max(0, spec.repeat_last_n);
     CountHistory(tokens, num_prompt, held, device, cuda_stream);
   }
-  const int32_t history = std::max(device.window, sampling::HistoryForBadWords(spec));
+  StartDry(spec, held, device, cuda_stream);
+  const int32_t history =
+      std::max({device.window, device.dry_window, sampling::HistoryForBadWords(spec)});
   if (history > 0) UploadHistory(tokens, history, held, device, cuda_stream);
   CUDA_RUN(guard_, LaunchSetSlot(reinterpret_cast<DeviceSlot*>(slots_.data()),
                                  reinterpret_cast<int32_t*>(last_.data()), slot, device,

@@ -6,7 +6,7 @@
 // A launch takes up to kRowsPerLaunch rows of logits, with a CTA per row. Nothing here waits for
 // the device. Plain draws allocate nothing. These allocate when they need more memory than ever
 // before: masks, prompt logprobs, penalties (for a longer history, or in more slots than have
-// memory from the start), lists (of biases, stop ids, allowed tokens and bad words) of more
+// memory from the start), DRY, lists (of biases, stop ids, allowed tokens and bad words) of more
 // than 4 KiB, and logprobs of more alternatives than the default.
 #pragma once
 
@@ -42,10 +42,12 @@ class CudaSampler final : public Sampler {
  private:
   // The blocks of the device pool that a slot holds.
   struct Held {
-    BlockPool::Block lists;    // biases, stop ids, allowed tokens, bad words
-    BlockPool::Block counts;   // counts, then raw logits
-    BlockPool::Block history;  // the last tokens
-    int32_t top_logprobs = 0;  // alternatives that the slot's draws have
+    BlockPool::Block lists;     // biases, stop ids, allowed tokens, bad words
+    BlockPool::Block breakers;  // of DRY
+    BlockPool::Block dry;       // lengths of repeats, then raw logits
+    BlockPool::Block counts;    // counts, then raw logits
+    BlockPool::Block history;   // the last tokens
+    int32_t top_logprobs = 0;   // alternatives that the slot's draws have
   };
 
   CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool& pinned);
@@ -54,6 +56,9 @@ class CudaSampler final : public Sampler {
   // Enqueues a copy from a pinned block, which goes back to its pool when the copy is done.
   void Upload(BlockPool::Block from, std::byte* to, size_t bytes, CudaStream& stream);
   void UploadLists(const SamplingParams& spec, Held& held, DeviceSlot& device, CudaStream& stream);
+  void UploadBreakers(const SamplingParams& spec, Held& held, DeviceSlot& device,
+                      CudaStream& stream);
+  void StartDry(const SamplingParams& spec, Held& held, DeviceSlot& device, CudaStream& stream);
   void CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
                     DeviceSlot& device, CudaStream& stream);
   void UploadHistory(std::span<const TokenId> tokens, int32_t size, Held& held, DeviceSlot& device,

@@ -168,6 +168,20 @@ SamplingParams RandomSpec(std::mt19937& random, int32_t vocab) {
   if (chance(4)) spec.repetition_penalty = uniform(0.7f, 1.8f);
   if (chance(4)) spec.presence_penalty = uniform(-1.0f, 1.0f);
   if (chance(4)) spec.frequency_penalty = uniform(-1.0f, 1.0f);
+  if (chance(4)) {
+    spec.dry_multiplier = uniform(0.1f, 4.0f);
+    spec.dry_base = chance(3) ? 1.0f : uniform(1.0f, 3.0f);
+    spec.dry_allowed_length = static_cast<int32_t>(random() % 4);
+    spec.dry_penalty_last_n = static_cast<int32_t>(random() % 90) - 1;
+    for (uint32_t i = random() % 4; i > 0; --i) {
+      std::vector<TokenId>& breaker = spec.dry_breaker_sequences.emplace_back();
+      for (uint32_t j = random() % 3 + 2; j > 0; --j) {
+        breaker.push_back(
+            static_cast<TokenId>(random() % std::min(9u, static_cast<uint32_t>(vocab))));
+      }
+      spec.dry_breaker_tokens.push_back(breaker.back());
+    }
+  }
   if (chance(3)) spec.repeat_last_n = static_cast<int32_t>(random() % (chance(2) ? 5u : 80u));
   if (chance(6)) {
     for (uint32_t i = random() % 60 + 1; i > 0; --i) {
@@ -227,7 +241,8 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
   std::vector<int32_t> lengths;  // of the slots' histories
   for (int32_t slot = 0; slot < slots; ++slot) {
     std::vector<TokenId> tokens(random() % 50 + 1);
-    for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab));
+    const uint32_t kinds = static_cast<uint32_t>(slot % 2 == 0 ? vocab : std::min(9, vocab));
+    for (TokenId& t : tokens) t = static_cast<TokenId>(random() % kinds);
     pair.Admit(slot, RandomSpec(random, vocab), tokens,
                static_cast<int32_t>(tokens.size() - tokens.size() / 3), /*choice=*/slot % 3);
     lengths.push_back(static_cast<int32_t>(tokens.size()));

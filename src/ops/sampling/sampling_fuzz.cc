@@ -82,6 +82,19 @@ SamplingParams TakeParams(Bytes& in, int32_t vocab_size) {
       params.stop_token_ids.push_back(in.Take<uint16_t>() % (vocab_size + 1));
     }
   }
+  if (in.Flag(15)) {
+    params.dry_multiplier = in.Take<float>();
+    params.dry_base = in.Take<float>();
+    params.dry_allowed_length = in.Take<int8_t>();
+    params.dry_penalty_last_n = in.Take<int8_t>();
+    for (int i = in.Take<uint8_t>() % 4; i > 0; --i) {
+      params.dry_breaker_tokens.push_back(in.Take<uint16_t>() % vocab_size);
+      std::vector<TokenId>& ids = params.dry_breaker_sequences.emplace_back();
+      for (int j = in.Take<uint8_t>() % 3 + 1; j >= 0; --j) {
+        ids.push_back(in.Take<uint16_t>() % vocab_size);
+      }
+    }
+  }
   if (in.Flag(11)) params.logprobs = in.Take<int8_t>();
   if (in.Flag(12)) params.seed = in.Take<uint64_t>();
   return params;

@@ -33,7 +33,9 @@ void SlotSampling::Reset(const SamplingParams& params, int32_t choice,
   history_.clear();
   seen_.clear();
   index_.clear();
-  keeps_history_ = (penalizes_ && params.repeat_last_n > 0) || HistoryForBadWords(params) > 0;
+  dry_.Reset(params);
+  keeps_history_ =
+      (penalizes_ && params.repeat_last_n > 0) || dry_.on() || HistoryForBadWords(params) > 0;
   if (keeps_history_) history_.assign(tokens.begin(), tokens.end());
   if (!penalizes_) return;
   size_t first = 0;
@@ -87,12 +89,15 @@ bool SlotSampling::Completes(std::span<const TokenId> bad_word) const {
 void SlotSampling::Edit(int32_t position, std::span<float> row,
                         std::vector<std::pair<TokenId, float>>* raw) const {
   const bool forbid_stop = ForbidsStop(position);
+  std::vector<DryRepeat> repeats;
+  if (dry_.on()) dry_.FindRepeats(history_, &repeats);
   if (raw != nullptr) {
     raw->clear();
     for (const auto& [token, bias] : params_.logit_bias) raw->emplace_back(token, row[token]);
     for (const Seen& seen : seen_) {
       if (seen.count > 0) raw->emplace_back(seen.token, row[seen.token]);
     }
+    for (const DryRepeat& repeat : repeats) raw->emplace_back(repeat.token, row[repeat.token]);
     if (forbid_stop) {
       for (const TokenId token : params_.stop_token_ids) raw->emplace_back(token, row[token]);
     }
@@ -111,6 +116,10 @@ void SlotSampling::Edit(int32_t position, std::span<float> row,
       x = Clamp(before, (x - params_.presence_penalty) - params_.frequency_penalty * count);
     }
     row[seen.token] = x;
+  }
+  for (const DryRepeat& repeat : repeats) {
+    float& x = row[repeat.token];
+    x = Clamp(x, x - dry_.Penalty(repeat.length));
   }
   if (forbid_stop) {
     for (const TokenId token : params_.stop_token_ids) row[token] = -kInf;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/gumbel.h"
+#include "ops/sampling/dry_finder.h"
 #include "step/step_input.h"
 
 namespace tokamak::sampling {
@@ -43,7 +44,7 @@ class SlotSampling {
 
   // Returns whether Edit changes anything at this position.
   bool Edits(int32_t position) const {
-    return !params_.logit_bias.empty() || penalizes_ || !allowed_.empty() ||
+    return !params_.logit_bias.empty() || penalizes_ || dry_.on() || !allowed_.empty() ||
            !params_.bad_words_ids.empty() || ForbidsStop(position);
   }
   // Changes a row of raw logits for the token at `position`, in this order. x is a logit, c its
@@ -51,6 +52,7 @@ class SlotSampling {
   //   logit_bias          x + b, for each entry in turn
   //   repetition_penalty  x > 0 ? x / r : x · r, for tokens of prompt and output
   //   presence, frequency (x - p) - f · c, for tokens of the output
+  //   dry_multiplier      x - DryPenalty, for tokens that go on with a repeat
   //   min_tokens          -Inf for stop_token_ids until that many tokens have been generated
   //   allowed_token_ids   -Inf for all others
   //   bad_words_ids       -Inf for the last token of each sequence whose others end the output
@@ -91,7 +93,8 @@ class SlotSampling {
   int32_t choice_ = 0;
   int32_t num_prompt_ = 0;
   bool penalizes_ = false;
-  bool keeps_history_ = false;     // for a window of the penalties, or for bad words
+  bool keeps_history_ = false;  // for a window of the penalties, for DRY or for bad words
+  DryFinder dry_;
   std::vector<uint32_t> allowed_;  // bits of allowed_token_ids; empty: all
   std::vector<TokenId> history_;   // if keeps_history_
   std::vector<Seen> seen_;         // distinct tokens of the history, if any penalty is on
