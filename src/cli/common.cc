@@ -174,12 +174,23 @@ void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& s) {
             "Penalty for each time that a token is in the output, [-2, 2]");
   flags.Add("--repeat-last-n", s.repeat_last_n,
             "Penalties look at so many last tokens; 0: none, -1: all (default)");
+  flags.Add("--dry-multiplier", s.dry_multiplier,
+            "DRY: penalty for going on with a repeat; 0: none (default)");
+  flags.Add("--dry-base", s.dry_base,
+            "DRY: factor of the penalty for each token that the repeat is longer (default 1.75)");
+  flags.Add("--dry-allowed-length", s.dry_allowed_length,
+            "DRY: tokens that a repeat may have without penalty (default 2)");
+  flags.Add("--dry-penalty-last-n", s.dry_penalty_last_n,
+            "DRY: looks for repeats of so many last tokens (default 64); -1: 65535");
 }
 
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   SamplingParams& p = sampling.params;
   flags.Group("Sampling");
   AddDefaultSamplingFlags(flags, sampling.given);
+  flags.Add("--dry-sequence-breaker", sampling.dry_sequence_breakers,
+            "DRY: no repeat goes across this text; repeatable; none: no text (default: line break, "
+            ":, \" and *)");
   flags.Add("--logit-bias", sampling.logit_bias,
             "ID=BIAS: adds BIAS to the logit of token ID; repeatable");
   flags.Add("--allowed-token-ids", sampling.allowed_token_ids, "Draw only these tokens");
@@ -207,6 +218,10 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
   sampling.given.ApplyTo(params);
   if (sampling.stop_token_ids) params.stop_token_ids = *sampling.stop_token_ids;
   if (sampling.allowed_token_ids) params.allowed_token_ids = *sampling.allowed_token_ids;
+  if (const auto& breakers = sampling.dry_sequence_breakers; !breakers.empty()) {
+    const bool none = breakers == std::vector<std::string>{"none"};
+    params.dry_sequence_breakers = none ? std::vector<std::string>() : breakers;
+  }
   for (const std::string& text : sampling.logit_bias) {
     int32_t token = 0;
     float bias = 0;

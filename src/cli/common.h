@@ -27,8 +27,9 @@ void AddModel(Flags& flags, std::string& model);
 // Sampling parameters from the command line; pairs are still text.
 struct SamplingFlags {
   SamplingParams params;
-  SamplingDefaults given;               // those given on the command line
-  std::vector<std::string> logit_bias;  // "ID=BIAS"
+  SamplingDefaults given;                          // those given on the command line
+  std::vector<std::string> logit_bias;             // "ID=BIAS"
+  std::vector<std::string> dry_sequence_breakers;  // {"none"}: none
   std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);

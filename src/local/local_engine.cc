@@ -23,6 +23,7 @@ Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
 LocalEngine::LocalEngine(EngineParts parts)
     : parts_(std::move(parts)),
       constraints_(std::make_unique<ConstraintMaker>(parts_.constraint_tokens)),
+      dry_breakers_(std::make_unique<DryBreakerEncoder>(parts_.tokenizer)),
       open_(parts_.core.max_queue) {}
 
 LocalEngine::~LocalEngine() {
@@ -141,6 +142,7 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   if (!arrival.sampling.bad_words.empty()) {
     RETURN_IF_ERROR(EncodeBadWords(parts_.tokenizer.get(), &arrival.sampling));
   }
+  RETURN_IF_ERROR(dry_breakers_->Encode(&arrival.sampling));
   if (!arrival.sampling.seed) arrival.sampling.seed = RandomSeed();
   arrival.priority = request.priority;
   arrival.speculate = request.speculate;

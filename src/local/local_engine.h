@@ -16,6 +16,7 @@
 #include "engine/mailbox.h"
 #include "engine/record.h"
 #include "executor/executor.h"
+#include "local/dry_breakers.h"
 #include "local/idle_measurement.h"
 #include "local/loaded_engine.h"
 #include "local/structured_output.h"
@@ -70,6 +71,7 @@ class LocalEngine final : public LoadedEngine<Engine> {
 
   EngineParts parts_;
   const std::unique_ptr<ConstraintMaker> constraints_;
+  const std::unique_ptr<DryBreakerEncoder> dry_breakers_;
   SystemClock clock_;
   // Wrap the core's clock and executor if parts_.record is set.
   std::unique_ptr<RecordingClock> recording_clock_;

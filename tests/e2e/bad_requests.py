@@ -13,6 +13,10 @@ BAD_VALUES = {
     'max_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
     'min_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
     'repeat_last_n': ['-2', '65536', *HUGE[:6], *WRONG_TYPES],
+    'dry_allowed_length': ['-1', '1025', *HUGE[:6], *WRONG_TYPES],
+    'dry_penalty_last_n': ['-2', '65536', *HUGE[:6], *WRONG_TYPES],
+    'dry_sequence_breakers': ['"x"', '1', '{}', '[1]', '[""]', json.dumps(['x'] * 65),
+                              json.dumps(['x' * 41])],
     'allowed_token_ids': ['1', '[-1]', '[2147483647]', '["x"]', '[[1]]'],
     'top_k': ['-2', '-2147483648', *HUGE[:6], *WRONG_TYPES],
     'seed': ['18446744073709551616', '1e19', '1.5', '"x"', 'true', '[]', '{}'],
@@ -21,6 +25,7 @@ BAD_VALUES = {
     **{field: [*values, '1e39', '-1e39', '1e308', '"x"', 'true', '[]', '{}'] for field, values in {
         'temperature': ['-0.001', '-1e-30'], 'top_p': ['0', '1.0001', '-1'],
         'dynatemp_range': ['-0.001'], 'dynatemp_exponent': ['-0.001'],
+        'dry_multiplier': ['-0.001'], 'dry_base': ['0.999', '0', '-1'],
         'top_n_sigma': ['-0.001', '-2'], 'xtc_probability': ['-0.001', '1.0001'],
         'xtc_threshold': ['-0.001', '1.0001'],
         'min_p': ['-0.001', '1.0001'], 'typical_p': ['0', '-1', '2'],

@@ -47,7 +47,9 @@ class BadRequests(unittest.TestCase):
                 ('repetition_penalty', 1e-30), ('repetition_penalty', 100),
                 ('presence_penalty', -2), ('presence_penalty', 2), ('frequency_penalty', -2),
                 ('frequency_penalty', 2), ('seed', 0), ('seed', 2**64 - 1), ('seed', -2**63),
-                ('repeat_last_n', -1), ('repeat_last_n', 65535), ('allowed_token_ids', []),
+                ('repeat_last_n', -1), ('repeat_last_n', 65535), ('dry_multiplier', 2),
+                ('dry_base', 1), ('dry_allowed_length', 0), ('dry_penalty_last_n', -1),
+                ('dry_sequence_breakers', []), ('dry_sequence_breakers', ['ab', '\n', 'x' * 40]), ('allowed_token_ids', []),
                 ('allowed_token_ids', [0, 49151]), ('bad_words', []), ('bad_words', ['a', '\n']),
                 ('logit_bias', {}), ('logit_bias', {'0': -100, '49151': 100}), ('n', 20),
                 ('max_tokens', 0), ('min_tokens', 2), ('stop', []), ('stop', 'x' * 4000),
@@ -65,7 +67,8 @@ class BadRequests(unittest.TestCase):
                 ('xtc_probability', 1.1), ('xtc_threshold', -0.1),
                 ('top_p', 1.1), ('min_p', -0.1), ('min_p', 1.1), ('typical_p', 0),
                 ('typical_p', 1.1), ('repetition_penalty', 0), ('repetition_penalty', -1),
-                ('repeat_last_n', -2), ('repeat_last_n', 65536),
+                ('repeat_last_n', -2), ('repeat_last_n', 65536), ('dry_multiplier', -0.1),
+                ('dry_base', 0.9), ('dry_allowed_length', 1025), ('dry_penalty_last_n', 65536),
                 ('presence_penalty', 2.1), ('frequency_penalty', -2.1), ('n', 0), ('n', 129),
                 ('n', 2**31), ('max_tokens', -1), ('max_tokens', 2**31), ('min_tokens', -1),
                 ('logprobs', -1), ('logprobs', 21), ('prompt_logprobs', 21), ('priority', 1), ('priority', 2**31 - 1),
@@ -76,6 +79,7 @@ class BadRequests(unittest.TestCase):
                 ('logit_bias', {'0': 101}, 'logit_bias.0'), ('stop', [''], 'stop[0]'),
                 ('stop_token_ids', [49152], 'stop_token_ids[0]'),
                 ('allowed_token_ids', [1, 49152], 'allowed_token_ids[1]'),
+                ('dry_sequence_breakers', ['a', ''], 'dry_sequence_breakers[1]'),
                 ('bad_words', ['a', ' '], 'bad_words[1]'), ('bad_words', [''], 'bad_words[0]'),
                 ('stop_token_ids', [-1], 'stop_token_ids[0]')]:
             self.refused({'prompt': 'Hi', field: value}, param)

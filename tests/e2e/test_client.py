@@ -163,6 +163,11 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(complete(**biased)[0], [1000] * 16)
         penalized = complete(**biased, presence_penalty=2, frequency_penalty=2)[0]
         self.assertNotEqual(penalized, [1000] * 16)
+        dry = {'dry_multiplier': 5, 'dry_sequence_breakers': ['x']}
+        self.assertNotEqual(complete(**biased, extra=dry)[0], [1000] * 16)
+        text = self.server.request('/detokenize', {'tokens': [1000]})[1]['text']
+        dry['dry_sequence_breakers'] = ['x', text]
+        self.assertEqual(complete(**biased, extra=dry)[0], [1000] * 16)
         self.assertNotEqual(complete(extra={'repetition_penalty': 1.8})[0], plain)
         self.assertEqual(complete(extra={'stop_token_ids': [first]})[1], 'stop')
         self.assertEqual(complete(extra={'stop_token_ids': [first], 'min_tokens': 4})[1], 'length')

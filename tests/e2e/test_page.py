@@ -67,7 +67,7 @@ class Conversation(PageTest):
     def test_an_edited_message_starts_the_conversation_anew_from_there(self):
         self.open(settings={'max_tokens': 8, 'system': 'Be brief.', 'top_p': 0.9, 'top_k': 40,
                             'min_p': 0.05, 'seed': 5, 'temperature': 0.5, 'top_n_sigma': 1.5,
-                            'presence_penalty': -0.5, 'repeat_last_n': 64})
+                            'presence_penalty': -0.5, 'repeat_last_n': 64, 'dry_multiplier': 0.8})
         self.say('one')
         self.say('two', answers=2)
         self.browser.run('document.querySelector(".message.user .foot button").click()')
@@ -81,7 +81,7 @@ class Conversation(PageTest):
                                             {'role': 'user', 'content': 'three'}])
         for name, value in {'max_tokens': 8, 'top_p': 0.9, 'top_k': 40, 'min_p': 0.05, 'seed': 5,
                             'temperature': 0.5, 'top_n_sigma': 1.5, 'presence_penalty': -0.5,
-                            'repeat_last_n': 64, 'stream': True}.items():
+                            'repeat_last_n': 64, 'dry_multiplier': 0.8, 'stream': True}.items():
             self.assertEqual(body[name], value, name)
 
     def test_conversations_survive_a_reload(self):

@@ -87,6 +87,13 @@ void RequestMaker::ChooseTokens(SamplingParams* params) {
   if (Chance(20)) params->presence_penalty = Real(-1.0f, 1.0f);
   if (Chance(20)) params->frequency_penalty = Real(-1.0f, 1.0f);
   if (Chance(30)) params->repeat_last_n = static_cast<int32_t>(Between(0, 40));
+  if (Chance(20)) {
+    params->dry_multiplier = Real(0.3f, 3.0f);
+    params->dry_base = Real(1.0f, 2.0f);
+    params->dry_allowed_length = static_cast<int32_t>(Between(0, 3));
+    params->dry_penalty_last_n = static_cast<int32_t>(Between(-1, 100));
+    if (Chance(50)) params->dry_sequence_breakers = {"e", " cat"};
+  }
   if (Chance(8)) {
     for (int64_t i = Between(1, 60); i > 0; --i) params->allowed_token_ids.push_back(Token());
   }
@@ -212,13 +219,14 @@ std::string Describe(const Request& request) {
   return fmt::format(
       "{} prompt tokens, n {}, max_tokens {}, min_tokens {}, temperature {} (range {}, exponent "
       "{}), top_n_sigma {}, top_k {}, top_p {}, min_p {}, typical_p {}, xtc {} {}, penalties {} {} "
-      "{}, {} biases, {} stops, {} stop tokens, ignore_eos "
+      "{}, DRY {} {} {} {}, {} biases, {} stops, {} stop tokens, ignore_eos "
       "{}, logprobs {}, prompt_logprobs {}, structured {}, priority {}, salt \"{}\", seed {}",
       request.token_ids.size(), p.n, p.max_tokens.value_or(-1), p.min_tokens, p.temperature,
       p.dynatemp_range, p.dynatemp_exponent, p.top_n_sigma, p.top_k, p.top_p, p.min_p, p.typical_p,
       p.xtc_probability, p.xtc_threshold, p.repetition_penalty, p.presence_penalty,
-      p.frequency_penalty, p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(),
-      p.ignore_eos, p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1),
+      p.frequency_penalty, p.dry_multiplier, p.dry_base, p.dry_allowed_length, p.dry_penalty_last_n,
+      p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(), p.ignore_eos,
+      p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1),
       p.structured_output ? p.structured_output->text : "no", request.priority, request.cache_salt,
       p.seed.value_or(0));
 }

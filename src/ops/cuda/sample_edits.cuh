@@ -118,6 +118,7 @@ inline __device__ void PenalizeRepeats(const Row& row, const DeviceSlot& slot,
     const int32_t id = token(k - 1);
     const int32_t length = atomicExch(&slot.dry_lengths[id], 0) - 1;
     if (length < 0 || slot.dry_breakers.IsSingle(id)) continue;  // -1: another thread has taken it
+    if (id >= row.size) continue;
     const float x = row.logits[id];
     row.logits[id] = Clamp(x, x - sampling::DryPenalty(slot.dry_multiplier, slot.dry_base,
                                                        length - slot.dry_allowed_length));

@@ -150,7 +150,6 @@ constexpr OtherField kTable[] = {
     {"top_a", kGenerate, kRefused, ""},
     {"epsilon_cutoff", kGenerate, kRefused, ""},
     {"eta_cutoff", kGenerate, kRefused, ""},
-    {"dry_multiplier", kGenerate, kRefused, ""},
     {"mirostat", kGenerate, kRefused, ""},
     {"mirostat_mode", kGenerate, kRefused, ""},
     {"adaptive_target", kGenerate, kRefused, "", "[-1]"},
@@ -168,10 +167,6 @@ constexpr OtherField kTable[] = {
     {"ban_eos_token", kGenerate, kRefused, "\"ignore_eos\" continues after an end token"},
     // Each has an effect only together with a field above that is refused.
     {"smoothing_curve", kGenerate, kNoEffect, ""},
-    {"dry_base", kGenerate, kNoEffect, ""},
-    {"dry_allowed_length", kGenerate, kNoEffect, ""},
-    {"dry_penalty_last_n", kGenerate, kNoEffect, ""},
-    {"dry_sequence_breakers", kGenerate, kNoEffect, ""},
     {"mirostat_tau", kGenerate, kNoEffect, ""},
     {"mirostat_eta", kGenerate, kNoEffect, ""},
     {"adaptive_decay", kGenerate, kNoEffect, ""},

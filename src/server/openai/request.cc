@@ -24,6 +24,13 @@ void ReadLogitBias(const JsonReader& bias, SamplingParams& sampling) {
   }
 }
 
+void ReadDryBreakers(const JsonReader& texts, SamplingParams& sampling) {
+  if (!texts.present()) return;
+  sampling.dry_sequence_breakers.clear();
+  texts.ForEach(
+      64, [&](const JsonReader& text) { sampling.dry_sequence_breakers.push_back(text.String()); });
+}
+
 void ReadSeed(const JsonReader& seed, SamplingParams& sampling) {
   if (!seed.present()) return;
   if (!seed.value().is_integer()) return seed.Bad("an integer");
@@ -66,6 +73,11 @@ void ReadSampling(const JsonReader& fields, SamplingParams& sampling) {
   fields.Read("presence_penalty", sampling.presence_penalty);
   fields.Read("frequency_penalty", sampling.frequency_penalty);
   fields.Read("repeat_last_n", sampling.repeat_last_n);
+  fields.Read("dry_multiplier", sampling.dry_multiplier);
+  fields.Read("dry_base", sampling.dry_base);
+  fields.Read("dry_allowed_length", sampling.dry_allowed_length);
+  fields.Read("dry_penalty_last_n", sampling.dry_penalty_last_n);
+  ReadDryBreakers(fields["dry_sequence_breakers"], sampling);
   ReadLogitBias(fields["logit_bias"], sampling);
   fields["allowed_token_ids"].ForEach(
       kMaxAllowed, [&](const JsonReader& id) { sampling.allowed_token_ids.push_back(id.Int32()); });

@@ -13,7 +13,8 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
     "model": "m", "prompt": "Hi", "temperature": 0.5, "dynatemp_range": 0.25,
     "dynatemp_exponent": 2, "top_n_sigma": 1.5, "xtc_probability": 0.75, "xtc_threshold": 0.0625, "top_k": 3, "top_p": 0.25, "min_p": 0.125,
     "typical_p": 0.75, "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2,
-    "repeat_last_n": 64, "logit_bias": {"5": -100, "7": 1.5}, "allowed_token_ids": [3, 4],
+    "repeat_last_n": 64, "dry_multiplier": 0.5, "dry_base": 1.25, "dry_allowed_length": 3,
+    "dry_penalty_last_n": 40, "dry_sequence_breakers": ["x", "yz"], "logit_bias": {"5": -100, "7": 1.5}, "allowed_token_ids": [3, 4],
     "bad_words": ["no", " way"], "seed": 18446744073709551615, "n": 2, "max_tokens": 9,
     "min_tokens": 4, "stop": ["a", "b"], "include_stop_str_in_output": true,
     "skip_special_tokens": false, "stop_token_ids": [1, 2], "ignore_eos": true,
@@ -38,6 +39,11 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
   EXPECT_EQ(s.presence_penalty, -1.0f);
   EXPECT_EQ(s.frequency_penalty, 2.0f);
   EXPECT_EQ(s.repeat_last_n, 64);
+  EXPECT_EQ(s.dry_multiplier, 0.5f);
+  EXPECT_EQ(s.dry_base, 1.25f);
+  EXPECT_EQ(s.dry_allowed_length, 3);
+  EXPECT_EQ(s.dry_penalty_last_n, 40);
+  EXPECT_EQ(s.dry_sequence_breakers, (std::vector<std::string>{"x", "yz"}));
   EXPECT_EQ(s.allowed_token_ids, (std::vector<int32_t>{3, 4}));
   EXPECT_EQ(s.bad_words, (std::vector<std::string>{"no", " way"}));
   EXPECT_EQ(s.logit_bias, (std::vector<std::pair<int32_t, float>>{{5, -100.0f}, {7, 1.5f}}));
