@@ -13,7 +13,7 @@ constexpr int32_t kMaxChoices = 128;
 // Limits on what one request adds to the work per token or to the queue's memory.
 constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
-constexpr size_t kMaxBadWords = 1024;
+constexpr size_t kMaxBadWords = kMaxBadWordSequences / 2;  // each may have two sequences
 constexpr size_t kMaxBadWordBytes = 256;
 constexpr size_t kMaxDryBreakers = 64;
 constexpr size_t kMaxDryBreakerBytes = 40;
@@ -125,9 +125,9 @@ Status ValidateBadWords(const SamplingParams& p, int32_t vocab_size) {
                              p.bad_words[i].size(), kMaxBadWordBytes);
     }
   }
-  if (p.bad_words_ids.size() > 2 * kMaxBadWords) {
+  if (p.bad_words_ids.size() > kMaxBadWordSequences) {
     return InvalidArgument("bad_words_ids: has {} sequences, more than the {} allowed",
-                           p.bad_words_ids.size(), 2 * kMaxBadWords);
+                           p.bad_words_ids.size(), kMaxBadWordSequences);
   }
   for (size_t i = 0; i < p.bad_words_ids.size(); ++i) {
     const std::vector<int32_t>& ids = p.bad_words_ids[i];

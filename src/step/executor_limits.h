@@ -24,6 +24,7 @@ struct ExecutorLimits {
 // The most entries of SamplingParams::logit_bias and stop_token_ids in a request.
 inline constexpr size_t kMaxBiases = 4096;
 inline constexpr size_t kMaxStopTokens = 1024;
+inline constexpr size_t kMaxBadWordSequences = 2048;  // SamplingParams::bad_words_ids
 // The most sequence breakers of DRY that have several tokens, and the tokens of one.
 inline constexpr size_t kMaxDrySequences = 1 << 15;
 inline constexpr size_t kMaxDrySequenceTokens = 21;

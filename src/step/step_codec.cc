@@ -23,6 +23,7 @@ StepBounds StepBounds::Of(const ExecutorLimits& limits) {
           .mask_words = (vocab + 31) / 32,
           .vocab = vocab,
           .dry_sequences = kMaxDrySequences,
+          .bad_words = kMaxBadWordSequences,
           .biases = kMaxBiases,
           .stop_tokens = kMaxStopTokens + vocab,
           .logprobs = vocab,

@@ -2,8 +2,8 @@
 // (step_fields.h).
 //
 // Decoding trusts nobody. It accepts exactly the bytes that encoding writes, and bounds the length
-// of every list: by the limits, or by the bytes if none applies (copies, logit_bias,
-// stop_token_ids). It checks enums, and the token ids of logprobs, which nobody checks later.
+// of every list: by the limits, or by the bytes if none applies (the tokens of one bad word and of
+// one sequence breaker). It checks enums, and the token ids of logprobs, which nobody checks later.
 // What slots, blocks and tokens may be, and that none is named twice, is for the receiver to check,
 // who knows its state: SequenceSlots::Apply, Runner::SampleMasked and, for outputs, EngineCore.
 //

@@ -256,6 +256,21 @@ TEST(StepCodec, RefusesListsBeyondTheLimits) {
          auto& biases = s.admit[0].sampling.logit_bias;
          biases.resize(biases.size() < 4096 ? 4096 : 4097);
        }},
+      {"admit[0].bad_words_ids",
+       [](StepInput& s) {
+         auto& words = s.admit[0].sampling.bad_words_ids;
+         words.resize(words.size() < 2048 ? 2048 : 2049);
+       }},
+      {"admit[0].dry_breaker_sequences",
+       [](StepInput& s) {
+         auto& sequences = s.admit[0].sampling.dry_breaker_sequences;
+         sequences.resize(sequences.size() < 32768 ? 32768 : 32769);
+       }},
+      {"admit[0].dry_breaker_tokens",
+       [](StepInput& s) {
+         auto& tokens = s.admit[0].sampling.dry_breaker_tokens;
+         tokens.resize(tokens.size() < 40 ? 40 : 41);
+       }},
       {"admit[0].stop_token_ids",
        [](StepInput& s) {  // 1,024 of the request, and the model's own
          auto& ids = s.admit[0].sampling.stop_token_ids;
@@ -305,8 +320,8 @@ TEST(StepCodec, RefusesOutputsAndMasksBeyondTheLimits) {
   EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(4); }), "");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].prompt_logprobs.resize(5); }),
             "step output: rows[0].prompt_logprobs");
-  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(20); }), "");
-  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(21); }),
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(40); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].top.resize(41); }),
             "step output: rows[0].logprobs[0].top");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs[0].token.token_id = 39; }), "");
   for (const int32_t token : {40, -1}) {

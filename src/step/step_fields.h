@@ -23,6 +23,7 @@ struct StepBounds {
   uint64_t mask_words = kNoLimit;
   uint64_t vocab = kNoLimit;
   uint64_t dry_sequences = kNoLimit;
+  uint64_t bad_words = kNoLimit;
   uint64_t biases = kNoLimit;
   uint64_t stop_tokens = kNoLimit;
   uint64_t logprobs = kNoLimit;
@@ -88,7 +89,7 @@ void DrawFields(auto& a, SamplingParams& v) {
   Field(a, "dry_breaker_sequences", dry_breaker_sequences, BoundsOf(a).dry_sequences);
   Field(a, "logit_bias", logit_bias, BoundsOf(a).biases);
   Field(a, "allowed_token_ids", allowed_token_ids, BoundsOf(a).vocab);
-  Field(a, "bad_words_ids", bad_words_ids);
+  Field(a, "bad_words_ids", bad_words_ids, BoundsOf(a).bad_words);
   Field(a, "seed", seed);
   Field(a, "min_tokens", min_tokens);
   Field(a, "stop_token_ids", stop_token_ids, BoundsOf(a).stop_tokens);
