@@ -304,8 +304,10 @@ SamplingParams SpecForProposals(std::mt19937& random, int32_t slot, int32_t voca
   if (slot % 3 == 0) {
     spec.logit_bias = {{vocab - 1, 9.0f}, {4, 2.0f}, {4, 1.0f}};
     spec.bad_words_ids = {{vocab - 2}};
+    spec.dry_multiplier = 90;  // behind a 7, vocab - 2 repeats the prompt
+    spec.dry_allowed_length = 1;
   } else if (slot % 3 == 1 && draft_vocab < vocab) {
-    // Would show a bad word of the row before.
+    // Would show a bad word or a repeat of the row before.
     spec.logit_bias = {{vocab - 2 - draft_vocab, 50.0f}};
   }
   if (slot % 4 == 0) {
@@ -330,7 +332,7 @@ TEST_F(CudaSampling, ProposesWhatTheHostDoes) {
   for (const int32_t draft_vocab : {kVocab - 7, kVocab, kVocab + 5}) {
     Pair pair(*ops_, *stream_, kSlots, kVocab);
     for (int32_t slot = 0; slot < kSlots; ++slot) {
-      pair.Admit(slot, SpecForProposals(random, slot, kVocab, draft_vocab), {7, 8, 7, kVocab - 1},
+      pair.Admit(slot, SpecForProposals(random, slot, kVocab, draft_vocab), {7, kVocab - 2, 8, 7},
                  2);
     }
     int32_t num_none = 0, position = 4;
