@@ -311,6 +311,7 @@ void EngineCore::Admit(Arrival arrival) {
   request->sampling.stop_token_ids = std::move(end_ids);
   request->sampling.stop.clear();
   request->sampling.bad_words.clear();
+  request->sampling.dry_sequence_breakers.clear();
   request->sampling.shown_special_tokens.clear();
   request->sampling.structured_output.reset();
   RequestState* const state = request.get();

@@ -47,7 +47,6 @@ StepInput Input() {
                                    .dry_base = 1.75f,
                                    .dry_allowed_length = 20,
                                    .dry_penalty_last_n = 21,
-                                   .dry_sequence_breakers = {},
                                    .dry_breaker_tokens = {22},
                                    .dry_breaker_sequences = {{23, 24}},
                                    .logit_bias = {{9, -2.0f}},

@@ -60,11 +60,11 @@ struct BelowMax {
   uint32_t key;
 
   __device__ BelowMax(float max, float logit)
-      : distance(max - logit), key(Place(max) - Place(logit)) {}
+      : distance(max - logit), key(Order(max) - Order(logit)) {}
 
  private:
   // Integers in the order of the logits.
-  static __device__ uint32_t Place(float logit) {
+  static __device__ uint32_t Order(float logit) {
     const uint32_t bits = __float_as_uint(logit == 0 ? 0.0f : logit);
     return bits >> 31 != 0 ? ~bits : bits | 1u << 31;
   }
