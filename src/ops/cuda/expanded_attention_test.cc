@@ -126,7 +126,7 @@ struct Outputs {
 };
 
 Outputs Attend(const Problem& p, const Cut& cut = {}) {
-  const auto rows = static_cast<size_t>(p.num_tokens() * p.heads);
+  const auto rows = static_cast<size_t>(int64_t{p.num_tokens()} * p.heads);
   DeviceArray<float> out(rows * kExpandedValueDim), lse(rows);
   DeviceArray<float> partials(rows * PartialFloats(kExpandedValueDim));
   std::vector<uint16_t> rounded;
@@ -264,10 +264,10 @@ TEST(ExpandedAttention, WhatTheKernelAheadStoresIsReadAfterIt) {
 TEST(ExpandedAttention, ValuesThatARowDoesNotSeeDoNotReachIt) {
   const Problem healthy = MakeProblem(1, {{100, 90}}, 256);
   Problem sick = healthy;
-  sick.values[static_cast<size_t>(70 * kExpandedValueDim + 5)] = 0x7fc0;
+  sick.values[size_t{70 * kExpandedValueDim + 5}] = 0x7fc0;
   const Outputs actual = Attend(sick), expected = Attend(healthy);
   for (int token = 0; token < 90; ++token) {
-    const auto at = static_cast<size_t>(token * kExpandedValueDim + 5);
+    const auto at = static_cast<size_t>(int64_t{token} * kExpandedValueDim + 5);
     if (token < 60) {
       EXPECT_EQ(actual.out[at], expected.out[at]) << token;
     } else {
@@ -320,7 +320,7 @@ void CheckGather(DType dtype, int block_size, int dim) {
     for (int i = 0; i < segment.num_keys; ++i) {
       const int key = segment.first_key + i;
       const int32_t block = tables[static_cast<size_t>(
-          table_rows[static_cast<size_t>(segment.sequence)] * stride + key / block_size)];
+          int64_t{table_rows[static_cast<size_t>(segment.sequence)]} * stride + key / block_size)];
       for (int d = 0; d < dim; ++d) {
         const auto at =
             static_cast<size_t>(block * block_bytes + 32 + (key % block_size * dim + d) * element);
