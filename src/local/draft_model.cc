@@ -72,7 +72,9 @@ Status CheckBothFit(const Checkpoint& model, const Checkpoint& draft, const Engi
   EngineOptions options = given;
   RETURN_IF_ERROR(LoadModel(model, *count, MakeLoadOptions(options)).status());
   options.max_context = 0;
-  Status status = LoadModel(draft, *count, MakeLoadOptions(options)).status();
+  const Result<std::unique_ptr<Model>> counted = LoadModel(draft, *count, MakeLoadOptions(options));
+  Status status = counted.status();
+  if (free_bytes && status.ok()) status = CheckCudaSizes((*counted)->spec());
   if (free_bytes && status.code() == StatusCode::kUnimplemented &&
       LoadedBytes(draft, options, Task::kGenerate).ok()) {
     status = Unimplemented("{}; use device=cpu", status.message());

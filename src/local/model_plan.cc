@@ -267,6 +267,9 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     std::unique_ptr<Model> draft;
     if (options.speculate == Speculation::kDraft) {
       ASSIGN_OR_RETURN(draft, PlanDraftModel(checkpoint, options, *count, spec.max_context, plan));
+      if (gpu && plan.refusal.empty()) {
+        plan.refusal = CheckCudaSizes(draft->spec()).WithContext("draft_model").message();
+      }
     }
     RETURN_IF_ERROR(PlanGeneration(options, *model, draft.get(), *count, concurrency, plan));
   }
