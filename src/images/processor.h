@@ -1,0 +1,52 @@
+// Prepares decoded images for a vision tower as the checkpoint's preprocessor_config.json says.
+// The values are those of the image processors of transformers 5.23 (the default ones, which use
+// torchvision; those whose names end in Pil resize differently).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json/json_value.h"
+#include "images/image.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+// What a vision tower takes for one image.
+struct PreparedImage {
+  // Towers of a fixed size: [tiles, 3, height, width]. Qwen2-VL:
+  // [patches, 3, temporal_patch_size, patch_size, patch_size].
+  std::vector<int32_t> shape = {};
+  std::vector<float> values = {};
+  // LLaVA-NeXT: the grid of tiles, which follow the thumbnail. Qwen2-VL: the grid of patches, whose
+  // order is that of squares of merge_size x merge_size. Others: 0.
+  int32_t grid_height = 0, grid_width = 0;
+};
+
+// Immutable and thread-safe.
+class ImageProcessor {
+ public:
+  virtual ~ImageProcessor() = default;
+  // kInvalidArgument or kResourceExhausted for an image that is too narrow.
+  virtual Result<PreparedImage> Prepare(const Image& image) const = 0;
+};
+
+// Reads a preprocessor_config.json; `source`, the file's name, starts every message. Processors:
+// CLIP, LLaVA, SigLIP, LLaVA-NeXT and Qwen2-VL. A field that is unknown, or whose value is not
+// implemented, is an error that names it.
+Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
+                                                                 const std::string& source);
+
+// Rows and columns of a grid of features.
+struct FeatureRegion {
+  int32_t top = 0, left = 0, height = 0, width = 0;
+};
+
+// LLaVA-NeXT: the part of a grid of features, [grid_height, grid_width] over all tiles, that shows
+// the image rather than the padding around it.
+FeatureRegion UnpaddedFeatures(int32_t image_height, int32_t image_width, int32_t grid_height,
+                               int32_t grid_width);
+
+}  // namespace tokamak

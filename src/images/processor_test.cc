@@ -1,0 +1,161 @@
+// The values come from transformers (tests/golden/make_image_processor_goldens.py).
+#include "images/processor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json/json_value.h"
+#include "images/testing/ppm.h"
+
+namespace tokamak {
+namespace {
+
+const std::string kGolden = TOKAMAK_SOURCE_DIR "/tests/golden/";
+
+std::string ReadFile(const std::string& name) {
+  return ReadWholeFile(kGolden + name, 1 << 24).value();
+}
+
+JsonValue Json(const std::string& text) { return JsonValue::Parse(text, {}).value(); }
+
+std::unique_ptr<const ImageProcessor> Read(const std::string& config) {
+  return ReadImageProcessor(Json(config), "config").value();
+}
+
+Image Blank(int64_t height, int64_t width) {
+  Image image{static_cast<int32_t>(width), static_cast<int32_t>(height)};
+  image.rgb.resize(3 * height * width);
+  return image;
+}
+
+std::vector<int32_t> Ints(const JsonValue& array) {
+  std::vector<int32_t> ints;
+  for (const JsonValue& value : *array.AsArray())
+    ints.push_back(static_cast<int32_t>(*value.AsInt()));
+  return ints;
+}
+
+TEST(ImageProcessor, GivesTheValuesOfTransformers) {
+  const JsonValue cases = Json(ReadFile("image_processors/cases.json"));
+  const std::string bytes = ReadFile("image_processors/values.bin");
+  size_t at = 0;
+  for (const JsonValue& golden : *cases.AsArray()) {
+    const auto processor = ReadImageProcessor(*golden.Find("config"), "config");
+    ASSERT_TRUE(processor.ok()) << processor.status().ToString();
+    for (const JsonValue& image : *golden.Find("images")->AsArray()) {
+      const std::string name = *image.Find("file")->AsString();
+      SCOPED_TRACE(golden.Find("config")->ToString(1000) + " " + name);
+      const Result<PreparedImage> prepared =
+          (*processor)->Prepare(ReadPpm(kGolden + "resized/" + name + ".ppm"));
+      ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
+      ASSERT_EQ(prepared->shape, Ints(*image.Find("shape")));
+      EXPECT_EQ((std::vector{prepared->grid_height, prepared->grid_width}),
+                Ints(*image.Find("grid")));
+      ASSERT_LE(at + (prepared->values.size() * sizeof(float)), bytes.size());
+      size_t different = 0;
+      for (const float value : prepared->values) {
+        float expected;
+        std::memcpy(&expected, &bytes[at], sizeof(expected));
+        at += sizeof(expected);
+        different += std::abs(value - expected) > 1e-5;
+      }
+      EXPECT_EQ(different, 0u) << "of " << prepared->values.size();
+    }
+  }
+  EXPECT_EQ(at, bytes.size());
+}
+
+TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
+  const auto next = Read(R"({"image_processor_type": "LlavaNextImageProcessorFast", "crop_size": 14,
+                             "size": 14, "image_grid_pinpoints": [[14, 28], [28, 14], [28, 28],
+                             [42, 14], [14, 42]]})");
+  const auto qwen = Read(R"({"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 4,
+                             "min_pixels": 600, "max_pixels": 1800})");
+  const JsonValue sizes = Json(ReadFile("image_processors/sizes.json"));
+  for (const JsonValue& grid : *sizes.Find("grids")->AsArray()) {
+    const JsonValue::Array& fields = *grid.AsArray();
+    const auto& processor = *fields[0].AsString() == "Qwen2VLImageProcessor" ? qwen : next;
+    const auto prepared = processor->Prepare(Blank(*fields[1].AsInt(), *fields[2].AsInt()));
+    ASSERT_TRUE(prepared.ok()) << grid.ToString() << prepared.status().ToString();
+    EXPECT_EQ(prepared->grid_height, fields[3].AsInt()) << grid.ToString();
+    EXPECT_EQ(prepared->grid_width, fields[4].AsInt()) << grid.ToString();
+  }
+}
+
+TEST(UnpaddedFeatures, KeepsWhatTransformersKeeps) {
+  const JsonValue sizes = Json(ReadFile("image_processors/sizes.json"));
+  for (const JsonValue& golden : *sizes.Find("unpadded")->AsArray()) {
+    const std::vector<int32_t> n = Ints(golden);
+    const FeatureRegion region = UnpaddedFeatures(n[0], n[1], n[2], n[3]);
+    EXPECT_EQ((std::vector{region.top, region.left, region.height, region.width}),
+              (std::vector<int32_t>(n.begin() + 4, n.end())))
+        << golden.ToString();
+  }
+}
+
+TEST(ImageProcessor, ErrorsNameTheField) {
+  const auto error = [](const std::string& type, const std::string& fields) {
+    const std::string config = R"({"image_processor_type": ")" + type + "\"" + fields + "}";
+    return ReadImageProcessor(Json(config), "config").status().ToString();
+  };
+  const std::string clip = "CLIPImageProcessor", next = "LlavaNextImageProcessor",
+                    qwen = "Qwen2VLImageProcessor";
+  const std::pair<std::string, std::string> kCases[] = {
+      {error("ViTImageProcessor", ""),
+       "not supported: config: image_processor_type is \"ViTImageProcessor\"; implemented are "
+       "CLIPImageProcessor, LlavaImageProcessor, SiglipImageProcessor, LlavaNextImageProcessor, "
+       "Qwen2VLImageProcessor"},
+      {error("CLIPImageProcessorPil", ""), "image_processor_type is \"CLIPImageProcessorPil\""},
+      {error(clip, R"(, "resample": 1)"), "config: resample is 1; 2 (bilinear) and 3 (bicubic)"},
+      {error(clip, R"(, "do_flip": false, "zoom": 2)"),
+       "not supported: config: do_flip, zoom may change the result, but CLIPImageProcessor is "
+       "implemented without"},
+      {error(clip, R"(, "do_pad": true)"),
+       "config: do_pad is true, which is implemented for Llava"},
+      {error(clip, R"(, "do_convert_rgb": false)"), "config: do_convert_rgb is false"},
+      {error(clip, R"(, "size": {"shortest_edge": 9, "longest_edge": 12})"),
+       "config: size: \"longest_edge\" is not supported"},
+      {error(clip, R"(, "size": {"height": 9})"), "config: size.width: is missing"},
+      {error(clip, R"(, "size": 0)"), "config: size: expected an integer from 1 to 4096, got 0"},
+      {error(clip, R"(, "image_mean": [0.5])"),
+       "config: image_mean: expected an array of 3 numbers"},
+      {error(clip, R"(, "image_std": [1, 1, 0])"),
+       "config: image_std[2]: expected a number from 1e-06"},
+      {error(clip, R"(, "rescale_factor": 0)"),
+       "config: rescale_factor: expected a number from 1e-06"},
+      {error(next, R"(, "image_grid_pinpoints": [])"), "expected at least one resolution, got []"},
+      {error(next, R"(, "image_grid_pinpoints": [[336, 672]])"),
+       "image_grid_pinpoints: has 336 x 672, which tiles of 224 pixels (crop_size) do not fill"},
+      {error(qwen, R"(, "size": {"shortest_edge": 9})"), "config: size.longest_edge: is missing"},
+      {error(qwen, R"(, "merge_size": 0)"), "config: merge_size: expected an integer from 1 to 16"},
+      {error(qwen, R"(, "fps": 2)"), "config: fps may change the result"},
+  };
+  for (const auto& [got, expected] : kCases) EXPECT_THAT(got, testing::HasSubstr(expected));
+}
+
+TEST(ImageProcessor, ImagesThatAreTooNarrowAreRefused) {
+  const std::string llava = R"({"image_processor_type": "LlavaImageProcessor", "do_pad": true})";
+  EXPECT_EQ(Read(llava)->Prepare(Blank(1, 16000)).status().ToString(),
+            "does not fit: the image of 16000 x 1 pixels would be padded to 16000 x 16000, and "
+            "134217728 are the limit; cut off a part of its longer side");
+  const std::string clip = R"({"image_processor_type": "CLIPImageProcessor"})";
+  EXPECT_EQ(Read(clip)->Prepare(Blank(1, 16000)).status().ToString(),
+            "does not fit: the image of 16000 x 1 pixels would be scaled to 3584000 x 224, and "
+            "33554432 are the limit; cut off a part of its longer side");
+  const std::string qwen = R"({"image_processor_type": "Qwen2VLImageProcessor"})";
+  EXPECT_TRUE(Read(qwen)->Prepare(Blank(1, 200)).ok());
+  EXPECT_EQ(Read(qwen)->Prepare(Blank(201, 1)).status().ToString(),
+            "invalid argument: the image of 1 x 201 pixels is too narrow: the longer side may have "
+            "200 times the shorter one; cut off a part of it");
+}
+
+}  // namespace
+}  // namespace tokamak

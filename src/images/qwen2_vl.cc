@@ -1,0 +1,110 @@
+// Wang et al., "Qwen2-VL", arXiv:2409.12191, section 2.1: patches of an image of about its own
+// size, in an order in which each merge_size x merge_size square, which becomes one token, is
+// contiguous. Reference: transformers, models/qwen2_vl.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "base/error.h"
+#include "images/processors.h"
+
+namespace tokamak {
+namespace {
+
+int32_t ReadPixels(const JsonReader& reader, std::string_view name, std::string_view edge,
+                   int32_t absent) {
+  const JsonReader size = reader["size"];
+  const int32_t in_size = size.present() ? size.Int(edge) : absent;
+  return reader.IntOr(name, in_size);
+}
+
+}  // namespace
+
+Qwen2VlProcessor::Qwen2VlProcessor(const JsonReader& reader)
+    : resize_(reader.BoolOr("do_resize", true)),
+      min_pixels_(ReadPixels(reader, "min_pixels", "shortest_edge", 56 * 56)),
+      max_pixels_(ReadPixels(reader, "max_pixels", "longest_edge", 28 * 28 * 1280)),
+      patch_size_(reader.IntOr("patch_size", 14, Positive(1 << 10))),
+      temporal_patch_size_(reader.IntOr("temporal_patch_size", 2, Positive(16))),
+      merge_size_(reader.IntOr("merge_size", 2, Positive(16))),
+      resampling_(ReadResampling(reader)),
+      table_(reader, kClipMean, kClipStd) {
+  if (reader["size"].present()) reader["size"].Only({"shortest_edge", "longest_edge"});
+  // transformers reads these for other processors alone.
+  for (const std::string_view name :
+       {"crop_size", "default_to_square", "do_center_crop", "do_pad", "pad_size"}) {
+    (void)reader.Has(name);
+  }
+}
+
+// smart_resize of the reference: multiples of a merged patch, a number of pixels within the limits,
+// about the same aspect ratio.
+ImageSize Qwen2VlProcessor::SizeFor(const Image& image) const {
+  const double height = image.height, width = image.width, factor = patch_size_ * merge_size_;
+  // Rounds halves to even, as Python does.
+  double to_height = std::nearbyint(height / factor) * factor;
+  double to_width = std::nearbyint(width / factor) * factor;
+  if (to_height * to_width > max_pixels_) {
+    const double beta = std::sqrt(height * width / max_pixels_);
+    to_height = std::max(factor, std::floor(height / beta / factor) * factor);
+    to_width = std::max(factor, std::floor(width / beta / factor) * factor);
+  } else if (to_height * to_width < min_pixels_) {
+    const double beta = std::sqrt(min_pixels_ / (height * width));
+    to_height = std::ceil(height * beta / factor) * factor;
+    to_width = std::ceil(width * beta / factor) * factor;
+  }
+  return {static_cast<int32_t>(to_height), static_cast<int32_t>(to_width)};
+}
+
+void Qwen2VlProcessor::AppendPatch(const Image& image, int32_t top, int32_t left,
+                                   std::vector<float>& values) const {
+  for (int channel = 0; channel < 3; ++channel) {
+    // A still image is a video whose frames are equal.
+    for (int32_t frame = 0; frame < temporal_patch_size_; ++frame) {
+      for (int32_t y = top; y < top + patch_size_; ++y) {
+        const uint8_t* in = &image.rgb[3 * ((size_t{1} * image.width * y) + left)];
+        for (int32_t x = 0; x < patch_size_; ++x) {
+          values.push_back(table_.Value(channel, in[(3 * x) + channel]));
+        }
+      }
+    }
+  }
+}
+
+Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
+  constexpr int kMaxAspectRatio = 200;
+  const auto [shorter, longer] = std::minmax(image.width, image.height);
+  if (longer > int64_t{kMaxAspectRatio} * shorter) {
+    return InvalidArgument(
+        "the image of {} x {} pixels is too narrow: the longer side may have {} "
+        "times the shorter one; cut off a part of it",
+        image.width, image.height, kMaxAspectRatio);
+  }
+  Image resized = image;
+  if (resize_) {
+    ASSIGN_OR_RETURN(resized, ResizeWithinLimit(image, SizeFor(image), resampling_));
+  }
+  const int32_t factor = patch_size_ * merge_size_;
+  if (resized.height % factor != 0 || resized.width % factor != 0) {
+    return InvalidArgument(
+        "the image of {} x {} pixels is not resized (do_resize is false), and its "
+        "sides are not multiples of {}",
+        image.width, image.height, factor);
+  }
+  PreparedImage prepared{.grid_height = resized.height / patch_size_,
+                         .grid_width = resized.width / patch_size_};
+  prepared.shape = {prepared.grid_height * prepared.grid_width, 3, temporal_patch_size_,
+                    patch_size_, patch_size_};
+  prepared.values.reserve(resized.rgb.size() * temporal_patch_size_);
+  for (int32_t y = 0; y < resized.height; y += factor) {
+    for (int32_t x = 0; x < resized.width; x += factor) {
+      for (int32_t i = 0; i < merge_size_ * merge_size_; ++i) {
+        AppendPatch(resized, y + (i / merge_size_ * patch_size_),
+                    x + (i % merge_size_ * patch_size_), prepared.values);
+      }
+    }
+  }
+  return prepared;
+}
+
+}  // namespace tokamak

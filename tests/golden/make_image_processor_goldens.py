@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Runs the image processors of transformers on small images: tests/golden/image_processors/.
+
+cases.json has a list of {"config", "images": [{"file", "shape", "grid"}]}; files are in
+tests/golden/resized. values.bin has the pixel values of all of them in that order, as float32.
+sizes.json has grids that the processors choose for images of many sizes, and what LLaVA-NeXT keeps
+of grids of features. Made with transformers 5.23.0, torch 2.15.0, torchvision 0.29.2, NumPy 2.4.6.
+"""
+import json
+import pathlib
+import warnings
+
+import numpy as np
+import torch
+import transformers
+from transformers.models.llava_next.modeling_llava_next import unpad_image
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+HERE = pathlib.Path(__file__).parent
+FOLDER = HERE / 'image_processors'
+IMAGES = ['smooth', 'noise', 'noise_bicubic_9x21', 'noise_bilinear_60x7', 'pixel']
+PINPOINTS = [[14, 28], [28, 14], [28, 28], [42, 14], [14, 42]]
+CLIP = {'image_processor_type': 'CLIPImageProcessor'}
+LLAVA = {'image_processor_type': 'LlavaImageProcessor', 'size': {'shortest_edge': 15},
+         'crop_size': {'height': 15, 'width': 15}}
+NEXT = {'image_processor_type': 'LlavaNextImageProcessor', 'image_grid_pinpoints': PINPOINTS,
+        'size': {'shortest_edge': 14}, 'crop_size': {'height': 14, 'width': 14}}
+QWEN = {'image_processor_type': 'Qwen2VLImageProcessor', 'patch_size': 4, 'min_pixels': 600,
+        'max_pixels': 1800}
+
+CONFIGS = [
+    # As llava-hf/llava-1.5-7b-hf has it, but smaller.
+    CLIP | {'crop_size': {'height': 14, 'width': 14}, 'do_center_crop': True, 'do_convert_rgb': True,
+            'do_normalize': True, 'do_rescale': True, 'do_resize': True,
+            'image_mean': [0.48145466, 0.4578275, 0.40821073],
+            'image_std': [0.26862954, 0.26130258, 0.27577711], 'processor_class': 'LlavaProcessor',
+            'resample': 3, 'rescale_factor': 0.00392156862745098, 'size': {'shortest_edge': 14}},
+    CLIP | {'size': 12, 'crop_size': 15, 'resample': 2, 'do_convert_rgb': None},
+    CLIP | {'size': {'height': 9, 'width': 16}, 'crop_size': {'height': 12, 'width': 11},
+            'image_mean': [0.1, 0.2, 0.3], 'image_std': [0.5, 0.6, 0.7], 'rescale_factor': 0.01},
+    CLIP | {'do_resize': False, 'do_normalize': False, 'crop_size': 13},
+    CLIP | {'size': 11, 'do_center_crop': False, 'do_rescale': False},
+    LLAVA | {'do_pad': True},
+    LLAVA | {'do_pad': True, 'size': {'height': 15, 'width': 15}, 'do_center_crop': False,
+             'image_mean': [0.5, 0.25, 0.9]},
+    {'image_processor_type': 'SiglipImageProcessor', 'size': {'height': 12, 'width': 16}},
+    {'image_processor_type': 'SiglipImageProcessor', 'size': {'height': 12, 'width': 12},
+     'resample': 2, 'image_mean': [0.5, 0.5, 0.5], 'image_std': [0.5, 0.5, 0.5]},
+    NEXT,
+    NEXT | {'size': {'shortest_edge': 16}, 'resample': 2},
+    NEXT | {'size': {'height': 12, 'width': 10}, 'do_center_crop': False},
+    QWEN,
+    {key: value for key, value in QWEN.items() if not key.endswith('pixels')} |
+    {'size': {'shortest_edge': 150, 'longest_edge': 500}, 'patch_size': 3, 'merge_size': 1,
+     'temporal_patch_size': 1, 'do_rescale': True},
+]
+
+
+def read(name):
+    file = (HERE / 'resized' / f'{name}.ppm').read_bytes()
+    width, height = map(int, file[3:file.index(b'\n', 3)].split())
+    return np.frombuffer(file[-3 * width * height:], np.uint8).reshape(height, width, 3)
+
+
+def processor(config):
+    # from_dict gives the classes of preprocessor_config.json their fields.
+    return getattr(transformers, config['image_processor_type']).from_dict(dict(config))
+
+
+def run(config, image):
+    """Returns the pixel values of one image, uint8 [height, width, 3], and its grid."""
+    batch = processor(config)(torch.from_numpy(image.copy()).permute(2, 0, 1),
+                              return_tensors='pt', input_data_format='channels_first')
+    values = batch['pixel_values']
+    if 'image_grid_thw' in batch:
+        patch = config['patch_size']
+        _, rows, columns = batch['image_grid_thw'][0].tolist()
+        return values.reshape(rows * columns, 3, -1, patch, patch), [rows, columns]
+    if 'image_sizes' in batch:
+        height, width = image.shape[:2]
+        best = transformers.image_processing_utils.select_best_resolution((height, width), PINPOINTS)
+        return values[0], [best[0] // 14, best[1] // 14]
+    return values, [0, 0]
+
+
+def unpadded(height, width, rows, columns):
+    grid = torch.arange(rows * columns).reshape(1, rows, columns)
+    kept = unpad_image(grid, (height, width))[0]
+    first = kept.storage_offset()  # also if nothing is kept
+    return [first // columns, first % columns, *kept.shape]
+
+
+def main():
+    warnings.simplefilter('ignore')
+    FOLDER.mkdir(exist_ok=True)
+    cases, values = [], []
+    for config in CONFIGS:
+        images = []
+        for name in IMAGES:
+            prepared, grid = run(config, read(name))
+            images.append({'file': name, 'shape': list(prepared.shape), 'grid': grid})
+            values.append(prepared.to(torch.float32).numpy().astype('<f4').tobytes())
+        cases.append({'config': config, 'images': images})
+    (FOLDER / 'cases.json').write_text(''.join(
+        f'{"," if i else "["}\n{json.dumps(case)}' for i, case in enumerate(cases)) + '\n]\n')
+    (FOLDER / 'values.bin').write_bytes(b''.join(values))
+
+    rng = np.random.default_rng(33)
+    grids, regions = [], []
+    sides = [int(2 ** side) for side in rng.uniform(0, 9, 120)]
+    for height, width in zip(sides[::2], sides[1::2]):
+        if max(height, width) <= 200 * min(height, width):
+            to_height, to_width = smart_resize(height, width, 8, 600, 1800)
+            grids.append([QWEN['image_processor_type'], height, width, to_height // 4, to_width // 4])
+        best = transformers.image_processing_utils.select_best_resolution((height, width), PINPOINTS)
+        grids.append([NEXT['image_processor_type'], height, width, best[0] // 14, best[1] // 14])
+        for rows, columns in ((24, 48), (72, 24), (54, 54)):
+            regions.append([height, width, rows, columns, *unpadded(height, width, rows, columns)])
+    lines = ',\n'.join(json.dumps(line) for line in grids)
+    more = ',\n'.join(json.dumps(line) for line in regions)
+    (FOLDER / 'sizes.json').write_text(f'{{"grids": [\n{lines}],\n"unpadded": [\n{more}]}}\n')
+
+
+if __name__ == '__main__':
+    main()
