@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
+
 namespace tokamak {
 namespace {
 
@@ -139,6 +141,14 @@ TEST(StepCodec, WritesTheDocumentedBytes) {
   EXPECT_EQ(Encode(Input()), InputBytes());
   EXPECT_EQ(Encode(Masks()), MaskBytes());
   EXPECT_EQ(Encode(Output()), OutputBytes());
+}
+
+// Fuzzing would get no further than the version of older ones.
+TEST(StepCodec, SeedsOfItsFuzzerAreOfThisVersion) {
+  const std::string folder = TOKAMAK_SOURCE_DIR "/tests/fuzz/corpus/step_codec_fuzz/";
+  EXPECT_EQ(ReadWholeFile(folder + "input", 1000).value(), InputBytes());
+  EXPECT_EQ(ReadWholeFile(folder + "masks", 1000).value(), MaskBytes());
+  EXPECT_EQ(ReadWholeFile(folder + "output", 1000).value(), OutputBytes());
 }
 
 TEST(StepCodec, ReadsWhatItWrites) {

@@ -129,6 +129,12 @@ TEST_F(ReplayTest, RefusesRecordsWithStepsOfAnotherVersion) {
       << status.message();
 }
 
+// Fuzzing would get no further than the version of an older one.
+TEST_F(ReplayTest, ASeedOfTheFuzzerIsOfThisVersion) {
+  const std::string path = TOKAMAK_SOURCE_DIR "/tests/fuzz/corpus/record_fuzz/record";
+  EXPECT_TRUE(ReplayBytes(ReadWholeFile(path, 100'000).value(), nullptr).ok());
+}
+
 TEST_F(ReplayTest, ATruncatedRecordReplaysUpToItsLastCompleteEvent) {
   Record(5, 4);
   const std::string bytes = Bytes();
