@@ -37,6 +37,7 @@ ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 # With so few tokens many histories repeat themselves.
 REPEATS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/48')
+BREAKERS = ('src/ops/cuda/cuda_backend_test', 'CudaSampling.RepeatsEndAtSequenceBreakers')
 PROPOSALS = ('src/ops/cuda/cuda_backend_test', 'CudaSampling.ProposesWhatTheHostDoes')
 PRIMITIVES = (CONFORMANCE, None)
 GATE_UP = ('src/ops/ops_test', '*GateUpOps.*/cuda')
@@ -154,6 +155,8 @@ FAULTS = [
     ('a benchmark reports what the model would draw', 'sample.cu',
      '      a.records[index].token = token;\n', '', 'sample.cu',
      ('src/ops/cuda/cuda_backend_test', 'CudaSampling.AcceptsTheDrafts*')),
+    ('a repeat goes across a sequence breaker', 'sample_edits.cuh',
+     'if (nearest < window) {', 'if (nearest < 0) {', 'sample.cu', BREAKERS),
     ('lengths of repeats outlive their draw', 'sample_edits.cuh',
      'atomicExch(&slot.dry_lengths[id], 0) - 1', 'slot.dry_lengths[id] - 1', 'sample.cu', REPEATS),
     ('the least likely of the listed tokens comes first', 'sampler.cc',

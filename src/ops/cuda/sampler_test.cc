@@ -291,6 +291,29 @@ TEST_F(CudaSampling, DrawsBehindDraftsAsOneByOne) {
   }
 }
 
+// The repeated 2 5 6 3 holds the breaker 5 6, so what counts is too short. Without it 4 is
+// penalized.
+TEST_F(CudaSampling, RepeatsEndAtSequenceBreakers) {
+  constexpr int32_t kVocab = 48;
+  Pair pair(*ops_, *stream_, 2, kVocab);
+  SamplingParams spec = {.temperature = 0, .seed = 1, .max_tokens = 9};
+  spec.dry_multiplier = 50;
+  spec.dry_penalty_last_n = -1;
+  const std::vector<TokenId> history = {1, 2, 5, 6, 3, 4, 9, 2, 5, 6, 3};
+  pair.Admit(0, spec, history, 11);
+  spec.dry_breaker_sequences = {{5, 6}};
+  pair.Admit(1, spec, history, 11);
+  std::vector<float> logits(2 * kVocab, 0.0f);
+  for (const size_t row : {0, kVocab}) {
+    logits[row + 4] = 10;
+    logits[row + 7] = 9;
+  }
+  const auto results =
+      pair.Sample(logits, {{.slot = 0, .position = 11}, {.slot = 1, .position = 11}});
+  EXPECT_EQ(results[0].token, 7);
+  EXPECT_EQ(results[1].token, 4);
+}
+
 TEST_F(CudaSampling, DraftsEndAtABadRow) {
   constexpr int32_t kVocab = 2000;
   Pair pair(*ops_, *stream_, 3, kVocab);
