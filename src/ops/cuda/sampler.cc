@@ -9,6 +9,7 @@
 #include "ops/cuda/check_sizes.h"
 #include "ops/sampling/dry_finder.h"
 #include "ops/sampling/slot_sampling.h"
+#include "ops/sampling/token_bits.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -139,7 +140,7 @@ void CudaSampler::UploadLists(const SamplingParams& spec, Held& held, DeviceSlot
   if (limited) {
     auto* allowed = reinterpret_cast<uint32_t*>(pinned.data + bias_bytes + stop_bytes);
     std::fill_n(allowed, mask_words_, 0u);
-    for (const TokenId id : spec.allowed_token_ids) allowed[id / 32] |= uint32_t{1} << (id % 32);
+    sampling::SetTokenBits(spec.allowed_token_ids, allowed);
     device.allowed = reinterpret_cast<const uint32_t*>(held.lists.data + bias_bytes + stop_bytes);
   }
   if (bad_bytes > 0) {
@@ -169,7 +170,7 @@ void CudaSampler::UploadBreakers(const SamplingParams& spec, Held& held, DeviceS
   if (pinned.data == nullptr || held.breakers.data == nullptr) return;
   auto* const single = reinterpret_cast<uint32_t*>(pinned.data);
   std::fill_n(single, words, 0u);
-  for (const TokenId id : spec.dry_breaker_tokens) single[id / 32] |= uint32_t{1} << (id % 32);
+  sampling::SetTokenBits(spec.dry_breaker_tokens, single);
   auto* const rest = reinterpret_cast<int32_t*>(single + words);
   std::copy(ends.begin(), ends.end(), std::copy(tokens.begin(), tokens.end(), rest));
   const auto* const uploaded = reinterpret_cast<const uint32_t*>(held.breakers.data);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/sampling/token_bits.h"
+
 namespace tokamak::sampling {
 namespace {
 
@@ -55,11 +57,7 @@ void DryFinder::Reset(const SamplingParams& params) {
   multiplier_ = params.dry_multiplier;
   base_ = params.dry_base;
   allowed_length_ = params.dry_allowed_length;
-  for (const TokenId token : params.dry_breaker_tokens) {
-    const auto word = static_cast<size_t>(token) / 32;
-    if (word >= single_.size()) single_.resize(word + 1);
-    single_[word] |= uint32_t{1} << (token % 32);
-  }
+  single_ = TokenBits(params.dry_breaker_tokens);
   FlattenDrySequences(params, &tokens_, &ends_);
 }
 

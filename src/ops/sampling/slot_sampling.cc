@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/sampling/logits_row.h"
+#include "ops/sampling/token_bits.h"
 
 namespace tokamak::sampling {
 namespace {
@@ -24,12 +25,7 @@ void SlotSampling::Reset(const SamplingParams& params, int32_t choice,
   choice_ = choice;
   num_prompt_ = num_prompt;
   penalizes_ = Penalizes(params);
-  allowed_.clear();
-  for (const TokenId token : params.allowed_token_ids) {
-    const auto word = static_cast<size_t>(token) / 32;
-    if (word >= allowed_.size()) allowed_.resize(word + 1);
-    allowed_[word] |= uint32_t{1} << (token % 32);
-  }
+  allowed_ = TokenBits(params.allowed_token_ids);
   history_.clear();
   seen_.clear();
   index_.clear();
