@@ -18,6 +18,7 @@
 #include "ops/sampler.h"
 #include "ops/sampling/best_draw.h"
 #include "ops/sampling/row_sums.h"
+#include "ops/sampling/synthetic_draw.h"
 #include "step/step_output.h"
 
 namespace tokamak::cuda {
@@ -266,13 +267,6 @@ __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constan
   } while (InTurn(a, slot) && a.drafts[index++] != kNoDraft);
 }
 
-// As HostSampler::SyntheticDraw.
-__device__ int32_t SyntheticDraw(const SampleArgs& a, const SampleArgs::Row& where, int32_t draft) {
-  const DrawKey key = {.seed = static_cast<uint64_t>(where.slot), .position = where.position};
-  const bool accepted = DrawWords(key, 0)[0] < a.acceptance * 0x1p32;
-  return accepted ? draft : (draft + 1) % a.vocab_size;
-}
-
 // Each thread decides for the draws of one slot, from its first row on: as
 // HostSampler::DrawUntilRefused.
 __global__ void AcceptKernel(const __grid_constant__ SampleArgs a, int num_rows) {
@@ -286,7 +280,8 @@ __global__ void AcceptKernel(const __grid_constant__ SampleArgs a, int num_rows)
     if (token != kUnhealthy) CountToken(a.slots[slot], a.rows[index].position, token);
     const int32_t draft = a.drafts[index];
     if (a.acceptance >= 0 && draft != kNoDraft) {
-      token = SyntheticDraw(a, a.rows[index], draft);
+      token =
+          sampling::SyntheticDraw(a.acceptance, slot, a.rows[index].position, draft, a.vocab_size);
       a.records[index].token = token;
     }
     a.last[slot] = token == kUnhealthy ? 0 : token;

@@ -12,6 +12,7 @@
 #include "ops/sampling/filters.h"
 #include "ops/sampling/logits_row.h"
 #include "ops/sampling/slot_sampling.h"
+#include "ops/sampling/synthetic_draw.h"
 
 namespace tokamak {
 namespace {
@@ -171,7 +172,9 @@ class HostSampler final : public Sampler {
       SampleResult result = sample(static_cast<int32_t>(draw));
       if (draw > 0 && result.health != RowHealth::kOk) break;
       if (shape_.synthetic_acceptance && draw + 1 < num_draws) {
-        result.token = SyntheticDraw(row, draw);
+        result.token = sampling::SyntheticDraw(double{*shape_.synthetic_acceptance}, row.slot,
+                                               row.position + static_cast<int32_t>(draw),
+                                               row.drafts[draw], shape_.vocab_size);
       }
       last_[static_cast<size_t>(row.slot)] = result.token;
       goes_on = result.health == RowHealth::kOk && draw + 1 < num_draws &&
@@ -179,15 +182,6 @@ class HostSampler final : public Sampler {
       results[draw] = std::move(result);
     }
     for (; draw < num_draws; ++draw) results[draw] = {.token = kNotDrawn};
-  }
-
-  // Depends on nothing but the slot and the position.
-  TokenId SyntheticDraw(const SampleRow& row, size_t draw) const {
-    const TokenId draft = row.drafts[draw];
-    const DrawKey key = {.seed = static_cast<uint64_t>(row.slot),
-                         .position = row.position + static_cast<int32_t>(draw)};
-    const bool accepted = DrawWords(key, 0)[0] < double{*shape_.synthetic_acceptance} * 0x1p32;
-    return accepted ? draft : (draft + 1) % shape_.vocab_size;
   }
 
   std::span<float> RowSpan(const Tensor& logits, int64_t i) const {
