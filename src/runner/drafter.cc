@@ -264,13 +264,12 @@ void Drafter::Pack(int32_t proposal, int32_t padded_tokens, const SequenceSlots&
       // The other model's vocabulary may be padded with more tokens.
       ints(layout_.token_ids)[t] = token < vocab_size ? token : 0;
       ints(layout_.positions)[t] = rope_offset + position;
-      for (size_t g = 0; g < groups_.size(); ++g) {
-        const std::vector<BlockId>& table = tables.block_tables[static_cast<size_t>(groups_[g])];
-        const BlockId block = table[static_cast<size_t>(position / block_size())];
-        reinterpret_cast<int64_t*>(batch.staging.data() +
-                                   layout_.SlotMappingOf(static_cast<int32_t>(g)))[t] =
-            int64_t{block} * block_size() + position % block_size();
-      }
+    }
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      auto* const slot_mapping = reinterpret_cast<int64_t*>(
+          batch.staging.data() + layout_.SlotMappingOf(static_cast<int32_t>(g)));
+      PackSlotMapping(tables.block_tables[static_cast<size_t>(groups_[g])], block_size(),
+                      part.begin, part.count, slot_mapping + t - part.count);
     }
     const int32_t end = part.begin + part.count;
     ints(layout_.query_start_loc)[s + 1] = t;
@@ -280,29 +279,10 @@ void Drafter::Pack(int32_t proposal, int32_t padded_tokens, const SequenceSlots&
     ints(layout_.logit_rows)[s] = t - 1;
     batch.rows.push_back({.slot = part.slot, .position = end});
   }
-  if (padded_tokens > 0) PackPadding(t, batch);
-}
-
-// As the runner's steps are padded (PackRows). Nobody reads these logits.
-void Drafter::PackPadding(int32_t num_tokens, Batch& batch) const {
-  const auto ints = [&batch](int64_t offset) {
-    return reinterpret_cast<int32_t*>(batch.staging.data() + offset);
-  };
-  int32_t t = num_tokens;
-  for (auto s = static_cast<int32_t>(parts_.size()); s < layout_.num_seqs; ++s) {
-    if (t < layout_.num_tokens) {
-      ints(layout_.token_ids)[t] = 0;
-      ints(layout_.positions)[t] = 0;
-      for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
-        reinterpret_cast<int64_t*>(batch.staging.data() + layout_.SlotMappingOf(g))[t] = -1;
-      }
-      ++t;
-    }
-    ints(layout_.query_start_loc)[s + 1] = t;
-    ints(layout_.seq_lens)[s] = 0;
-    ints(layout_.table_rows)[s] = 0;
-    ints(layout_.logit_rows)[s] = 0;
-  }
+  if (padded_tokens == 0) return;
+  PackPadding(layout_, t, num_parts, batch.staging.data());
+  // Nobody reads the logits of padding.
+  std::fill(ints(layout_.logit_rows) + num_parts, ints(layout_.logit_rows) + num_seqs, 0);
 }
 
 nn::Pass Drafter::MakePass(const Batch& batch, const Shared& shared) {

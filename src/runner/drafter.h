@@ -96,7 +96,7 @@ class Drafter {
     int32_t begin = 0;  // position
     int32_t count = 0;
   };
-  // What the device reads until `done` is reached.
+  // The device reads it until `done` is reached.
   struct Batch {
     Buffer staging;
     std::vector<TokenFill> fills;
@@ -115,7 +115,6 @@ class Drafter {
   // The number of tokens to which `parts_` are padded to run as a graph; 0 if they do not.
   int32_t PaddedTokens() const;
   void Pack(int32_t proposal, int32_t padded_tokens, const SequenceSlots& slots, Batch& batch);
-  void PackPadding(int32_t num_tokens, Batch& batch) const;
   nn::Pass MakePass(const Batch& batch, const Shared& shared);
 
   const Model& draft_;

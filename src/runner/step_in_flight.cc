@@ -98,7 +98,10 @@ class Packer {
     num_logits_ = static_cast<int32_t>(in_flight_.num_draws);
     // Packed after all rows that sample, so that the logits to sample from are contiguous.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &in_flight_.rows[i]);
-    while (num_seqs_ < in_flight_.layout.num_seqs) AddPadding();
+    PackPadding(in_flight_.layout, num_tokens_, num_seqs_, in_flight_.staging.data());
+    for (int32_t t = num_tokens_; t < in_flight_.layout.num_tokens; ++t) {
+      logit_rows_[num_logits_++] = t;
+    }
     for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &in_flight_);
     if (in_flight_.sampled_results.size() < in_flight_.num_draws) {
       in_flight_.sampled_results.resize(in_flight_.num_draws);
@@ -163,10 +166,6 @@ class Packer {
     query_start_loc_[0] = 0;
   }
 
-  int64_t* SlotMappingOf(int32_t g) const {
-    return At<int64_t>(in_flight_.layout.SlotMappingOf(g));
-  }
-
   void EndSequence(int32_t length, int32_t table_row) {
     seq_lens_[num_seqs_] = length;
     table_rows_[num_seqs_] = table_row;
@@ -193,7 +192,12 @@ class Packer {
         in_flight_.fills.push_back({.slot = row.slot, .index = t});
       }
     }
-    for (int32_t g = 0; g < shape_.num_groups; ++g) PackSlotMapping(g, slot, begin, row.num_tokens);
+    for (int32_t g = 0; g < shape_.num_groups; ++g) {
+      const auto group = static_cast<size_t>(g);
+      PackSlotMapping(slot.block_tables[group], cache_.groups[group].block_size, begin,
+                      row.num_tokens,
+                      At<int64_t>(in_flight_.layout.SlotMappingOf(g)) + num_tokens_);
+    }
     num_tokens_ += row.num_tokens;
     EndSequence(slot.num_computed, row.slot);
     StepInFlight::Row& packed = in_flight_.rows.emplace_back();
@@ -214,17 +218,6 @@ class Packer {
     }
   }
 
-  void PackSlotMapping(int32_t g, const SequenceSlot& slot, int32_t begin, int32_t count) {
-    int64_t* slot_mapping = SlotMappingOf(g) + num_tokens_;
-    const int32_t block_size = cache_.groups[static_cast<size_t>(g)].block_size;
-    const std::vector<BlockId>& table = slot.block_tables[static_cast<size_t>(g)];
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t position = begin + i;
-      const BlockId block = table[static_cast<size_t>(position / block_size)];
-      slot_mapping[i] = int64_t{block} * block_size + position % block_size;
-    }
-  }
-
   void PackPromptLogprobs(const StepRow& row, StepInFlight::Row* packed) {
     const SequenceSlot& slot = slots_[row.slot];
     packed->scored_begin = static_cast<int32_t>(in_flight_.scored_tokens.size());
@@ -236,16 +229,6 @@ class Packer {
       in_flight_.scored_tokens.push_back(slot.tokens[static_cast<size_t>(position) + 1]);
     }
     packed->scored_end = static_cast<int32_t>(in_flight_.scored_tokens.size());
-  }
-
-  void AddPadding() {
-    if (num_tokens_ < in_flight_.layout.num_tokens) {
-      token_ids_[num_tokens_] = 0;
-      positions_[num_tokens_] = 0;
-      for (int32_t g = 0; g < shape_.num_groups; ++g) SlotMappingOf(g)[num_tokens_] = -1;
-      logit_rows_[num_logits_++] = num_tokens_++;
-    }
-    EndSequence(0, 0);
   }
 
   std::span<const SequenceSlots::TableUpdate> LastUpdates(int32_t g) const {
@@ -275,6 +258,35 @@ class Packer {
 };
 
 }  // namespace
+
+void PackSlotMapping(std::span<const BlockId> table, int32_t block_size, int32_t begin,
+                     int32_t count, int64_t* slot_mapping) {
+  for (int32_t position = begin; position < begin + count; ++position) {
+    const BlockId block = table[static_cast<size_t>(position / block_size)];
+    *slot_mapping++ = int64_t{block} * block_size + position % block_size;
+  }
+}
+
+void PackPadding(const BatchLayout& layout, int32_t num_tokens, int32_t num_seqs,
+                 std::byte* staging) {
+  const auto ints = [staging](int64_t offset) {
+    return reinterpret_cast<int32_t*>(staging + offset);
+  };
+  const auto num_groups = static_cast<int32_t>(layout.updates.size());
+  for (int32_t t = num_tokens; t < layout.num_tokens; ++t) {
+    ints(layout.token_ids)[t] = 0;
+    ints(layout.positions)[t] = 0;
+    for (int32_t g = 0; g < num_groups; ++g) {
+      reinterpret_cast<int64_t*>(staging + layout.SlotMappingOf(g))[t] = -1;
+    }
+  }
+  for (int32_t s = num_seqs; s < layout.num_seqs; ++s) {
+    num_tokens = std::min(num_tokens + 1, layout.num_tokens);
+    ints(layout.query_start_loc)[s + 1] = num_tokens;
+    ints(layout.seq_lens)[s] = 0;
+    ints(layout.table_rows)[s] = 0;
+  }
+}
 
 void PackRows(std::span<const StepRow> rows, int32_t padded_tokens, const SequenceSlots& slots,
               const CacheSpec& cache, const StepShape& shape, StepInFlight* in_flight) {

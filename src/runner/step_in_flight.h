@@ -109,6 +109,15 @@ struct StepInFlight {
   }
 };
 
+// Writes the slots of positions [begin, begin + count) to `slot_mapping`.
+void PackSlotMapping(std::span<const BlockId> table, int32_t block_size, int32_t begin,
+                     int32_t count, int64_t* slot_mapping);
+
+// Fills the rest of a batch that runs as a graph, behind `num_tokens` and `num_seqs`, but for its
+// logit rows: sequences of length 0 that read and write no cache, the first ones with a token.
+void PackPadding(const BatchLayout& layout, int32_t num_tokens, int32_t num_seqs,
+                 std::byte* staging);
+
 // Packs the rows of a step that has been applied to `slots`. Pads them to `padded_tokens` tokens
 // and as many sequences, if that is not 0. The sequences of padding are empty; the first ones have
 // a token each, the others none. Such a token has logits, and is not written to the cache. Includes
