@@ -75,10 +75,7 @@ Status CheckBothFit(const Checkpoint& model, const Checkpoint& draft, const Engi
   const Result<std::unique_ptr<Model>> counted = LoadModel(draft, *count, MakeLoadOptions(options));
   Status status = counted.status();
   if (free_bytes && status.ok()) status = CheckCudaSizes((*counted)->spec());
-  if (free_bytes && status.code() == StatusCode::kUnimplemented &&
-      LoadedBytes(draft, options, Task::kGenerate).ok()) {
-    status = Unimplemented("{}; use device=cpu", status.message());
-  }
+  if (free_bytes) status = SuggestCpu(draft, options, Task::kGenerate, status);
   if (!status.ok()) return status.WithContext("draft_model");
   const int64_t bytes = count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
   const std::string what =

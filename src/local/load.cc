@@ -210,10 +210,7 @@ Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, Ta
     return Unimplemented("{}; attention={} supports {}", fits.message(), Name(options.attention),
                          kFlashInferSupports);
   }
-  if (fits.code() != StatusCode::kUnimplemented || !LoadedBytes(checkpoint, options, task).ok()) {
-    return fits;
-  }
-  return Unimplemented("{}; use device=cpu", fits.message());
+  return SuggestCpu(checkpoint, options, task, fits);
 }
 
 }  // namespace

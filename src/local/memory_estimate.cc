@@ -139,6 +139,15 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
   return count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
 }
 
+Status SuggestCpu(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
+                  const Status& refusal) {
+  if (refusal.code() != StatusCode::kUnimplemented ||
+      !LoadedBytes(checkpoint, options, task).ok()) {
+    return refusal;
+  }
+  return Unimplemented("{}; use device=cpu", refusal.message());
+}
+
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
                          int64_t free_bytes, const CountedBackend& gpu) {
   RETURN_IF_ERROR(CheckCudaCache(options));

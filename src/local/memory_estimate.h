@@ -51,6 +51,10 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
 // tables. Reads no large weight.
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task);
 
+// Returns why a GPU does not run a model; if a CPU can, says so.
+Status SuggestCpu(const Checkpoint& checkpoint, const EngineOptions& options, Task task,
+                  const Status& refusal);
+
 // kUnimplemented if the GPU's backend lacks features that the model needs; names all of them. The
 // same if it lacks the KV cache's type (CheckCudaCache) or the model is too large for its kernels.
 // kResourceExhausted if the weights (in bf16, or f32 with options.precise) do not fit into
