@@ -10,6 +10,8 @@
 namespace tokamak {
 namespace {
 
+constexpr ImageSize kTile = {224, 224};  // by default
+
 std::vector<ImageSize> ReadResolutions(const JsonReader& reader) {
   const JsonReader member = reader["image_grid_pinpoints"];
   if (!member.present()) return {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
@@ -40,7 +42,7 @@ ImageSize Within(const Image& image, ImageSize bounds) {
 LlavaNextProcessor::LlavaNextProcessor(const JsonReader& reader)
     : size_(ReadTargetSize(reader, {224})),
       resize_tiles_(reader.BoolOr("do_resize", true)),
-      crop_(ReadCenterCrop(reader, ImageSize{224, 224})),
+      crop_(ReadCenterCrop(reader, kTile)),
       resolutions_(ReadResolutions(reader)),
       resampling_(ReadResampling(reader)),
       table_(reader, kClipMean, kClipStd) {
@@ -48,10 +50,7 @@ LlavaNextProcessor::LlavaNextProcessor(const JsonReader& reader)
   (void)reader.Has("do_pad");
   (void)reader.Has("pad_size");
   // transformers takes crop_size even where nothing is cropped.
-  const JsonReader crop = reader["crop_size"];
-  tile_ = !crop.present()    ? 224
-          : crop.is_object() ? crop.Int("height")
-                             : static_cast<int32_t>(crop.Int(1, kMaxSide));
+  tile_ = ReadCropSize(reader).value_or(kTile).height;
   for (const ImageSize& resolution : resolutions_) {
     if (!reader.ok() || (resolution.height % tile_ == 0 && resolution.width % tile_ == 0)) continue;
     reader.Fail("image_grid_pinpoints",

@@ -80,10 +80,11 @@ Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
         "times the shorter one; cut off a part of it",
         image.width, image.height, kMaxAspectRatio);
   }
-  Image resized = image;
+  Image changed;
   if (resize_) {
-    ASSIGN_OR_RETURN(resized, ResizeWithinLimit(image, SizeFor(image), resampling_));
+    ASSIGN_OR_RETURN(changed, ResizeWithinLimit(image, SizeFor(image), resampling_));
   }
+  const Image& resized = resize_ ? changed : image;
   const int32_t factor = patch_size_ * merge_size_;
   if (resized.height % factor != 0 || resized.width % factor != 0) {
     return InvalidArgument(

@@ -19,16 +19,22 @@ SingleTileProcessor::SingleTileProcessor(const JsonReader& reader, const Default
 }
 
 Result<PreparedImage> SingleTileProcessor::Prepare(const Image& image) const {
-  Image tile = image;
+  const Image* tile = &image;
+  Image changed;
   if (pad_) {
-    ASSIGN_OR_RETURN(tile, PadToSquare(tile, table_.mean_levels()));
+    ASSIGN_OR_RETURN(changed, PadToSquare(*tile, table_.mean_levels()));
+    tile = &changed;
   }
   if (size_) {
-    ASSIGN_OR_RETURN(tile, ResizeWithinLimit(tile, size_->For(tile), resampling_));
+    ASSIGN_OR_RETURN(changed, ResizeWithinLimit(*tile, size_->For(*tile), resampling_));
+    tile = &changed;
   }
-  if (crop_) tile = CenterCrop(tile, *crop_);
-  PreparedImage prepared{.shape = {1, 3, tile.height, tile.width}};
-  AppendValues(tile, table_, prepared.values);
+  if (crop_) {
+    changed = CenterCrop(*tile, *crop_);
+    tile = &changed;
+  }
+  PreparedImage prepared{.shape = {1, 3, tile->height, tile->width}};
+  AppendValues(*tile, table_, prepared.values);
   return prepared;
 }
 

@@ -101,16 +101,20 @@ TargetSize ReadTargetSize(const JsonReader& reader, const TargetSize& absent) {
   return target;
 }
 
-std::optional<ImageSize> ReadCenterCrop(const JsonReader& reader, std::optional<ImageSize> absent) {
+std::optional<ImageSize> ReadCropSize(const JsonReader& reader) {
   const JsonReader size = reader["crop_size"];
-  std::optional<ImageSize> crop = absent;
+  if (!size.present()) return std::nullopt;
   if (size.is_object()) {
     size.Only({"height", "width"});
-    crop = {size.Int("height", Positive(kMaxSide)), size.Int("width", Positive(kMaxSide))};
-  } else if (size.present()) {
-    const auto edge = static_cast<int32_t>(size.Int(1, kMaxSide));
-    crop = {edge, edge};
+    return ImageSize{size.Int("height", Positive(kMaxSide)), size.Int("width", Positive(kMaxSide))};
   }
+  const auto edge = static_cast<int32_t>(size.Int(1, kMaxSide));
+  return ImageSize{edge, edge};
+}
+
+std::optional<ImageSize> ReadCenterCrop(const JsonReader& reader, std::optional<ImageSize> absent) {
+  std::optional<ImageSize> crop = ReadCropSize(reader);
+  if (!crop) crop = absent;
   if (!reader.BoolOr("do_center_crop", absent.has_value())) return std::nullopt;
   if (!crop) reader.Fail("crop_size", "is missing, but do_center_crop is true");
   return crop;

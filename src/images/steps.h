@@ -52,6 +52,7 @@ class ValueTable {
 
 Resampling ReadResampling(const JsonReader& reader);
 TargetSize ReadTargetSize(const JsonReader& reader, const TargetSize& absent);
+std::optional<ImageSize> ReadCropSize(const JsonReader& reader);
 // Absent if do_center_crop is false, which it is by default if `absent` has no size.
 std::optional<ImageSize> ReadCenterCrop(const JsonReader& reader, std::optional<ImageSize> absent);
 
