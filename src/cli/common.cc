@@ -24,8 +24,7 @@ constexpr std::string_view kFields =
     "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
     "max_body_bytes max_choices "
     "max_connections max_connections_per_client max_context max_logprobs max_output_tokens "
-    "max_queue "
-    "max_seqs "
+    "max_queue max_seqs "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
     "steps_in_flight synthetic_acceptance target_itl_ms threads ";
 // Fields with flags of other names.

@@ -72,7 +72,7 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
     return Unimplemented("{}: image_processor_type is \"{}\"; implemented are {}", source, type,
                          fmt::join(names, ", "));
   }
-  // Where values come from and go to, and how transformers computes them.
+  // These say what the values are for and how transformers computes them.
   for (const std::string_view name :
        {"_valid_processor_keys", "auto_map", "data_format", "device", "disable_grouping",
         "image_seq_length", "input_data_format", "processor_class", "return_tensors",

@@ -14,7 +14,7 @@
 
 namespace tokamak {
 
-// What a vision tower takes for one image.
+// One image as a vision tower takes it.
 struct PreparedImage {
   // Towers of a fixed size: [tiles, 3, height, width]. Qwen2-VL:
   // [patches, 3, temporal_patch_size, patch_size, patch_size].

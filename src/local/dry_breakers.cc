@@ -55,8 +55,7 @@ Result<DryBreakerEncoder::Encoded> DryBreakerEncoder::Search(std::vector<std::st
     if (sequences.size() > kMaxDrySequences) {
       return InvalidArgument(
           "dry_sequence_breakers: more than the {} sequences of tokens that are allowed spell "
-          "these "
-          "texts; give fewer or shorter ones",
+          "these texts; give fewer or shorter ones",
           kMaxDrySequences);
     }
   }

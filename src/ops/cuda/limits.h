@@ -5,7 +5,7 @@
 
 namespace tokamak::cuda {
 
-// Of keys and values: the most that registers and shared memory hold.
+// The most dimensions of keys and values that registers and shared memory hold.
 inline constexpr int32_t kMaxHeadDim = 576;
 inline constexpr int32_t kMaxValueDim = 512;
 // The same if they are decompressed from latents by the plain kernel.

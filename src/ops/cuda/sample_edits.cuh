@@ -1,4 +1,4 @@
-// What changes a row of raw logits before a draw: SlotSampling::Edit, by one CTA.
+// The changes of a row of raw logits before a draw: SlotSampling::Edit, by one CTA.
 #pragma once
 
 #include <cfloat>
@@ -44,7 +44,7 @@ struct EarlierDrafts {
   int32_t count = 0;
   int32_t position = 0;  // of the first one, or of the draw if there is none
 
-  // Those before row `index` of the launch.
+  // Returns the ones before row `index` of the launch.
   __device__ static EarlierDrafts Of(const SampleArgs& a, int index) {
     if (const ProposalArgs& p = a.proposals; p.tokens != nullptr) {
       const SampleArgs::Row& row = a.rows[index];

@@ -101,7 +101,7 @@ struct SampleRecord {
 inline constexpr int32_t kNoDraft = -1;    // in SampleArgs::drafts
 inline constexpr int32_t kUnhealthy = -1;  // in SampleArgs::drawn
 
-// Where a launch puts proposals; null if it draws tokens. See Sampler::Propose.
+// The place for the proposals of a launch; null if it draws tokens. See Sampler::Propose.
 struct ProposalArgs {
   int32_t* tokens = nullptr;  // [slot, max_proposals]
   int32_t max_proposals = 0;

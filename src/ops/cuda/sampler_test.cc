@@ -110,7 +110,7 @@ SamplingParams SpecForProposals(std::mt19937& random, int32_t slot, int32_t voca
   return spec;
 }
 
-// Of draft models with fewer tokens, as many and more. Draws in between continue the histories.
+// The draft models have fewer tokens, as many and more. Draws in between continue the histories.
 TEST_F(CudaSampling, ProposesWhatTheHostDoes) {
   std::mt19937 random(9);
   constexpr int32_t kVocab = 300, kSlots = 12;

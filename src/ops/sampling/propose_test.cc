@@ -40,7 +40,7 @@ class Bench {
                       stream_);
     return result.token;
   }
-  // What a model's input gets for a proposal.
+  // Returns the token of a model's input that a proposal fills.
   TokenId Fill(int32_t number) {
     TokenId tokens[] = {-7, -7};
     const TokenFill fill = {.slot = 0, .index = 1};

@@ -36,7 +36,7 @@ struct OpBackend {
 };
 // Returns every backend and ISA that this machine can run, and CUDA's even if there is no GPU.
 std::vector<OpBackend> OpBackends();
-// Those of OpBackends that are CPUs, for what only they promise.
+// Returns the CPUs among OpBackends, for what only they promise.
 std::vector<OpBackend> CpuOpBackends();
 // CUDA with the plain kernels (ops/cuda/kernel_table.h), for the operations that have others too.
 std::vector<OpBackend> PlainCudaBackend();
