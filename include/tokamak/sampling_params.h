@@ -118,6 +118,24 @@ struct StructuredOutput {
   friend bool operator==(const StructuredOutput&, const StructuredOutput&) = default;
 };
 
+// When a beam search ends, once there are `width` answers.
+enum class EarlyStopping : uint8_t {
+  kNo,     // false: when the best beam is worse than all of them, at the length that it has
+  kYes,    // true: at once
+  kNever,  // "never": when the best beam is worse than all of them, at the best possible length
+};
+
+// Beam search: keeps the `width` most probable continuations instead of drawing one. The same as in
+// transformers: candidates are ranked by the sum of their tokens' logprobs, and answers by that sum
+// / length ^ length_penalty (end token included, prompt not).
+struct BeamSearchParams {
+  int32_t width = 4;            // [n, 128]
+  float length_penalty = 1.0f;  // [-100, 100]; above 0 favors long answers
+  EarlyStopping early_stopping = EarlyStopping::kNo;
+
+  friend bool operator==(const BeamSearchParams&, const BeamSearchParams&) = default;
+};
+
 // Applied to the logits in this order: structured_output, allowed_token_ids and bad_words;
 // logit_bias; repetition, presence and frequency penalties; DRY; min_tokens; top_n_sigma;
 // temperature (or the dynamic one); then top_k, typical_p, top_p, min_p and xtc on the resulting
@@ -181,6 +199,11 @@ struct SamplingParams {
   std::optional<int32_t> logprobs = {};
   std::optional<int32_t> prompt_logprobs = {};
   std::optional<StructuredOutput> structured_output = {};  // absent: any text
+  // Absent: none. The n best answers come in one chunk each. What changes logits changes logprobs
+  // instead; temperature and what follows it are ignored. max_tokens is not 0, and there are no
+  // `logprobs`. The width fits the engine's sequences (EngineOptions::max_seqs) and tokens per
+  // step.
+  std::optional<BeamSearchParams> beam_search = {};
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };

@@ -17,7 +17,7 @@ void Field(auto& a, CacheGroup& v) {
 void Field(auto& a, ExecutorLimits& v) {
   Fields(a, v.cache.groups, v.cache.block_bytes, v.cache.num_device_blocks, v.cache.num_host_blocks,
          v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_step_drafts, v.max_context,
-         v.vocab_size, v.depth);
+         v.vocab_size, v.depth, v.has_candidates);
 }
 void Field(auto& a, DraftOptions& v) {
   Fields(a, v.most, v.least, v.from_model, v.min_match, v.max_match, v.min_probability, v.always);
@@ -42,11 +42,15 @@ void Field(auto& a, StructuredOutput& v) {
          v.call_separator, v.calls_begin, v.calls_end, v.call_parameters, v.call_marks, v.must_call,
          v.calls_in_text, v.reasoning, v.messages);
 }
+void Field(auto& a, BeamSearchParams& v) {
+  Fields(a, v.width, v.length_penalty);
+  Field(a, v.early_stopping, EarlyStopping::kNever);
+}
 void Field(auto& a, SamplingParams& v) {
   DrawFields(a, v);
   Fields(a, v.dry_sequence_breakers, v.bad_words, v.n, v.max_tokens, v.stop,
          v.include_stop_str_in_output, v.ignore_eos, v.skip_special_tokens, v.shown_special_tokens,
-         v.structured_output);
+         v.structured_output, v.beam_search);
 }
 void Field(auto& a, Status& v) {
   StatusCode code = v.code();

@@ -91,6 +91,11 @@ SamplingParams Make(Bytes& in, int32_t vocab, int32_t max_logprobs) {
   for (int i = in.Take<uint8_t>() % 3; i > 0; --i) p.stop_token_ids.push_back(in.Int(0, vocab - 1));
   if (in.Take<uint8_t>() % 2) p.logprobs = in.Int(0, max_logprobs);
   if (in.Take<uint8_t>() % 2) p.prompt_logprobs = in.Int(0, max_logprobs);
+  if (in.Take<uint8_t>() % 2) {
+    p.beam_search = {.width = in.Int(1, 128),
+                     .length_penalty = in.Float(-100, 100),
+                     .early_stopping = static_cast<EarlyStopping>(in.Take<uint8_t>() % 3)};
+  }
   return p;
 }
 
@@ -132,6 +137,11 @@ bool InRange(const SamplingParams& p, int32_t vocab, int32_t max_logprobs) {
   for (const auto& count : {p.logprobs, p.prompt_logprobs}) {
     if (count) ok = ok && *count >= 0 && *count <= max_logprobs;
   }
+  if (p.beam_search) {
+    ok = ok && p.beam_search->width >= p.n && p.beam_search->width <= 128;
+    ok = ok && std::abs(p.beam_search->length_penalty) <= 100;
+    ok = ok && p.max_tokens != 0 && !p.logprobs;
+  }
   return ok;
 }
 
@@ -167,7 +177,9 @@ bool NamesAField(std::string_view message) {
                                           "stop",
                                           "stop_token_ids",
                                           "logprobs",
-                                          "prompt_logprobs"};
+                                          "prompt_logprobs",
+                                          "beam_search",
+                                          "length_penalty"};
   const std::string_view name = message.substr(0, message.find_first_of(":[."));
   for (const std::string_view field : kFields) {
     if (name == field) return true;

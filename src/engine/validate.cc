@@ -191,6 +191,17 @@ Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {
   return ValidateIds("stop_token_ids", p.stop_token_ids, vocab_size);
 }
 
+Status ValidateBeamSearch(const SamplingParams& p) {
+  const BeamSearchParams& beams = *p.beam_search;
+  RETURN_IF_ERROR(CountInRange("beam_search.width", beams.width, p.n, kMaxChoices));
+  RETURN_IF_ERROR(InRange("length_penalty", beams.length_penalty, -100.0f, 100.0f));
+  if (p.max_tokens == 0) {
+    return InvalidArgument("max_tokens: must be at least 1 with beam search, got 0");
+  }
+  if (p.logprobs) return InvalidArgument("logprobs: are not available with beam search");
+  return Status();
+}
+
 }  // namespace
 
 void SamplingDefaults::ApplyTo(SamplingParams& params) const {
@@ -218,6 +229,7 @@ Status Validate(const SamplingParams& params, int32_t vocab_size, int32_t max_lo
   RETURN_IF_ERROR(ValidateTokens(params, vocab_size));
   RETURN_IF_ERROR(CountInRange("n", params.n, 1, kMaxChoices));
   RETURN_IF_ERROR(ValidateEnds(params, vocab_size));
+  if (params.beam_search) RETURN_IF_ERROR(ValidateBeamSearch(params));
   if (params.logprobs) {
     RETURN_IF_ERROR(CountInRange("logprobs", *params.logprobs, 0, max_logprobs));
   }

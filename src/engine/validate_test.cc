@@ -126,6 +126,31 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) { p.logit_bias.resize(5000); }).starts_with("logit_bias: "));
 }
 
+TEST(Validate, BeamSearch) {
+  using P = SamplingParams&;
+  const auto refusal = [](
+                           BeamSearchParams beams,
+                           const std::function<void(P)>& change = [](P) {}) {
+    return Refusal([&](P p) {
+      p.beam_search = beams;
+      change(p);
+    });
+  };
+  EXPECT_EQ(refusal({.width = 1}), "");
+  EXPECT_EQ(refusal({.width = 128, .length_penalty = -100}, [](P p) { p.n = 128; }), "");
+  EXPECT_TRUE(refusal({.width = 0}).starts_with("beam_search.width: "));
+  EXPECT_TRUE(refusal({.width = 129}).starts_with("beam_search.width: "));
+  EXPECT_EQ(refusal({.width = 3}, [](P p) { p.n = 4; }),
+            "beam_search.width: must be in [4, 128], got 3");
+  for (const float bad : {kNan, kInf, 100.5f}) {
+    EXPECT_TRUE(refusal({.length_penalty = bad}).starts_with("length_penalty: "));
+  }
+  EXPECT_EQ(refusal({}, [](P p) { p.max_tokens = 0; }),
+            "max_tokens: must be at least 1 with beam search, got 0");
+  EXPECT_EQ(refusal({}, [](P p) { p.logprobs = 0; }),
+            "logprobs: are not available with beam search");
+}
+
 TEST(SamplingDefaults, OverrideWhatIsGiven) {
   SamplingDefaults defaults = {.temperature = 0.5f, .top_k = 7};
   defaults.Override({.top_n_sigma = 1.5f, .top_k = 8, .repeat_last_n = 64});

@@ -22,6 +22,7 @@ class InProcessExecutor final : public Executor {
                 .max_context = runner_->shape().max_context,
                 .vocab_size = runner_->vocab_size(),
                 .depth = runner_->shape().depth,
+                .has_candidates = runner_->has_candidates(),
                 .num_moe_layers = model_->spec().num_moe_layers,
                 .max_experts = model_->spec().max_experts} {}
 

@@ -35,6 +35,9 @@ struct SampleRow {
   SequenceSlotId slot = 0;
   int32_t position = 0;  // of the first token, behind the slot's history
   std::span<const TokenId> drafts = {};
+  // If above 0 (without drafts), nothing is drawn: the result has the best candidates instead, as
+  // RowOutput describes them. Only if the sampler has_candidates().
+  int32_t num_candidates = 0;
 
   int32_t num_draws() const { return static_cast<int32_t>(drafts.size()) + 1; }
 };
@@ -58,6 +61,7 @@ struct SampleResult {
   RowHealth health = RowHealth::kOk;
   TokenId token = 0;            // 0 unless health is kOk; or kNotDrawn
   TokenLogprobs logprobs = {};  // if the slot asks for them
+  std::vector<TokenLogprobs::Entry> candidates = {};
 };
 
 // A row of a draft model's logits.
@@ -87,6 +91,9 @@ class Sampler {
   virtual void Sample(Tensor logits, std::span<const SampleRow> rows,
                       std::span<const TokenMask> masks, std::span<SampleResult> results,
                       Stream& stream) = 0;
+
+  // Whether rows may ask for candidates (SampleRow).
+  virtual bool has_candidates() const { return false; }
 
   // Returns whether SampleGreedy may replace Sample for this row if it has no mask: its draw is the
   // largest logit, of equal ones the lowest id, and no other logit matters. Considers all Admits so

@@ -100,6 +100,13 @@ void Drafter::Admit(SequenceSlotId id, const SequenceSlot& admitted, int32_t num
   slot.ahead.clear();
 }
 
+void Drafter::Fork(const ForkSequence& fork) {
+  Slot& slot = SlotOf(fork.slot);
+  if (fork.slot != fork.source) slot = SlotOf(fork.source);
+  slot.tokens.insert(slot.tokens.end(), fork.tokens.begin(), fork.tokens.end());
+  slot.ahead.clear();
+}
+
 void Drafter::AddDrawn(SequenceSlotId id, int32_t position, std::span<const TokenId> drawn) {
   Slot& slot = SlotOf(id);
   const auto known = static_cast<size_t>(static_cast<int32_t>(slot.tokens.size()) - position);

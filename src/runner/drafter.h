@@ -56,6 +56,9 @@ class Drafter {
 
   // A sequence has got this slot, and both models' caches have its first `num_computed` positions.
   void Admit(SequenceSlotId id, const SequenceSlot& slot, int32_t num_computed);
+  // The same happens to the tokens of the two sequences, and the slot's cache has the positions
+  // that the source's has. Call it when nothing is behind.
+  void Fork(const ForkSequence& fork);
   // The tokens from `position` on have been drawn. May be told again.
   void AddDrawn(SequenceSlotId id, int32_t position, std::span<const TokenId> drawn);
   // The runner's model has computed so many positions of the sequence. Counts only those whose

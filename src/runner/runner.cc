@@ -174,6 +174,11 @@ Status Runner::CheckSubmit(const StepInput& step) const {
     return Internal("{} steps are in flight already, the oldest is step {}",
                     steps_in_flight_.size(), next_wait_);
   }
+  if (!sampler_->has_candidates() &&
+      std::any_of(step.rows.begin(), step.rows.end(),
+                  [](const StepRow& row) { return row.num_candidates > 0; })) {
+    return Internal("wants candidates, but the {} backend returns none", ops_.name());
+  }
   return Status();
 }
 
@@ -187,10 +192,12 @@ Status Runner::Submit(StepInput step) {
   in_flight.number = step.number;
   pool_.Copy(step.copies, *stream_);
   for (const AdmitSequence& admit : step.admit) {
-    const SequenceSlot& slot = slots_[admit.slot];
-    sampler_->Admit(admit.slot, admit.sampling, admit.choice, slot.tokens, slot.num_prompt,
-                    *stream_);
-    if (drafter_) drafter_->Admit(admit.slot, slot, admit.num_computed);
+    AdmitToSampler(admit.slot);
+    if (drafter_) drafter_->Admit(admit.slot, slots_[admit.slot], admit.num_computed);
+  }
+  for (const ForkSequence& fork : step.fork) {
+    AdmitToSampler(fork.slot);
+    if (drafter_) drafter_->Fork(fork);
   }
   const int32_t padded_tokens = PaddedTokens(step);
   in_flight.decode = padded_tokens > 0;
@@ -208,12 +215,18 @@ Status Runner::Submit(StepInput step) {
   return Status();
 }
 
+void Runner::AdmitToSampler(SequenceSlotId id) {
+  const SequenceSlot& slot = slots_[id];
+  sampler_->Admit(id, slot.sampling, slot.choice, slot.tokens, slot.num_prompt, *stream_);
+}
+
 int32_t Runner::PaddedTokens(const StepInput& step) const {
   int32_t num_tokens = 0;
   for (const StepRow& row : step.rows) {
-    const bool draws_from_all =
-        row.sample && row.num_tokens == static_cast<int32_t>(row.drafts.size()) + 1;
-    if (!draws_from_all || row.num_tokens > kMaxGraphQueries || slots_[row.slot].prompt_logprobs) {
+    const bool draws_from_all = (row.sample || row.num_candidates > 0) &&
+                                row.num_tokens == static_cast<int32_t>(row.drafts.size()) + 1;
+    if (!draws_from_all || row.num_tokens > kMaxGraphQueries ||
+        slots_[row.slot].sampling.prompt_logprobs) {
       return 0;
     }
     num_tokens += row.num_tokens;
@@ -495,8 +508,14 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
       if (scored.health != RowHealth::kOk) out.health = scored.health;
       out.prompt_logprobs.push_back(scored.logprobs);
     }
-    out.tokens.reserve(static_cast<size_t>(row.num_draws));
-    for (int32_t i = 0; i < row.num_draws; ++i) {
+    if (row.num_candidates > 0) {
+      const SampleResult& result = in_flight.sampled_results[static_cast<size_t>(row.sampled)];
+      if (out.health == RowHealth::kOk) out.health = result.health;
+      out.candidates = result.candidates;
+    }
+    const int32_t num_draws = row.num_candidates > 0 ? 0 : row.num_draws;
+    out.tokens.reserve(static_cast<size_t>(num_draws));
+    for (int32_t i = 0; i < num_draws; ++i) {
       const int32_t index = row.sampled + i;
       const SampleResult& drawn = in_flight.sampled_results[static_cast<size_t>(index)];
       if (drawn.token == kNotDrawn) break;
@@ -514,6 +533,7 @@ StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
       out.logprobs.clear();
       out.prompt_logprobs.clear();
       out.proposals.clear();
+      out.candidates.clear();
     }
   }
   return output;

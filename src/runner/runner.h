@@ -71,6 +71,7 @@ class Runner {
   const CacheSpec& cache() const { return pool_.spec(); }
   const RunnerShape& shape() const { return shape_; }
   int32_t vocab_size() const { return model_.spec().vocab_size; }
+  bool has_candidates() const { return sampler_->has_candidates(); }
   // Bytes of memory in use: the KV pool without the host tier, the buffers for steps, and the
   // arena's peak so far.
   int64_t bytes() const;
@@ -88,6 +89,8 @@ class Runner {
   Status Init(const RunnerMemory& memory, const Model* draft, std::vector<int32_t> draft_groups);
   Status MakeGroups();
   Status CaptureGraphs();
+  // Gives the sampler what the slot has.
+  void AdmitToSampler(SequenceSlotId id);
   // The number of tokens to which the step is padded to run as a graph; 0 if it does not.
   int32_t PaddedTokens(const StepInput& step) const;
   // Uploads the table entries that a step has no room for, ahead of its batch.

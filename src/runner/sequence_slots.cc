@@ -27,6 +27,7 @@ Status SequenceSlots::Apply(StepInput& step) {
   for (const SequenceSlotId slot : step.free) RETURN_IF_ERROR(Free(slot));
   for (const CopyBlock& copy : step.copies) RETURN_IF_ERROR(CheckCopy(copy));
   for (AdmitSequence& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
+  for (const ForkSequence& fork : step.fork) RETURN_IF_ERROR(Fork(fork));
   for (const AppendBlocks& append : step.append) RETURN_IF_ERROR(Append(append));
   has_row_.assign(slots_.size(), false);
   int64_t num_tokens = 0, num_drafts = 0, num_proposals = 0;
@@ -155,11 +156,8 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
     return Internal("admit: slot {} cannot have {} tokens with {} in the prompt and {} computed",
                     admit.slot, size, admit.num_prompt_tokens, admit.num_computed);
   }
-  for (const TokenId token : admit.tokens) {
-    if (token < 0 || token >= limits_.vocab_size) {
-      return Internal("admit: slot {} has token {}, but the vocabulary has {}", admit.slot, token,
-                      limits_.vocab_size);
-    }
+  if (Status status = CheckTokens(admit.slot, admit.tokens); !status.ok()) {
+    return status.WithContext("admit");
   }
   if (Status status = CheckSampling(admit.sampling); !status.ok()) {
     return status.WithContext(fmt::format("admit: slot {}", admit.slot));
@@ -171,13 +169,56 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   slot->num_computed = admit.num_computed;
   slot->num_drafts = 0;
   slot->awaits_proposals = false;
-  slot->long_rope = UsesLongRope(cache_.original_context, size);
-  slot->wants_logprobs = admit.sampling.logprobs.has_value();
-  slot->prompt_logprobs = admit.sampling.prompt_logprobs;
+  slot->long_rope = cache_.original_context > 0 &&
+                    (admit.long_rope || UsesLongRope(cache_.original_context, size));
+  slot->sampling = std::move(admit.sampling);
+  slot->choice = admit.choice;
   for (size_t g = 0; g < slot->block_tables.size(); ++g) {
     slot->block_tables[g].clear();
     slot->block_tables[g].reserve(static_cast<size_t>(MaxBlocks(cache_.groups[g])));
   }
+  return Status();
+}
+
+Status SequenceSlots::CheckTokens(SequenceSlotId slot, std::span<const TokenId> tokens) const {
+  for (const TokenId token : tokens) {
+    if (token >= 0 && token < limits_.vocab_size) continue;
+    return Internal("slot {} has token {}, but the vocabulary has {}", slot, token,
+                    limits_.vocab_size);
+  }
+  return Status();
+}
+
+Status SequenceSlots::Fork(const ForkSequence& fork) {
+  SequenceSlot* slot = nullptr;
+  SequenceSlot* source = nullptr;
+  RETURN_IF_ERROR(Find(fork.slot, &slot));
+  RETURN_IF_ERROR(Find(fork.source, &source));
+  if (!source->active) return Internal("fork: slot {} is free", fork.source);
+  if (slot != source && slot->active) return Internal("fork: slot {} is in use", fork.slot);
+  const auto known = static_cast<int32_t>(source->tokens.size());
+  if (source->num_known != known || source->num_computed != known || source->num_drafts > 0) {
+    return Internal("fork: slot {} has {} tokens, {} of them given and {} computed", fork.source,
+                    source->num_known, known, source->num_computed);
+  }
+  const size_t size = source->tokens.size() + fork.tokens.size();
+  if (fork.tokens.empty() || size > static_cast<size_t>(limits_.max_context)) {
+    return Internal("fork: slot {} gets {} tokens, but the context holds {}", fork.slot, size,
+                    limits_.max_context);
+  }
+  if (Status status = CheckTokens(fork.slot, fork.tokens); !status.ok()) {
+    return status.WithContext("fork");
+  }
+  if (slot != source) {
+    std::vector<std::vector<BlockId>> own = std::move(slot->block_tables);
+    std::vector<std::vector<BlockId>> others = std::move(source->block_tables);
+    *slot = *source;
+    slot->block_tables = std::move(own);
+    source->block_tables = std::move(others);
+    for (std::vector<BlockId>& table : slot->block_tables) table.clear();
+  }
+  slot->tokens.insert(slot->tokens.end(), fork.tokens.begin(), fork.tokens.end());
+  slot->num_known = static_cast<int32_t>(size);
   return Status();
 }
 
@@ -244,6 +285,7 @@ Status SequenceSlots::AddRow(const StepRow& row) {
     return status.WithContext(fmt::format("rows: slot {}", row.slot));
   }
   RETURN_IF_ERROR(CheckProposals(*slot, row, end));
+  RETURN_IF_ERROR(CheckCandidates(*slot, row, end));
   slot->num_computed = static_cast<int32_t>(end);
   slot->num_drafts = num_drafts;
   slot->awaits_proposals = row.num_proposals > 0;
@@ -282,6 +324,18 @@ Status SequenceSlots::CheckProposals(const SequenceSlot& slot, const StepRow& ro
   const Status status = CheckTables(slot, static_cast<int32_t>(end), static_cast<int32_t>(last));
   if (status.ok()) return status;
   return status.WithContext(fmt::format("rows: proposals of slot {}", row.slot));
+}
+
+Status SequenceSlots::CheckCandidates(const SequenceSlot& slot, const StepRow& row, int64_t end) {
+  if (row.num_candidates == 0) return Status();
+  const auto given = static_cast<int64_t>(slot.tokens.size());
+  if (row.num_candidates > 0 && !row.sample && end == given && slot.num_known == given) {
+    return Status();
+  }
+  return Internal(
+      "rows: slot {} wants {} candidates behind position {}, but has {} tokens, {} of them given{}",
+      row.slot, row.num_candidates, end - 1, slot.num_known, given,
+      row.sample ? ", and samples" : "");
 }
 
 void SequenceSlots::Settle(SequenceSlotId id, int32_t num_tokens) {

@@ -13,15 +13,16 @@ namespace tokamak {
 
 struct SequenceSlot {
   bool active = false;
-  std::vector<TokenId> tokens;  // those admitted; the sampler has those drawn since
+  // Those that the engine knew when it admitted or forked; the sampler has those drawn since.
+  std::vector<TokenId> tokens;
   int32_t num_prompt = 0;
   int32_t num_known = 0;          // tokens, including those that submitted steps draw
   int32_t num_computed = 0;       // positions written to the cache by submitted steps
   int32_t num_drafts = 0;         // of the last row, until Settle
   bool awaits_proposals = false;  // of the last row, until EndProposals
   bool long_rope = false;  // admitted with the long RoPE factors (CacheSpec::original_context)
-  bool wants_logprobs = false;
-  std::optional<int32_t> prompt_logprobs;          // alternatives for each prompt token
+  SamplingParams sampling;
+  int32_t choice = 0;
   std::vector<std::vector<BlockId>> block_tables;  // one per cache group
 };
 
@@ -38,7 +39,8 @@ class SequenceSlots {
   };
   SequenceSlots(const Limits& limits, const CacheSpec& cache);
 
-  // Applies the step's changes: free, admit, append, rows. Moves admitted tokens out of the step. A
+  // Applies the step's changes: free, admit, fork, append, rows. Moves what is admitted out of the
+  // step. A
   // step that breaks a rule is kInternal, with the rule, the slot and the numbers; then the state
   // is unspecified until Clear.
   Status Apply(StepInput& step);
@@ -71,9 +73,12 @@ class SequenceSlots {
   Status CheckCopy(const CopyBlock& copy) const;
   Status CheckSampling(const SamplingParams& sampling) const;
   Status Admit(AdmitSequence& admit);
+  Status Fork(const ForkSequence& fork);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
   Status CheckDrafts(const SequenceSlot& slot, const StepRow& row) const;
+  Status CheckTokens(SequenceSlotId slot, std::span<const TokenId> tokens) const;
+  static Status CheckCandidates(const SequenceSlot& slot, const StepRow& row, int64_t end);
   // Of a row that ends at `end`.
   Status CheckProposals(const SequenceSlot& slot, const StepRow& row, int64_t end) const;
   int64_t MaxBlocks(const CacheGroup& group) const {  // per sequence

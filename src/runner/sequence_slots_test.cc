@@ -127,6 +127,76 @@ TEST(SequenceSlots, NoRowFollowsOneWhoseProposalsAreNotKnown) {
   EXPECT_TRUE(table.Apply(next).ok());
 }
 
+// Slot 1 has three tokens, all computed; slot 2 two that it was given and one that it draws.
+StepInput BeforeForks() {
+  return {
+      .admit = {{.slot = 1, .tokens = {1, 2, 3}, .num_prompt_tokens = 2},
+                {.slot = 2, .tokens = {4, 5}, .num_prompt_tokens = 2}},
+      .append = {{.slot = 1, .group = 0, .blocks = {4}}, {.slot = 2, .group = 0, .blocks = {5}}},
+      .rows = {{.slot = 1, .num_tokens = 3, .num_candidates = 2},
+               {.slot = 2, .num_tokens = 2, .sample = true}}};
+}
+
+TEST(SequenceSlots, AForkTakesTheTokensButNotTheBlocks) {
+  SequenceSlots table = SlotsForDrafts();
+  StepInput first = BeforeForks();
+  ASSERT_TRUE(table.Apply(first).ok());
+  EXPECT_EQ(table[1].num_known, 3);  // nothing was drawn
+  StepInput step = {
+      .fork = {{.slot = 0, .source = 1, .tokens = {7, 8}}, {.slot = 1, .source = 1, .tokens = {9}}},
+      .append = {{.slot = 0, .group = 0, .blocks = {6, 3}}},
+      .rows = {{.slot = 0, .num_tokens = 2, .num_candidates = 1},
+               {.slot = 1, .num_tokens = 1, .sample = true}}};
+  ASSERT_TRUE(table.Apply(step).ok());
+  EXPECT_EQ(table[0].tokens, (std::vector<TokenId>{1, 2, 3, 7, 8}));
+  EXPECT_EQ(table[0].num_prompt, 2);
+  EXPECT_EQ(table[0].block_tables[0], (std::vector<BlockId>{6, 3}));
+  EXPECT_EQ(table[0].num_computed, 5);
+  EXPECT_EQ(table[1].tokens, (std::vector<TokenId>{1, 2, 3, 9}));
+  EXPECT_EQ(table[1].block_tables[0], (std::vector<BlockId>{4}));
+  EXPECT_EQ(table[1].num_known, 5);
+}
+
+TEST(SequenceSlots, RefusesInvalidForksAndCandidates) {
+  const auto refused = [](const std::function<void(StepInput&)>& change) {
+    SequenceSlots table = SlotsForDrafts();
+    StepInput first = BeforeForks();
+    EXPECT_TRUE(table.Apply(first).ok());
+    StepInput step = {.fork = {{.slot = 0, .source = 1, .tokens = {7}}},
+                      .append = {{.slot = 0, .group = 0, .blocks = {6}}},
+                      .rows = {{.slot = 0, .num_tokens = 1, .num_candidates = 1}}};
+    change(step);
+    return std::string(table.Apply(step).message());
+  };
+  EXPECT_EQ(refused([](StepInput&) {}), "");
+  EXPECT_EQ(refused([](StepInput& s) { s.fork[0].slot = 4; }),
+            "slot 4 does not exist; there are 4 slots");
+  EXPECT_EQ(refused([](StepInput& s) { s.fork[0].source = 3; }), "fork: slot 3 is free");
+  EXPECT_EQ(refused([](StepInput& s) { s.fork[0].slot = 2; }), "fork: slot 2 is in use");
+  EXPECT_EQ(refused([](StepInput& s) { s.fork[0].source = 2; }),
+            "fork: slot 2 has 3 tokens, 2 of them given and 2 computed");
+  EXPECT_EQ(refused([](StepInput& s) { s.fork[0].tokens = {}; }),
+            "fork: slot 0 gets 3 tokens, but the context holds 24");
+  EXPECT_EQ(refused([](StepInput& s) { s.fork[0].tokens.assign(22, 1); }),
+            "fork: slot 0 gets 25 tokens, but the context holds 24");
+  EXPECT_EQ(refused([](StepInput& s) { s.fork[0].tokens = {50}; }),
+            "fork: slot 0 has token 50, but the vocabulary has 50");
+  // A source that has gone on has a token that is not computed.
+  EXPECT_EQ(refused([](StepInput& s) {
+              s.fork.insert(s.fork.begin(), {.slot = 1, .source = 1, .tokens = {9}});
+            }),
+            "fork: slot 1 has 4 tokens, 4 of them given and 3 computed");
+  EXPECT_EQ(refused([](StepInput& s) { s.rows[0].sample = true; }),
+            "rows: slot 0 wants 1 candidates behind position 3, but has 4 tokens, 4 of them given, "
+            "and samples");
+  EXPECT_EQ(
+      refused([](StepInput& s) { s.rows[0].num_candidates = -1; }),
+      "rows: slot 0 wants -1 candidates behind position 3, but has 4 tokens, 4 of them given");
+  EXPECT_EQ(
+      refused([](StepInput& s) { s.rows[0] = {.slot = 2, .num_tokens = 1, .num_candidates = 1}; }),
+      "rows: slot 2 wants 1 candidates behind position 2, but has 3 tokens, 2 of them given");
+}
+
 struct Violation {
   const char* name;
   std::function<void(StepInput&)> break_it;

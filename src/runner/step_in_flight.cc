@@ -123,11 +123,13 @@ class Packer {
     in_flight_.masks.clear();
   }
 
+  static bool NeedsLogits(const StepRow& row) { return row.sample || row.num_candidates > 0; }
+
   // Positions of a row whose next prompt token's logprob is wanted: [begin, end).
   std::pair<int32_t, int32_t> Scored(const StepRow& row) const {
     const SequenceSlot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
-    if (!slot.prompt_logprobs) return {begin, begin};
+    if (!slot.sampling.prompt_logprobs) return {begin, begin};
     return {begin, std::max(begin, std::min(slot.num_computed, slot.num_prompt - 1))};
   }
 
@@ -138,7 +140,7 @@ class Packer {
       const auto [begin, end] = Scored(row);
       tokens += row.num_tokens;
       scored += end - begin;
-      if (row.sample) ++(row.masked ? masked : unmasked);
+      if (NeedsLogits(row)) ++(row.masked ? masked : unmasked);
       drafts += row.drafts.size();
       if (!row.masked) unmasked_drafts += row.drafts.size();
     }
@@ -203,16 +205,19 @@ class Packer {
     StepInFlight::Row& packed = in_flight_.rows.emplace_back();
     packed.slot = row.slot;
     packed.end = first_draft;
-    if (!row.sample) return;
+    if (!NeedsLogits(row)) return;
     Place& next = row.masked ? next_masked_ : next_unmasked_;
     packed.sampled = static_cast<int32_t>(next.draw);
     packed.num_draws = num_drafts + 1;
     packed.num_proposals = row.num_proposals;
-    packed.wants_logprobs = slot.wants_logprobs;
+    packed.num_candidates = row.num_candidates;
+    packed.wants_logprobs = slot.sampling.logprobs.has_value();
     const std::span drafts(in_flight_.drafts.end(), row.drafts.size());
     in_flight_.drafts.insert(in_flight_.drafts.end(), row.drafts.begin(), row.drafts.end());
-    in_flight_.sample_rows[next.row++] = {
-        .slot = row.slot, .position = first_draft, .drafts = drafts};
+    in_flight_.sample_rows[next.row++] = {.slot = row.slot,
+                                          .position = first_draft,
+                                          .drafts = drafts,
+                                          .num_candidates = row.num_candidates};
     for (int32_t token = num_tokens_ - packed.num_draws; token < num_tokens_; ++token) {
       logit_rows_[next.draw++] = token;
     }
@@ -221,7 +226,7 @@ class Packer {
   void PackPromptLogprobs(const StepRow& row, StepInFlight::Row* packed) {
     const SequenceSlot& slot = slots_[row.slot];
     packed->scored_begin = static_cast<int32_t>(in_flight_.scored_tokens.size());
-    packed->prompt_top = slot.prompt_logprobs.value_or(0);
+    packed->prompt_top = slot.sampling.prompt_logprobs.value_or(0);
     const auto [begin, end] = Scored(row);
     const int32_t first = query_start_loc_[packed - in_flight_.rows.data()];
     for (int32_t position = begin; position < end; ++position) {

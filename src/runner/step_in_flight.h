@@ -68,6 +68,7 @@ struct StepInFlight {
     int32_t scored_begin = 0;  // range of scored_results
     int32_t scored_end = 0;
     int32_t prompt_top = 0;
+    int32_t num_candidates = 0;      // wanted; the row's only draw then draws nothing
     int32_t num_proposals = 0;       // wanted
     std::vector<int32_t> proposals;  // indices into `proposed`; those behind kNotDrawn are none
   };

@@ -16,9 +16,10 @@ struct ExecutorLimits {
   int32_t max_step_drafts = 0;  // of all rows of a step
   int32_t max_context = 0;      // positions of one sequence
   int32_t vocab_size = 0;
-  int depth = 1;               // steps in flight at once
-  int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
-  int32_t max_experts = 0;     // its columns
+  int depth = 1;                // steps in flight at once
+  bool has_candidates = false;  // rows may ask for them (StepRow::num_candidates)
+  int32_t num_moe_layers = 0;   // rows of StepOutput::expert_loads
+  int32_t max_experts = 0;      // its columns
 };
 
 // The most entries of SamplingParams::logit_bias and stop_token_ids in a request.

@@ -23,7 +23,7 @@
 namespace tokamak {
 
 // Changes whenever the bytes of a value do.
-inline constexpr uint64_t kStepVersion = 3;
+inline constexpr uint64_t kStepVersion = 4;
 
 std::string Encode(const StepInput& step);
 std::string Encode(const std::vector<TokenMask>& masks);

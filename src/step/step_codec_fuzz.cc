@@ -58,19 +58,22 @@ class Source {
   void Fill(CopyBlock& v) { FillAll(v.source_tier, v.source, v.destination_tier, v.destination); }
   void Fill(AdmitSequence& v) {
     SamplingParams& s = v.sampling;
-    FillAll(v.slot, v.tokens, v.num_prompt_tokens, v.num_computed, v.choice, s.temperature,
-            s.dynatemp_range, s.dynatemp_exponent, s.top_n_sigma, s.top_k, s.top_p, s.min_p,
-            s.typical_p, s.xtc_probability, s.xtc_threshold, s.repetition_penalty,
+    FillAll(v.slot, v.tokens, v.num_prompt_tokens, v.num_computed, v.choice, v.long_rope,
+            s.temperature, s.dynatemp_range, s.dynatemp_exponent, s.top_n_sigma, s.top_k, s.top_p,
+            s.min_p, s.typical_p, s.xtc_probability, s.xtc_threshold, s.repetition_penalty,
             s.presence_penalty, s.frequency_penalty, s.repeat_last_n, s.dry_multiplier, s.dry_base,
             s.dry_allowed_length, s.dry_penalty_last_n, s.dry_breaker_tokens,
             s.dry_breaker_sequences, s.logit_bias, s.allowed_token_ids, s.bad_words_ids, s.seed,
             s.min_tokens, s.stop_token_ids, s.logprobs, s.prompt_logprobs);
   }
+  void Fill(ForkSequence& v) { FillAll(v.slot, v.source, v.tokens); }
   void Fill(AppendBlocks& v) { FillAll(v.slot, v.group, v.blocks); }
   void Fill(StepRow& v) {
-    FillAll(v.slot, v.num_tokens, v.sample, v.masked, v.drafts, v.num_proposals);
+    FillAll(v.slot, v.num_tokens, v.sample, v.masked, v.drafts, v.num_proposals, v.num_candidates);
   }
-  void Fill(StepInput& v) { FillAll(v.number, v.free, v.copies, v.admit, v.append, v.rows); }
+  void Fill(StepInput& v) {
+    FillAll(v.number, v.free, v.copies, v.admit, v.fork, v.append, v.rows);
+  }
   void Fill(TokenMask& v) { FillAll(v.slot, v.draw, v.allowed); }
   void Fill(TokenLogprobs::Entry& v) {
     v.token_id = Take<uint16_t>();  // decoding checks it
@@ -78,7 +81,7 @@ class Source {
   }
   void Fill(TokenLogprobs& v) { FillAll(v.token, v.top); }
   void Fill(RowOutput& v) {
-    FillAll(v.slot, v.health, v.tokens, v.logprobs, v.prompt_logprobs, v.proposals);
+    FillAll(v.slot, v.health, v.tokens, v.logprobs, v.prompt_logprobs, v.proposals, v.candidates);
   }
   void Fill(StepOutput& v) { FillAll(v.number, v.rows, v.expert_loads, v.proposing_seconds); }
 

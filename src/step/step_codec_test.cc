@@ -58,18 +58,21 @@ StepInput Input() {
                                    .min_tokens = 4,
                                    .stop_token_ids = {39},
                                    .logprobs = 5},
-                      .choice = 6};
+                      .choice = 6,
+                      .long_rope = true};
   return {.number = 300,
           .free = {0},
           .copies = {{.source_tier = Tier::kHost, .source = 10, .destination = 11}},
           .admit = {admit},
+          .fork = {{.slot = 25, .source = 26, .tokens = {27}}},
           .append = {{.slot = 1, .group = 1, .blocks = {12, kNoBlock}}},
           .rows = {{.slot = 1,
                     .num_tokens = 3,
                     .sample = true,
                     .masked = true,
                     .drafts = {13, 14},
-                    .num_proposals = 3}}};
+                    .num_proposals = 3,
+                    .num_candidates = 28}}};
 }
 
 std::vector<TokenMask> Masks() { return {{.slot = 1, .draw = 2, .allowed = {0x80000001, 0x02}}}; }
@@ -83,7 +86,8 @@ StepOutput Output() {
                 .tokens = {3},
                 .logprobs = {logprobs(3)},
                 .prompt_logprobs = {logprobs(5)},
-                .proposals = {7}};
+                .proposals = {7},
+                .candidates = {{8, -2.0f}}};
   return {
       .number = 2, .rows = {row}, .expert_loads = {1, 2, 3, 4, 5, -1}, .proposing_seconds = 0.5};
 }
@@ -106,7 +110,7 @@ std::string Bytes(const std::string& hex) {
 // changes, kStepVersion must change too.
 std::string InputBytes() {
   return Bytes(
-      "03"              // version
+      "04"              // version
       "ac02"            // number
       "01 00"           // free
       "01 01 14 00 16"  // copies: tier, block, tier, block
@@ -114,30 +118,32 @@ std::string InputBytes() {
       "02 02 0e 10 04 02"
       "0000003f 0000103f 0000203f 0000a03f 06 0000803e 0000003e 0000403f"
       "0000c03e 0000403e 0000c03f 000080bf 00000040"
-      "1e 0000403f 0000e03f 28 2a"    // repeat_last_n, DRY
-      "01 2c 01 02 2e 30"             // dry_breaker_tokens, dry_breaker_sequences
-      "01 12 000000c0 01 22"          // logit_bias, allowed_token_ids
-      "01 02 24 26"                   // bad_words_ids
-      "01 ffffffffffffffffff01"       // seed
-      "08 01 4e 01 0a 00"             // min_tokens, stop_token_ids, logprobs, prompt_logprobs
-      "0c"                            // choice
-      "01 02 02 02 18 01"             // append
-      "01 02 06 01 01 02 1a 1c 06");  // rows
+      "1e 0000403f 0000e03f 28 2a"       // repeat_last_n, DRY
+      "01 2c 01 02 2e 30"                // dry_breaker_tokens, dry_breaker_sequences
+      "01 12 000000c0 01 22"             // logit_bias, allowed_token_ids
+      "01 02 24 26"                      // bad_words_ids
+      "01 ffffffffffffffffff01"          // seed
+      "08 01 4e 01 0a 00"                // min_tokens, stop_token_ids, logprobs, prompt_logprobs
+      "0c 01"                            // choice, long_rope
+      "01 32 34 01 36"                   // fork
+      "01 02 02 02 18 01"                // append
+      "01 02 06 01 01 02 1a 1c 06 38");  // rows
 }
-std::string MaskBytes() { return Bytes("03 01 02 04 02 01000080 02000000"); }
+std::string MaskBytes() { return Bytes("04 01 02 04 02 01000080 02000000"); }
 std::string OutputBytes() {
   return Bytes(
-      "03 02 01"                       // version, number, rows
+      "04 02 01"                       // version, number, rows
       "02 01 01 06"                    // slot, health, tokens
       "01 06 000080bf 01 08 000000bf"  // logprobs
       "01 0a 000080bf 01 0c 000000bf"  // prompt_logprobs
       "01 0e"                          // proposals
+      "01 10 000000c0"                 // candidates
       "06 02 04 06 08 0a 01"           // expert_loads
       "000000000000e03f");             // proposing_seconds
 }
 
 TEST(StepCodec, WritesTheDocumentedBytes) {
-  ASSERT_EQ(kStepVersion, 3u) << "update the bytes in this test";
+  ASSERT_EQ(kStepVersion, 4u) << "update the bytes in this test";
   EXPECT_EQ(Encode(Input()), InputBytes());
   EXPECT_EQ(Encode(Masks()), MaskBytes());
   EXPECT_EQ(Encode(Output()), OutputBytes());
@@ -195,7 +201,7 @@ TEST(StepCodec, RefusesOtherVersionsBeforeTheRest) {
   for (const Message& message : Messages()) {
     const Status status = message.decode("\x01 anything", Limits());
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_NE(status.message().find("version 1, but this build reads only version 3"),
+    EXPECT_NE(status.message().find("version 1, but this build reads only version 4"),
               std::string::npos)
         << status.message();
   }
@@ -218,32 +224,32 @@ std::string InputError(const std::string& hex) {
 
 TEST(StepCodec, ErrorsNameTheFieldAndTheOffset) {
   EXPECT_EQ(InputError(""), "step input: version: byte 0: is cut off");
-  EXPECT_EQ(InputError("03 80"), "step input: number: byte 1: is cut off");
-  EXPECT_EQ(InputError("03 00 00 00 00 00 00 ff"),
-            "step input: byte 7: 1 bytes follow the last field");
-  EXPECT_EQ(InputError("03 00 00 00 00 00 02  00 02 00 00 00 00  02 02 01 03 00 00"),
-            "step input: rows[1].masked: byte 16: is out of range for its type");
-  EXPECT_EQ(InputError("03 00 00 01 02 00 00 00 00 00 00"),
+  EXPECT_EQ(InputError("04 80"), "step input: number: byte 1: is cut off");
+  EXPECT_EQ(InputError("04 00 00 00 00 00 00 00 ff"),
+            "step input: byte 8: 1 bytes follow the last field");
+  EXPECT_EQ(InputError("04 00 00 00 00 00 00 02  00 02 00 00 00 00 00  02 02 01 03 00 00 00"),
+            "step input: rows[1].masked: byte 18: is out of range for its type");
+  EXPECT_EQ(InputError("04 00 00 01 02 00 00 00 00 00 00 00"),
             "step input: copies[0].source_tier: byte 4: is 2, which is not below 2");
-  EXPECT_EQ(InputError("03 00 01 ffffffff7f"),
+  EXPECT_EQ(InputError("04 00 01 ffffffff7f"),
             "step input: free[0]: byte 3: is out of range for its type");
-  EXPECT_EQ(InputError("03 00 00 00 01 00 02 0e 80"),
+  EXPECT_EQ(InputError("04 00 00 00 01 00 02 0e 80"),
             "step input: admit[0].tokens[1]: byte 8: is cut off");
 }
 
 TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
-  EXPECT_EQ(InputError("03 8000"), "step input: number: byte 1: is not in its shortest form");
-  EXPECT_EQ(InputError("8300"), "step input: version: byte 0: is not in its shortest form");
-  EXPECT_EQ(InputError("03 ffffffffffffffffff02"),
+  EXPECT_EQ(InputError("04 8000"), "step input: number: byte 1: is not in its shortest form");
+  EXPECT_EQ(InputError("8400"), "step input: version: byte 0: is not in its shortest form");
+  EXPECT_EQ(InputError("04 ffffffffffffffffff02"),
             "step input: number: byte 1: is longer than 64 bits");
-  EXPECT_EQ(InputError("03 ffffffffffffffffff8100"),
+  EXPECT_EQ(InputError("04 ffffffffffffffffff8100"),
             "step input: number: byte 1: is longer than 64 bits");
 }
 
 TEST(StepCodec, RefusesCountsBeyondTheBytes) {
-  EXPECT_EQ(InputError("03 00 00 06 00 00"),
+  EXPECT_EQ(InputError("04 00 00 06 00 00"),
             "step input: copies: byte 3: has 6 elements, but only 2 bytes follow");
-  EXPECT_EQ(DecodeTokenMasks(Bytes("03 01 00 00 02 01000000 020000"), Limits()).status().message(),
+  EXPECT_EQ(DecodeTokenMasks(Bytes("04 01 00 00 02 01000000 020000"), Limits()).status().message(),
             "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");
 }
 
@@ -256,6 +262,9 @@ TEST(StepCodec, RefusesListsBeyondTheLimits) {
       {"free", [](StepInput& s) { s.free.push_back(0); }},
       {"copies", [](StepInput& s) { s.copies.resize(s.copies.size() < 6 ? 6 : 7); }},
       {"admit", [](StepInput& s) { s.admit.push_back(s.admit[0]); }},
+      {"fork", [](StepInput& s) { s.fork.push_back(s.fork[0]); }},
+      {"fork[0].tokens",
+       [](StepInput& s) { s.fork[0].tokens.resize(s.fork[0].tokens.size() < 5 ? 5 : 6); }},
       {"append", [](StepInput& s) { s.append.resize(s.append.size() < 4 ? 4 : 5); }},
       {"rows", [](StepInput& s) { s.rows.push_back(s.rows[0]); }},
       {"admit[0].tokens",
@@ -323,6 +332,9 @@ TEST(StepCodec, RefusesOutputsAndMasksBeyondTheLimits) {
   EXPECT_EQ(output_error([](O& o) { o.rows[0].proposals.resize(3); }), "");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].proposals.resize(4); }),
             "step output: rows[0].proposals");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].candidates.resize(40); }), "");
+  EXPECT_EQ(output_error([](O& o) { o.rows[0].candidates.resize(41); }),
+            "step output: rows[0].candidates");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs.resize(4); }), "");
   EXPECT_EQ(output_error([](O& o) { o.rows[0].logprobs.resize(5); }),
             "step output: rows[0].logprobs");

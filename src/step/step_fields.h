@@ -66,7 +66,7 @@ void DrawFields(auto& a, SamplingParams& v) {
          dry_penalty_last_n, dry_sequence_breakers, dry_breaker_tokens, dry_breaker_sequences,
          logit_bias, allowed_token_ids, bad_words, bad_words_ids, seed, n, max_tokens, min_tokens,
          stop, include_stop_str_in_output, stop_token_ids, ignore_eos, skip_special_tokens,
-         shown_special_tokens, logprobs, prompt_logprobs, structured_output] = v;
+         shown_special_tokens, logprobs, prompt_logprobs, structured_output, beam_search] = v;
   Field(a, "temperature", temperature);
   Field(a, "dynatemp_range", dynatemp_range);
   Field(a, "dynatemp_exponent", dynatemp_exponent);
@@ -98,13 +98,21 @@ void DrawFields(auto& a, SamplingParams& v) {
 }
 
 void Field(auto& a, AdmitSequence& v) {
-  auto& [slot, tokens, num_prompt_tokens, num_computed, sampling, choice] = v;
+  auto& [slot, tokens, num_prompt_tokens, num_computed, sampling, choice, long_rope] = v;
   Field(a, "slot", slot);
   Field(a, "tokens", tokens, BoundsOf(a).context);
   Field(a, "num_prompt_tokens", num_prompt_tokens);
   Field(a, "num_computed", num_computed);
   DrawFields(a, sampling);
   Field(a, "choice", choice);
+  Field(a, "long_rope", long_rope);
+}
+
+void Field(auto& a, ForkSequence& v) {
+  auto& [slot, source, tokens] = v;
+  Field(a, "slot", slot);
+  Field(a, "source", source);
+  Field(a, "tokens", tokens, BoundsOf(a).context);
 }
 
 void Field(auto& a, AppendBlocks& v) {
@@ -115,21 +123,23 @@ void Field(auto& a, AppendBlocks& v) {
 }
 
 void Field(auto& a, StepRow& v) {
-  auto& [slot, num_tokens, sample, masked, drafts, num_proposals] = v;
+  auto& [slot, num_tokens, sample, masked, drafts, num_proposals, num_candidates] = v;
   Field(a, "slot", slot);
   Field(a, "num_tokens", num_tokens);
   Field(a, "sample", sample);
   Field(a, "masked", masked);
   Field(a, "drafts", drafts, BoundsOf(a).drafts);
   Field(a, "num_proposals", num_proposals);
+  Field(a, "num_candidates", num_candidates);
 }
 
 void Field(auto& a, StepInput& v) {
-  auto& [number, free, copies, admit, append, rows] = v;
+  auto& [number, free, copies, admit, fork, append, rows] = v;
   Field(a, "number", number);
   Field(a, "free", free, BoundsOf(a).seqs);
   Field(a, "copies", copies, BoundsOf(a).copies);
   Field(a, "admit", admit, BoundsOf(a).seqs);
+  Field(a, "fork", fork, BoundsOf(a).seqs);
   Field(a, "append", append, BoundsOf(a).appends);
   Field(a, "rows", rows, BoundsOf(a).seqs);
 }
@@ -160,13 +170,14 @@ void Field(auto& a, TokenLogprobs& v) {
 }
 
 void Field(auto& a, RowOutput& v) {
-  auto& [slot, health, tokens, logprobs, prompt_logprobs, proposals] = v;
+  auto& [slot, health, tokens, logprobs, prompt_logprobs, proposals, candidates] = v;
   Field(a, "slot", slot);
   Field(a, "health", health, RowHealth::kNoCandidate);
   Field(a, "tokens", tokens, BoundsOf(a).draws);
   Field(a, "logprobs", logprobs, BoundsOf(a).draws);
   Field(a, "prompt_logprobs", prompt_logprobs, BoundsOf(a).step_tokens);
   Field(a, "proposals", proposals, BoundsOf(a).drafts);
+  Field(a, "candidates", candidates, BoundsOf(a).vocab);
 }
 
 void Field(auto& a, StepOutput& v) {

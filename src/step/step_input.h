@@ -7,7 +7,7 @@
 // It is a delta on the state that the runner keeps per sequence slot: token history, number of
 // computed positions, block tables, sampling parameters. The runner derives positions, slot mapping
 // and input tokens from that state. The parts take effect in this order:
-//   free → copies → admit → append → rows.
+//   free → copies → admit → fork → append → rows.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,24 @@ struct AdmitSequence {
   // because then any of them may be drawn. prompt_logprobs is absent once they are known.
   SamplingParams sampling = {};
   int32_t choice = 0;  // index among the request's n continuations
+  // Uses the long RoPE factors although it has not more tokens than CacheSpec::original_context,
+  // because its forks will.
+  bool long_rope = false;
 
   friend bool operator==(const AdmitSequence&, const AdmitSequence&) = default;
+};
+
+// Gives a slot the history of another one and `tokens` behind it, which the engine chose (beam
+// search). The source has computed all of its tokens; none of them was drawn in its slot. It keeps
+// its sampling parameters, which the slot gets too. The slot is free and gets an empty block table,
+// or it is the source itself, which then keeps its table. Forks take effect in list order, so a
+// source goes on itself after its other forks.
+struct ForkSequence {
+  SequenceSlotId slot = 0;
+  SequenceSlotId source = 0;
+  std::vector<TokenId> tokens = {};  // at least one
+
+  friend bool operator==(const ForkSequence&, const ForkSequence&) = default;
 };
 
 // Extends a slot's block table in one group. Tables only grow. Entry i holds the block_size
@@ -74,12 +90,17 @@ struct StepRow {
   SequenceSlotId slot = 0;
   int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend; with the drafts
   bool sample = false;     // draw the token after the last of these positions
-  bool masked = false;     // if it samples: waits for its masks, so is drawn after the others
+  // If it samples or returns candidates: waits for its masks, so is drawn after the others.
+  bool masked = false;
   std::vector<TokenId> drafts = {};  // only if it samples
   // If it samples: so many drafts for the sequence's next row are wanted from the runner, which has
   // a draft model. The sequence has blocks for as many positions behind the row. No row of it is
   // submitted before that step has been waited for.
   int32_t num_proposals = 0;
+  // If above 0, the row draws nothing and returns so many tokens that could follow, the best ones
+  // (RowOutput::candidates). It covers all known tokens, and the slot knows no more than them until
+  // it is forked.
+  int32_t num_candidates = 0;
 
   friend bool operator==(const StepRow&, const StepRow&) = default;
 };
@@ -89,6 +110,7 @@ struct StepInput {
   std::vector<SequenceSlotId> free = {};
   std::vector<CopyBlock> copies = {};
   std::vector<AdmitSequence> admit = {};
+  std::vector<ForkSequence> fork = {};
   std::vector<AppendBlocks> append = {};
   std::vector<StepRow> rows = {};  // at most one per slot
 

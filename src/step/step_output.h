@@ -26,6 +26,11 @@ struct RowOutput {
   // Drafts for the sequence's next row, at most StepRow::num_proposals: tokens that the draft model
   // expects behind the last of `tokens`.
   std::vector<TokenId> proposals = {};
+  // The best StepRow::num_candidates next tokens, best first, equal ones by lower id. Their
+  // logprobs are those of the model's own distribution, changed by the sampling parameters that
+  // change logits (SamplingParams): the order of transformers' beam search. Tokens without
+  // probability are left out.
+  std::vector<TokenLogprobs::Entry> candidates = {};
 
   friend bool operator==(const RowOutput&, const RowOutput&) = default;
 };

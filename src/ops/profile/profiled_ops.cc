@@ -251,6 +251,7 @@ class ProfiledSampler final : public Sampler {
               std::span<SampleResult> results, Stream& stream) override {
     recorder_.Run("sample", stream, [&] { inner_->Sample(logits, rows, masks, results, stream); });
   }
+  bool has_candidates() const override { return inner_->has_candidates(); }
   bool IsGreedy(const SampleRow& row) const override { return inner_->IsGreedy(row); }
   void SampleGreedy(const ArgmaxLogits& argmax, std::span<const SampleRow> rows,
                     std::span<SampleResult> results, Stream& stream) override {

@@ -75,18 +75,22 @@ class HostSampler final : public Sampler {
         const auto mask = std::find_if(masks.begin(), masks.end(), [&](const TokenMask& m) {
           return m.slot == row.slot && m.draw == draw;
         });
-        return SampleOne(RowSpan(logits, static_cast<int64_t>(first) + draw),
-                         {.slot = row.slot, .position = row.position + draw},
-                         mask == masks.end() ? nullptr : &*mask,
-                         workers_[static_cast<size_t>(worker)]);
+        const TokenMask* const of_draw = mask == masks.end() ? nullptr : &*mask;
+        const std::span<float> logits_row = RowSpan(logits, static_cast<int64_t>(first) + draw);
+        Worker& scratch = workers_[static_cast<size_t>(worker)];
+        if (row.num_candidates > 0) return FindCandidates(logits_row, row, of_draw, scratch);
+        return SampleOne(logits_row, {.slot = row.slot, .position = row.position + draw}, of_draw,
+                         scratch);
       });
     });
   }
 
+  bool has_candidates() const override { return true; }
+
   bool IsGreedy(const SampleRow& row) const override {
     const sampling::SlotSampling& slot = slots_[static_cast<size_t>(row.slot)];
-    return slot.params().temperature == 0.0f && !slot.params().logprobs &&
-           !slot.Edits(row.position);
+    return row.num_candidates == 0 && slot.params().temperature == 0.0f &&
+           !slot.params().logprobs && !slot.Edits(row.position);
   }
 
   void SampleGreedy(const ArgmaxLogits& argmax, std::span<const SampleRow> rows,
@@ -198,6 +202,8 @@ class HostSampler final : public Sampler {
 
   SampleResult SampleOne(std::span<float> row, const SampleRow& where, const TokenMask* mask,
                          Worker& worker);
+  SampleResult FindCandidates(std::span<float> row, const SampleRow& where, const TokenMask* mask,
+                              Worker& worker);
   TokenId ProposeOne(std::span<const float> logits, const ProposalRow& where,
                      std::span<const TokenId> earlier, double least_logprob, Worker& worker);
   std::span<TokenId> ProposalsOf(SequenceSlotId slot) {
@@ -251,6 +257,27 @@ SampleResult HostSampler::SampleOne(std::span<float> row, const SampleRow& where
     result.logprobs.token = {result.token, (*log_softmax)(logit)};
   }
   slot.Append(result.token);
+  return result;
+}
+
+SampleResult HostSampler::FindCandidates(std::span<float> row, const SampleRow& where,
+                                         const TokenMask* mask, Worker& worker) {
+  const sampling::SlotSampling& slot = slots_[static_cast<size_t>(where.slot)];
+  SampleResult result{.token = kNotDrawn};
+  const RowScan scan = sampling::Scan(row);
+  if (!scan.usable || scan.max == -kInf) {
+    result.health = RowHealth::kNotFinite;
+    return result;
+  }
+  const LogSoftmax log_softmax(row, scan.max);
+  for (float& x : row) x = log_softmax(x);
+  if (slot.Edits(where.position)) slot.Edit(where.position, row, nullptr);
+  if (mask != nullptr) sampling::ApplyMask(mask->allowed, row);
+  sampling::TopTokens(row, where.num_candidates, &worker.top);
+  for (const TokenId id : worker.top) {
+    result.candidates.push_back({id, row[static_cast<size_t>(id)]});
+  }
+  if (result.candidates.empty()) result.health = RowHealth::kNoCandidate;
   return result;
 }
 

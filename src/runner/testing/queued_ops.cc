@@ -154,6 +154,7 @@ class QueuedSampler final : public Sampler {
     queues_.Add(stream,
                 [=, this] { inner_->FillProposals(token_ids, fills, number, inner_stream_); });
   }
+  bool has_candidates() const override { return inner_->has_candidates(); }
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override {
     queues_.Add(stream, [=, this] { inner_->Score(logits, tokens, top, results, inner_stream_); });
