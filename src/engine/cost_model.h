@@ -12,9 +12,9 @@ struct StepCost {
   int64_t keys = 0;       // sum over tokens of the positions each attends to
   int64_t proposals = 0;  // of a draft model
 
-  void Add(int32_t start, int32_t num_tokens) {
-    tokens += num_tokens;
-    keys += int64_t{num_tokens} * start + int64_t{num_tokens} * (num_tokens + 1) / 2;
+  void Add(int32_t start, int32_t num_tokens, int32_t num_rows = 1) {
+    tokens += int64_t{num_tokens} * num_rows;
+    keys += (int64_t{num_tokens} * start + int64_t{num_tokens} * (num_tokens + 1) / 2) * num_rows;
   }
 };
 

@@ -152,12 +152,7 @@ EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* execut
       blocks_(limits_.cache, options_.prefix_cache),
       scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_, &step_times_),
       queued_(options_.max_queue) {
-  // Finds the longest sequence that fits alone. Its last token has no cache entry.
-  int32_t beyond = options_.max_context + 1;
-  while (beyond - max_length_ > 1) {
-    const int32_t middle = max_length_ + (beyond - max_length_) / 2;
-    (blocks_.BlocksFor(middle - 1, 1) <= blocks_.num_blocks() ? max_length_ : beyond) = middle;
-  }
+  max_length_ = LongestOf(1);
   counters_.total_blocks = limits_.cache.num_device_blocks;
   published_ = counters_;
 }
@@ -166,13 +161,26 @@ EngineCore::~EngineCore() = default;
 
 // Arrivals and cancellations.
 
+int32_t EngineCore::LongestOf(int32_t num_sequences) const {
+  int32_t longest = 1, beyond = options_.max_context + 1;
+  while (beyond - longest > 1) {
+    const int32_t middle = longest + (beyond - longest) / 2;
+    // The last token has no cache entry.
+    const int64_t needed = int64_t{blocks_.BlocksFor(middle - 1, 1)} * num_sequences;
+    (needed <= blocks_.num_blocks() ? longest : beyond) = middle;
+  }
+  return longest;
+}
+
 int32_t EngineCore::MaxLength(const Arrival& arrival) const {
   const int64_t prompt = static_cast<int64_t>(arrival.prompt.size());
   const int64_t context = options_.max_context;
   // Without max_tokens a request may use the rest of the context. Check refuses it if not even one
   // token fits.
   if (!arrival.sampling.max_tokens) {
-    return static_cast<int32_t>(std::min(context, std::max<int64_t>(prompt + 1, max_length_)));
+    const auto& beams = arrival.sampling.beam_search;
+    const int32_t longest = beams ? LongestOf(beams->width) : max_length_;
+    return static_cast<int32_t>(std::min(context, std::max<int64_t>(prompt + 1, longest)));
   }
   return static_cast<int32_t>(std::min(prompt + *arrival.sampling.max_tokens, context));
 }
@@ -232,7 +240,7 @@ Status EngineCore::Check(const Arrival& arrival) const {
         arrival.prompt.size(), max_length - static_cast<int32_t>(arrival.prompt.size()), needed,
         limits_.cache.groups[0].block_size, blocks_.num_blocks());
   }
-  return Status();
+  return arrival.sampling.beam_search ? CheckBeams(arrival, positions) : Status();
 }
 
 Status EngineCore::Submit(Arrival arrival) {
@@ -279,13 +287,13 @@ void EngineCore::Admit(Arrival arrival) {
   request->client = std::move(arrival.client);
   request->cache_root = std::move(arrival.cache_root);
   request->label = std::move(arrival.label);
-  request->speculate = arrival.speculate;
+  request->speculate = arrival.speculate && !arrival.sampling.beam_search;
   if (arrival.on_output) {
     request->on_output = std::make_shared<const OutputCallback>(std::move(arrival.on_output));
   }
   request->usage.prompt_tokens = static_cast<int32_t>(arrival.prompt.size());
   request->arrived = arrival.submitted == TimePoint{} ? now_ : std::min(arrival.submitted, now_);
-  const int32_t n = arrival.sampling.n;
+  const int32_t n = arrival.sampling.beam_search ? 1 : arrival.sampling.n;
   for (int32_t choice = 0; choice < n; ++choice) {
     auto sequence = std::make_unique<Sequence>();
     sequence->request = request.get();
@@ -295,15 +303,20 @@ void EngineCore::Admit(Arrival arrival) {
     sequence->num_prompt = sequence->known();
     sequence->max_length = MaxLength(arrival);
     sequence->wants_prompt_logprobs = choice == 0 && arrival.sampling.prompt_logprobs.has_value();
-    if (!arrival.decoders.empty()) sequence->decoder = std::move(arrival.decoders[choice]);
-    if (!arrival.constraints.empty()) {
-      sequence->constraint = std::move(arrival.constraints[choice]);
-      request->eos_ids = arrival.eos_ids;
+    if (!arrival.sampling.beam_search) {
+      if (!arrival.decoders.empty()) sequence->decoder = std::move(arrival.decoders[choice]);
+      if (!arrival.constraints.empty()) {
+        sequence->constraint = std::move(arrival.constraints[choice]);
+      }
     }
     request->choices.push_back(std::move(sequence));
   }
   request->num_unfinished = n;
+  if (!arrival.constraints.empty()) request->eos_ids = arrival.eos_ids;
   std::vector<TokenId> end_ids = EndIds(arrival);
+  if (arrival.sampling.beam_search) {
+    AddBeams(&arrival, end_ids.size(), request->choices[0].get());
+  }
   request->sampling = std::move(arrival.sampling);
   if (!request->sampling.seed) {
     request->sampling.seed = Hash64(&request->number, sizeof(request->number), options_.seed);
@@ -419,25 +432,32 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
   StepInput input;
   input.number = next_step_;
   input.free = scheduler_.TakeFreedSlots();
+  input.free.insert(input.free.end(), schedule.refilled_slots.begin(),
+                    schedule.refilled_slots.end());
+  input.fork = schedule.forks;
   *work = blocks_.TakeStepWork();
   input.copies = std::move(work->copies);
   input.rows.reserve(schedule.rows.size());
   for (const ScheduledRow& row : schedule.rows) {
     Sequence& sequence = *row.sequence;
     if (row.admitted) input.admit.push_back(PackAdmission(row));
-    SequenceBlocks& blocks = sequence.blocks;
+    const auto beam = static_cast<size_t>(row.beam);
+    SequenceBlocks& blocks =
+        sequence.beams ? sequence.blocks_at(sequence.beams->beams[beam].place) : sequence.blocks;
     for (size_t g = 0; blocks.num_sent < blocks.size() && g < blocks.block_tables.size(); ++g) {
       const std::vector<BlockId>& table = blocks.block_tables[g];
       input.append.push_back(
-          {sequence.slot, static_cast<int32_t>(g), {table.begin() + blocks.num_sent, table.end()}});
+          {row.slot, static_cast<int32_t>(g), {table.begin() + blocks.num_sent, table.end()}});
     }
     blocks.num_sent = blocks.size();
-    input.rows.push_back({.slot = sequence.slot,
+    const bool chooses = row.sample || row.num_candidates > 0;
+    input.rows.push_back({.slot = row.slot,
                           .num_tokens = row.num_tokens,
                           .sample = row.sample,
-                          .masked = row.sample && sequence.constraint != nullptr,
+                          .masked = chooses && ConstraintOf(row) != nullptr,
                           .drafts = row.drafts,
-                          .num_proposals = row.num_proposals});
+                          .num_proposals = row.num_proposals,
+                          .num_candidates = row.num_candidates});
   }
   return input;
 }
@@ -447,14 +467,20 @@ AdmitSequence EngineCore::PackAdmission(const ScheduledRow& row) const {
   const RequestState& request = *sequence.request;
   AdmitSequence admit;
   admit.slot = sequence.slot;
-  admit.tokens.reserve(sequence.content.size());
-  for (const ContentId id : sequence.content) admit.tokens.push_back(static_cast<TokenId>(id));
+  // With beams, what is behind their trunk comes with the forks.
+  const size_t size =
+      sequence.beams ? static_cast<size_t>(sequence.beams->base) : sequence.content.size();
+  admit.tokens.reserve(size);
+  for (size_t i = 0; i < size; ++i) {
+    admit.tokens.push_back(static_cast<TokenId>(sequence.content[i]));
+  }
   admit.num_prompt_tokens = sequence.num_prompt;
   admit.num_computed = row.start;
   admit.sampling = request.sampling;
   if (request.sampling.min_tokens == 0) admit.sampling.stop_token_ids.clear();
   if (!sequence.prompt_logprobs_missing()) admit.sampling.prompt_logprobs.reset();
   admit.choice = sequence.choice;
+  admit.long_rope = sequence.beams && sequence.long_rope;
   return admit;
 }
 

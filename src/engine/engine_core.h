@@ -115,6 +115,9 @@ class EngineCore {
     TimePoint submitted{};
   };
 
+  // OK, or why a sequence cannot go on after a row whose last position is `position`.
+  static Status HealthError(RowHealth health, int32_t position);
+
   // The part of a snapshot that describes an ended request.
   struct EndedRequest {
     EngineSnapshot::Request request;  // without its times
@@ -143,9 +146,13 @@ class EngineCore {
 
   Status CheckHealth() const EXCLUDES(stats_mutex_);
   void Admit(Arrival arrival);
+  // The most tokens of a sequence of which so many have all blocks.
+  int32_t LongestOf(int32_t num_sequences) const;
   bool Idle() const;  // no step is in flight, and none could be submitted
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSequence PackAdmission(const ScheduledRow& row) const;
+  // Its constraint, or its beam's. May be null.
+  static TokenConstraint* ConstraintOf(const ScheduledRow& row);
   void NoteScheduled(const Schedule& schedule);
   // Waits for the tokens before those that the latest step draws under constraints. Its forward
   // pass runs meanwhile.
@@ -157,6 +164,7 @@ class EngineCore {
   Status FillMasks(const ScheduledRow& row, std::vector<TokenMask>* masks) const;
   Status FillMask(const Sequence& sequence, TokenConstraint& constraint,
                   std::vector<uint32_t>* mask) const;
+  static bool AllowsAny(const std::vector<uint32_t>& mask);
   static Status NoTokenFits(const Sequence& sequence);
   void EndUnschedulable();
 
@@ -173,12 +181,25 @@ class EngineCore {
   // Adds a drawn token to its sequence: emits it, or ends the sequence, or both.
   void AddToken(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs);
 
+  // Beam search.
+  Status CheckBeams(const Arrival& arrival, int32_t positions) const;
+  // Gives a sequence the beams of its request, with the arrival's decoders and constraints.
+  void AddBeams(Arrival* arrival, size_t num_ends, Sequence* sequence) const;
+  void RetireBeamRow(const ScheduledRow& row, const RowOutput& output);
+  // The candidates of all beams are known: chooses the beams that go on, or ends the search.
+  void ChooseBeams(Sequence* sequence);
+  void FinishBeams(Sequence* sequence);
+  // The last chunk of a choice.
+  OutputChunk MakeAnswer(const Sequence& sequence, size_t choice) const;
+
   OutputChunk MakeChunk(Sequence* sequence) const;
   RequestTimings TimingsOf(const RequestState& request) const;
   void NoteEnded(const RequestState& request);
   // Adds the chunk to outputs_.
   void Emit(Sequence* sequence, OutputChunk chunk);
   void Finish(Sequence* sequence, FinishReason reason, Status error, OutputChunk chunk);
+  // With the last chunk of each of its choices; several only with beam search.
+  void Finish(Sequence* sequence, std::vector<OutputChunk> chunks);
   void EndRequest(RequestState* request, FinishReason reason, const Status& error);
   void EraseIfEnded(RequestState* request);
   // After an executor error: ends the requests in flight and returns the others to the queue.

@@ -9,6 +9,12 @@
 
 namespace tokamak {
 
+TokenConstraint* EngineCore::ConstraintOf(const ScheduledRow& row) {
+  const Sequence& sequence = *row.sequence;
+  if (!sequence.beams) return sequence.constraint.get();
+  return sequence.beams->beams[static_cast<size_t>(row.beam)].constraint.get();
+}
+
 void EngineCore::RetireForMasks() {
   const auto needs_token = [](const ScheduledRow& row) {
     return row.sample && row.sequence->constraint && row.sequence->pending_tokens > 1 &&
@@ -30,7 +36,8 @@ std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& ro
   std::vector<Made> made;
   for (const ScheduledRow& row : rows) {
     const Sequence& sequence = *row.sequence;
-    if (!row.sample || !sequence.constraint || sequence.state == SequenceState::kFinished) continue;
+    if (!row.sample && row.num_candidates == 0) continue;
+    if (ConstraintOf(row) == nullptr || sequence.state == SequenceState::kFinished) continue;
     made.push_back({.row = &row});
   }
   // Rows with the most masks go first, so that no thread is left with one of them at the end.
@@ -69,10 +76,13 @@ Status EngineCore::FillMasks(const ScheduledRow& row, std::vector<TokenMask>* ma
   const Sequence& sequence = *row.sequence;
   const auto add = [&] {
     const auto draw = static_cast<int32_t>(masks->size());
-    masks->push_back({.slot = sequence.slot, .draw = draw});
+    masks->push_back({.slot = row.slot, .draw = draw});
     return &masks->back().allowed;
   };
-  RETURN_IF_ERROR(FillMask(sequence, *sequence.constraint, add()));
+  RETURN_IF_ERROR(FillMask(sequence, *ConstraintOf(row), add()));
+  // A beam may have nothing to go on with.
+  if (row.num_candidates > 0) return Status();
+  if (!AllowsAny(masks->front().allowed)) return NoTokenFits(sequence);
   if (row.drafts.empty()) return Status();
   // Whether the answer can go on behind a draft only matters once it is drawn: then it is the next
   // row's first mask.
@@ -80,7 +90,8 @@ Status EngineCore::FillMasks(const ScheduledRow& row, std::vector<TokenMask>* ma
   bool goes_on = true;
   for (const TokenId draft : row.drafts) {
     std::vector<uint32_t>* const mask = add();
-    goes_on = goes_on && ahead->Accept(draft) && FillMask(sequence, *ahead, mask).ok();
+    goes_on = goes_on && ahead->Accept(draft) && FillMask(sequence, *ahead, mask).ok() &&
+              AllowsAny(*mask);
     if (!goes_on) mask->assign(masks->front().allowed.size(), 0);
   }
   return Status();
@@ -99,8 +110,11 @@ Status EngineCore::FillMask(const Sequence& sequence, TokenConstraint& constrain
   };
   for (const TokenId id : request.eos_ids) set(id, false);
   for (const TokenId id : request.sampling.stop_token_ids) set(id, constraint.complete());
-  const bool any = std::any_of(mask->begin(), mask->end(), [](uint32_t word) { return word != 0; });
-  return any ? Status() : NoTokenFits(sequence);
+  return Status();
+}
+
+bool EngineCore::AllowsAny(const std::vector<uint32_t>& mask) {
+  return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
 }
 
 Status EngineCore::NoTokenFits(const Sequence& sequence) {

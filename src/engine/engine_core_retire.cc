@@ -8,13 +8,11 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/answer.h"
 #include "engine/engine_core.h"
 
 namespace tokamak {
-namespace {
-
-// OK, or the reason why a sequence cannot go on after a row whose last position is `position`.
-Status HealthError(RowHealth health, int32_t position) {
+Status EngineCore::HealthError(RowHealth health, int32_t position) {
   switch (health) {
     case RowHealth::kOk:
       return Status();
@@ -29,8 +27,6 @@ Status HealthError(RowHealth health, int32_t position) {
   return Internal("the executor reports health {} at position {}", static_cast<int>(health),
                   position);
 }
-
-}  // namespace
 
 void EngineCore::RetireDone() {
   while (!in_flight_.empty() && executor_->Done(in_flight_.front().number)) RetireOldest();
@@ -79,7 +75,8 @@ void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, do
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const ScheduledRow& row = step.rows[i];
     const auto drafts = static_cast<int32_t>(row.drafts.size());
-    if (!row.sample || row.num_tokens != drafts + 1) return;  // computes part of a prompt
+    // Computes part of a prompt.
+    if ((!row.sample && row.num_candidates == 0) || row.num_tokens != drafts + 1) return;
     num_drafts += drafts;
     num_tokens += std::max(1, static_cast<int32_t>(output.rows[i].tokens.size()));
   }
@@ -120,9 +117,9 @@ Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& outpu
   }
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const RowOutput& row = output.rows[i];
-    if (row.slot != step.rows[i].sequence->slot) {
+    if (row.slot != step.rows[i].slot) {
       return Internal("executor: step {} row {} is for slot {}, expected {}", step.number, i,
-                      row.slot, step.rows[i].sequence->slot);
+                      row.slot, step.rows[i].slot);
     }
     const size_t num_tokens = row.tokens.size();
     if ((row.health != RowHealth::kOk && num_tokens > 0) ||
@@ -145,6 +142,18 @@ Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& outpu
     if (!std::equal(row.tokens.begin(), row.tokens.end() - (num_tokens > 0), drafts.begin())) {
       return Internal("executor: step {} row {} has tokens behind one that is not the draft",
                       step.number, i);
+    }
+    if (row.candidates.size() > static_cast<size_t>(step.rows[i].num_candidates)) {
+      return Internal("executor: step {} row {} has {} candidates, expected at most {}",
+                      step.number, i, row.candidates.size(), step.rows[i].num_candidates);
+    }
+    for (const TokenLogprobs::Entry& entry : row.candidates) {
+      if (entry.token_id >= 0 && entry.token_id < limits_.vocab_size &&
+          std::isfinite(entry.logprob)) {
+        continue;
+      }
+      return Internal("executor: step {} row {} has candidate {} with logprob {}", step.number, i,
+                      entry.token_id, entry.logprob);
     }
     for (const std::vector<TokenId>& tokens : {std::cref(row.tokens), std::cref(row.proposals)}) {
       for (const TokenId token : tokens) {
@@ -171,7 +180,9 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
     scheduler_.SettleDrafts(row, std::max(1, static_cast<int32_t>(output.tokens.size())));
     CountDrafts(request, row.drafts.size());
   }
-  if (sequence->state != SequenceState::kFinished) {
+  if (sequence->beams) {
+    RetireBeamRow(row, output);
+  } else if (sequence->state != SequenceState::kFinished) {
     const int32_t num_computed = row.num_tokens - static_cast<int32_t>(row.drafts.size());
     Status status = HealthError(output.health, row.start + num_computed - 1);
     if (sequence->constraint && output.health == RowHealth::kNoCandidate) {
@@ -225,8 +236,21 @@ void EngineCore::CountDrafts(RequestState* request, size_t num_drafts) {
 }
 
 void EngineCore::CommitBlocks(Sequence* sequence) {
-  blocks_.Commit(sequence->content, sequence->num_done, &sequence->blocks);
-  blocks_.DropOutOfWindow(sequence->num_done, &sequence->blocks);
+  if (!sequence->beams) {
+    blocks_.Commit(sequence->content, sequence->num_done, &sequence->blocks);
+    blocks_.DropOutOfWindow(sequence->num_done, &sequence->blocks);
+    return;
+  }
+  // Only what all beams share: the rest is computed anew after a preemption, and equal blocks in
+  // the cache would take its room.
+  const BeamGroup& group = *sequence->beams;
+  const int32_t shared = sequence->num_prompt + group.num_common;
+  blocks_.Commit(sequence->content, std::min(sequence->num_done, shared),
+                 &sequence->blocks_at(group.beams[0].place));
+  for (const BeamGroup::Beam& beam : group.beams) {
+    if (beam.place < 0) continue;
+    blocks_.DropOutOfWindow(sequence->num_done, &sequence->blocks_at(beam.place));
+  }
 }
 
 void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row,
@@ -243,44 +267,34 @@ void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& r
 
 void EngineCore::AddToken(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs) {
   RequestState& request = *sequence->request;
-  const int32_t before = sequence->num_generated();
-  const int32_t min_tokens = request.sampling.min_tokens;
   if (!request.first_token) {
     request.first_token = now_;
     counters_.time_to_first_token.Observe(ToSeconds(now_ - request.arrived));
   }
-  const std::vector<TokenId>& end_ids = request.sampling.stop_token_ids;
-  if (before >= min_tokens && std::binary_search(end_ids.begin(), end_ids.end(), token)) {
-    OutputChunk chunk = MakeChunk(sequence);
-    if (sequence->decoder) sequence->decoder->Flush(&chunk);
-    Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
-    return;
-  }
-  if (sequence->constraint && !sequence->constraint->Accept(token)) {
+  OutputChunk chunk;
+  const TokenEffect effect =
+      TakeToken(request.sampling, sequence->num_generated(),
+                /*last=*/sequence->known() + 1 == sequence->max_length, token,
+                sequence->decoder.get(), sequence->constraint.get(), &chunk);
+  if (!effect.allowed) {
     const Status error =
         Internal("token {} was drawn at position {}, but the structured output does not allow it",
                  token, sequence->known());
     return EndRequest(&request, FinishReason::kError, error);
   }
-  sequence->content.push_back(token);
-  ++request.usage.completion_tokens;
-  ++counters_.generated_tokens;
-  if (sequence->last_token) counters_.inter_token.Observe(ToSeconds(now_ - *sequence->last_token));
-  sequence->last_token = now_;
-  OutputChunk chunk = MakeChunk(sequence);
-  chunk.token_ids.push_back(token);
-  if (logprobs != nullptr) chunk.logprobs.push_back(*logprobs);
-  const bool finished = sequence->constraint && sequence->constraint->finished();
-  // A stop string must not cut the last token off an answer that ends here anyway.
-  const bool may_end = !sequence->constraint || (sequence->constraint->complete() && !finished);
-  const bool may_stop = before + 1 >= min_tokens && may_end;
-  const bool stopped = sequence->decoder && sequence->decoder->Append(token, may_stop, &chunk);
-  if (stopped) {
-    Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
-  } else if (finished || sequence->known() == sequence->max_length) {
-    if (sequence->decoder) sequence->decoder->Flush(&chunk);
-    Finish(sequence, finished ? FinishReason::kStop : FinishReason::kLength, Status(),
-           std::move(chunk));
+  chunk.prompt_logprobs = std::exchange(sequence->prompt_logprobs, {});
+  if (!effect.end_token) {
+    sequence->content.push_back(token);
+    ++request.usage.completion_tokens;
+    ++counters_.generated_tokens;
+    if (sequence->last_token) {
+      counters_.inter_token.Observe(ToSeconds(now_ - *sequence->last_token));
+    }
+    sequence->last_token = now_;
+    if (logprobs != nullptr) chunk.logprobs.push_back(*logprobs);
+  }
+  if (effect.end) {
+    Finish(sequence, *effect.end, Status(), std::move(chunk));
   } else {
     Emit(sequence, std::move(chunk));
   }
@@ -296,7 +310,7 @@ void EngineCore::Emit(Sequence* sequence, OutputChunk chunk) {
   const RequestState& request = *sequence->request;
   if (!request.on_output) return;
   chunk.request = request.id;
-  chunk.choice = sequence->choice;
+  chunk.choice += sequence->choice;
   chunk.seed = *request.sampling.seed;
   if (sequence->decoder) chunk.tokens_held = sequence->decoder->tokens_held();
   chunk.usage = request.usage;
@@ -329,13 +343,28 @@ RequestTimings EngineCore::TimingsOf(const RequestState& request) const {
 }
 
 void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, OutputChunk chunk) {
-  CHECK(sequence->state != SequenceState::kFinished);
-  RequestState& request = *sequence->request;
   chunk.finish_reason = reason;
   chunk.error = std::move(error);
-  request.end = std::max(request.end, reason);
+  std::vector<OutputChunk> chunks(sequence->beams ? sequence->beams->answers.size() : 1);
+  for (OutputChunk& last : chunks) {
+    last.finish_reason = reason;
+    last.error = chunk.error;
+  }
+  chunks[0] = std::move(chunk);
+  Finish(sequence, std::move(chunks));
+}
+
+void EngineCore::Finish(Sequence* sequence, std::vector<OutputChunk> chunks) {
+  CHECK(sequence->state != SequenceState::kFinished);
+  RequestState& request = *sequence->request;
+  for (const OutputChunk& chunk : chunks) {
+    request.end = std::max(request.end, chunk.finish_reason.value_or(FinishReason::kStop));
+  }
   scheduler_.Finish(sequence);
-  Emit(sequence, std::move(chunk));
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunks[i].choice = static_cast<int32_t>(i);
+    Emit(sequence, std::move(chunks[i]));
+  }
   if (--request.num_unfinished > 0) return;
   if (request.paused) --num_paused_;
   request.paused = false;

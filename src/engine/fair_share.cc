@@ -64,14 +64,14 @@ void FairShare::BeginStep() {
   }
 }
 
-void FairShare::Charge(Sequence* sequence, int32_t start, int32_t end) {
+void FairShare::Charge(Sequence* sequence, int32_t start, int32_t end, int32_t num_rows) {
   ClientQueue& queue = *sequence->request->queue;
   const int32_t first_new = std::clamp(sequence->num_charged, start, end);
-  queue.recomputed += first_new - start;
+  queue.recomputed += int64_t{first_new - start} * num_rows;
   const int32_t tokens = end - first_new;
   if (tokens == 0) return;
   sequence->num_charged = end;
-  queue.charged += tokens;
+  queue.charged += int64_t{tokens} * num_rows;
   queue.advanced |= *queue.sequences.begin() == sequence;
 }
 

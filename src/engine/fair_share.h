@@ -70,8 +70,8 @@ class FairShare {
   void CountWaiting(const Sequence& sequence, int32_t change);
   // Ends turns according to what was charged since the last call.
   void BeginStep();
-  // The step will compute positions [start, end) of the sequence.
-  void Charge(Sequence* sequence, int32_t start, int32_t end);
+  // The step will compute positions [start, end) in each of the sequence's rows.
+  void Charge(Sequence* sequence, int32_t start, int32_t end, int32_t num_rows);
 
   // All sequences that take part, best ranked first. Join, Leave and BeginStep invalidate it.
   class Walk {

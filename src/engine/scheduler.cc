@@ -73,6 +73,7 @@ Schedule Scheduler::Next(bool idle) {
   pass_ = Pass{};
   pass_.idle = idle;
   pass_.drafts_in_flight = num_draft_rows_ > 0;
+  pass_.beams_in_flight = num_searching_ > 0;
   fair_share_.BeginStep();
   FairShare::Walk walk(fair_share_);
   const std::vector<Sequence*> ranked = RankRunning(&walk);
@@ -119,9 +120,9 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   bool prefills = num_waiting_ > 0 && (!free_slots_.empty() || running_.empty() || any_above);
   for (const Sequence* sequence : running_) {
     const int32_t schedulable = sequence->num_schedulable();
-    if (schedulable == 1) {
-      ++decodes;
-      pass_.expected.Add(sequence->num_scheduled, 1);
+    if (schedulable == 1 || (schedulable > 1 && sequence->num_rows() > 1)) {
+      decodes += sequence->num_rows();
+      pass_.expected.Add(sequence->num_scheduled, 1, sequence->num_rows());
     }
     prefills |= schedulable > 1;
   }
@@ -150,6 +151,10 @@ bool Scheduler::ScheduleRunning(size_t rank) {
     pass_.closed = true;  // no lower ranked sequence may take what it gives back
     Suspend(sequence);
     return false;
+  }
+  if (sequence->beams && sequence->num_scheduled >= sequence->beams->base) {
+    ScheduleBeams(rank);
+    return true;
   }
   sequence->waits_to_draft = MustWaitToDraft(*sequence);
   if (sequence->waits_to_draft) {
@@ -415,8 +420,7 @@ bool Scheduler::MustSwitch(const Sequence& sequence) const {
 int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
   Sequence* sequence = running_[rank];
   for (;;) {
-    const int32_t covered =
-        blocks_->Grow(sequence->num_scheduled + wanted, !pass_.blocked, &sequence->blocks);
+    const int32_t covered = Grow(sequence, sequence->num_scheduled + wanted);
     if (covered > sequence->num_scheduled) return covered - sequence->num_scheduled;
     if (pass_.blocked) return 0;
     const Room room = MakeRoom(rank + 1);
@@ -467,8 +471,8 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
   }
   StopWaiting(sequence, SequenceState::kRunning);
   sequence->long_rope = NeedsLongRope(sequence->known());
-  sequence->slot = free_slots_.back();
-  free_slots_.pop_back();
+  sequence->slot = TakeSlot();
+  if (sequence->beams) TakeBeamSlots(sequence);
   ++sequence->request->num_holding;
   const int32_t start = sequence->num_scheduled;
   const int32_t wanted = std::max(1, PrefillTokens(start, sequence->num_schedulable()));
@@ -482,7 +486,9 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
 }
 
 bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
-  if (static_cast<int32_t>(free_slots_.size()) <= pass_.reserved_slots) return false;
+  if (static_cast<int32_t>(free_slots_.size()) < pass_.reserved_slots + sequence->num_slots()) {
+    return false;
+  }
   const int32_t known = sequence->known();
   // Leaves higher ranked sequences the blocks for a row each, and for the rest of their prefills.
   const int32_t one_row = blocks_->BlocksFor(1, 1);
@@ -513,10 +519,13 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   const int32_t start = sequence->num_scheduled;
   const auto num_drafts = static_cast<int32_t>(drafts.size());
   const int32_t end = start + num_tokens - num_drafts;
-  const bool sample = end == sequence->length() && sequence->may_sample();
+  const bool goes_on = end == sequence->length() && sequence->may_sample();
+  const bool sample = goes_on && !sequence->beams;
   const int32_t num_proposals = TakeProposals(sequence, start + num_tokens, num_drafts);
-  pass_.schedule.rows.push_back(
-      {sequence, start, num_tokens, sample, admitted, std::move(drafts), num_proposals});
+  pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted, std::move(drafts),
+                                 num_proposals,
+                                 /*beam=*/0, sequence->slot, /*last_beam=*/true,
+                                 goes_on && sequence->beams ? sequence->beams->num_candidates : 0});
   pass_.schedule.cost.Add(start, num_tokens);
   pass_.schedule.cost.proposals += num_proposals;
   sequence->num_scheduled += num_tokens;
@@ -524,7 +533,8 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   sequence->num_awaited = num_proposals;
   if (num_drafts + num_proposals > 0) ++num_draft_rows_;
   sequence->proposals.clear();
-  fair_share_.Charge(sequence, start - std::exchange(sequence->num_uncharged, 0), end);
+  fair_share_.Charge(sequence, start - std::exchange(sequence->num_uncharged, 0), end,
+                     /*num_rows=*/1);
   ++sequence->rows_in_flight;
   if (sample) ++sequence->pending_tokens;
   pass_.promised += blocks_->MissingBlocks(sequence->known(), sequence->blocks);
@@ -552,6 +562,7 @@ void Scheduler::RowsRetired(Sequence* sequence) {
 }
 
 void Scheduler::Release(Sequence* sequence) {
+  if (sequence->beams) ReleaseBeams(sequence);
   blocks_->Release(&sequence->blocks);
   freed_slots_.push_back(sequence->slot);
   Detach(sequence);
@@ -559,6 +570,7 @@ void Scheduler::Release(Sequence* sequence) {
 
 void Scheduler::Detach(Sequence* sequence) {
   CHECK(sequence->rows_in_flight == 0 && sequence->pending_tokens == 0);
+  if (sequence->beams) GiveBeamSlots(sequence);
   free_slots_.push_back(sequence->slot);
   sequence->slot = -1;
   sequence->num_scheduled = sequence->num_done = sequence->num_uncharged = 0;

@@ -43,10 +43,17 @@ struct ScheduledRow {
   bool admitted = false;             // the sequence's first row in its slot
   std::vector<TokenId> drafts = {};  // its last positions; see StepRow
   int32_t num_proposals = 0;         // see StepRow
+  // With beam search:
+  int32_t beam = 0;            // index in BeamGroup::beams
+  SequenceSlotId slot = -1;    // the sequence's, or the beam's
+  bool last_beam = true;       // the sequence has no row behind this one in the step
+  int32_t num_candidates = 0;  // see StepRow
 };
 
 struct Schedule {
   std::vector<ScheduledRow> rows;  // by rank
+  std::vector<ForkSequence> forks = {};
+  std::vector<SequenceSlotId> refilled_slots = {};  // of these forks, used before
   StepCost cost;
 };
 
@@ -76,6 +83,11 @@ struct Schedule {
 //   A row that wants a draft model's proposals counts as one with drafts: no row of its sequence
 //   follows until they are known, and they are verified in the next step that drafts.
 //
+// A sequence with beam search gets the rows of all its beams in one step or none (BeamGroup). What
+// they continue with is known when these have retired, so it misses the steps that are submitted
+// meanwhile, and all that search do so in the same steps: one that could go on waits while others'
+// beams are in flight.
+//
 // A sequence that outgrows CacheSpec::original_context goes back to waiting, because its keys are
 // no longer valid. It is admitted again as soon as its rank allows.
 //
@@ -97,6 +109,8 @@ class Scheduler {
   void Resume(Sequence* sequence);
   // A row with drafts, or that wanted proposals, has retired and drawn `num_tokens` tokens.
   void SettleDrafts(const ScheduledRow& row, int32_t num_tokens);
+  // All rows of a step that returned candidates for the sequence's beams have retired.
+  void SettleBeams(Sequence* sequence);
   // The host took so long between two steps that did not overlap.
   void ObserveGap(double seconds);
   // Call it when rows of this sequence have retired: it may then give back its slot and blocks.
@@ -140,6 +154,7 @@ class Scheduler {
     int32_t drafts = 0;               // left for drafts
     int32_t to_index = kMostIndexed;  // left of kMostIndexed
     bool drafts_in_flight = false;
+    bool beams_in_flight = false;
     bool prefills = false;    // the step may have prefill rows
     int32_t proposals = 0;    // left for a draft model's proposals
     int32_t num_decodes = 0;  // decode rows expected
@@ -158,12 +173,15 @@ class Scheduler {
   void SetBudgets(const std::vector<Sequence*>& ranked);
   // Returns whether running_[rank] is still the same sequence.
   bool ScheduleRunning(size_t rank);
+  void ScheduleBeams(size_t rank);
   bool Admit(Sequence* sequence, size_t rank);
   bool TryAdmit(Sequence* sequence, size_t rank);
   int32_t PrefillTokens(int32_t start, int32_t wanted) const;
-  // Finds blocks for the next `wanted` tokens of running_[rank], preempting lower ranked sequences
-  // for the first token. Returns how many tokens have blocks; 0: none for now.
+  // Finds blocks for the next `wanted` positions of running_[rank], preempting lower ranked
+  // sequences for the first one. Returns how many positions have blocks; 0: none for now.
   int32_t FindBlocks(size_t rank, int32_t wanted);
+  // BlockManager::Grow for a sequence and its beams, which fork if they have yet to.
+  int32_t Grow(Sequence* sequence, int32_t positions);
   // Preempts the lowest ranked running sequence, if its rank is `first_victim` or below.
   enum class Room {
     kMade,
@@ -204,9 +222,17 @@ class Scheduler {
   double DraftSeconds(int32_t num_drafts) const;
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
               std::vector<TokenId> drafts = {});
+  void AddBeamRows(Sequence* sequence, int32_t num_tokens);
+  // Tells the runner which tokens the beams have chosen.
+  void AddForks(Sequence* sequence);
+  // For the places behind the first.
+  void TakeBeamSlots(Sequence* sequence);
+  void GiveBeamSlots(Sequence* sequence);
+  void ReleaseBeams(Sequence* sequence);
   // Does nothing if the sequence is paused.
   void StartWaiting(Sequence* sequence);
   void StopWaiting(Sequence* sequence, SequenceState state);
+  SequenceSlotId TakeSlot();
   void Release(Sequence* sequence);
   void Detach(Sequence* sequence);
 
@@ -220,6 +246,7 @@ class Scheduler {
   std::vector<Sequence*> retiring_;  // kPreempting and kFinished with rows in flight
   std::vector<SequenceSlotId> free_slots_;
   std::vector<SequenceSlotId> freed_slots_;  // since TakeFreedSlots
+  int32_t num_searching_ = 0;                // sequences whose beams await candidates
   int32_t num_draft_rows_ = 0;               // rows in flight with drafts, or that want proposals
   double gap_seconds_ = 0;                   // see ObserveGap; mean of the last few
   int64_t num_preemptions_ = 0;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "engine/arrival.h"
+#include "engine/beam_group.h"
 #include "engine/block_manager.h"
 #include "engine/drafts.h"
 #include "step/step_input.h"
@@ -80,6 +81,9 @@ struct Sequence {
   std::unique_ptr<TextDecoder> decoder;                     // may be null
   // Has been given the generated tokens of `content`. May be null.
   std::unique_ptr<TokenConstraint> constraint;
+  // Null: no beam search. With it there is one sequence for all choices, without a decoder and a
+  // constraint of its own.
+  std::unique_ptr<BeamGroup> beams;
 
   int32_t known() const { return static_cast<int32_t>(content.size()); }
   int32_t length() const { return known() + pending_tokens; }
@@ -90,14 +94,26 @@ struct Sequence {
   // will draw it, or if a step in flight decides how many drafts are accepted or come next.
   int32_t num_schedulable() const {
     if (num_drafts + num_awaited > 0) return 0;
+    if (beams && num_scheduled < beams->base) return beams->base - num_scheduled;
+    if (beams && beams->forks && rows_in_flight > 0) return 0;
     return may_sample() || prompt_only() ? length() - num_scheduled : 0;
   }
   // Positions that may come from cached blocks. At least one must be computed, and so must those
   // whose prompt logprobs are missing.
   int32_t cacheable() const {
-    const int32_t limit = known() - 1;
+    const int32_t limit = (beams ? beams->base : known()) - 1;
     return prompt_logprobs_missing() ? std::min(limit, num_prompt_logprobs) : limit;
   }
+  // With beam search, a place's slot and blocks (BeamGroup).
+  SequenceSlotId slot_at(int32_t place) const {
+    return place == 0 ? slot : beams->others[static_cast<size_t>(place) - 1].slot;
+  }
+  SequenceBlocks& blocks_at(int32_t place) {
+    return place == 0 ? blocks : beams->others[static_cast<size_t>(place) - 1].blocks;
+  }
+  // Rows that it gets in a step, and slots that it holds.
+  int32_t num_rows() const { return beams ? beams->num_rows(num_scheduled) : 1; }
+  int32_t num_slots() const { return beams ? beams->width() : 1; }
   bool prompt_logprobs_missing() const {
     return wants_prompt_logprobs && num_prompt_logprobs < num_prompt - 1;
   }
@@ -117,7 +133,7 @@ struct RequestState {
   std::string cache_root;
   std::shared_ptr<const OutputCallback> on_output;  // null: none
   Usage usage;
-  std::vector<std::unique_ptr<Sequence>> choices;
+  std::vector<std::unique_ptr<Sequence>> choices;  // or one sequence with beams
   int32_t num_unfinished = 0;
   int32_t num_holding = 0;  // sequences that are not released
   bool scheduled = false;   // has run or ended

@@ -41,6 +41,9 @@ EngineSnapshot::Sequence DescribeSequence(const Sequence& from, TimePoint now) {
   to.priority = request.priority;
   to.age_seconds = ToSeconds(now - request.arrived);
   to.blocks = CountBlocks(from.blocks);
+  if (from.beams) {
+    for (const BeamGroup::Place& place : from.beams->others) to.blocks += CountBlocks(place.blocks);
+  }
   return to;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "step/step_input.h"
 #include "tokamak/request.h"
@@ -23,6 +24,9 @@ class TextDecoder {
 
   // Call it when the generation ends without a stop string: appends what was held back.
   virtual void Flush(OutputChunk* chunk) = 0;
+
+  // A copy in the same state, for a look ahead. The same thread uses both.
+  virtual std::unique_ptr<TextDecoder> Clone() const = 0;
 
   // See OutputChunk::tokens_held.
   virtual int32_t tokens_held() const = 0;

@@ -56,6 +56,10 @@ class TokenizerTextDecoder final : public TextDecoder {
     Show(piece, chunk);
   }
 
+  std::unique_ptr<TextDecoder> Clone() const override {
+    return std::make_unique<TokenizerTextDecoder>(*this);
+  }
+
   int32_t tokens_held() const override { return static_cast<int32_t>(held_.size()); }
 
  private:

@@ -98,6 +98,9 @@ class LetterDecoder final : public TextDecoder {
   explicit LetterDecoder(std::string stop) : stop_(std::move(stop)) {}
   bool Append(TokenId token, bool may_stop, OutputChunk* chunk) override;
   void Flush(OutputChunk* chunk) override;
+  std::unique_ptr<TextDecoder> Clone() const override {
+    return std::make_unique<LetterDecoder>(*this);
+  }
   int32_t tokens_held() const override { return static_cast<int32_t>(held_.size()); }
 
  private:
