@@ -34,6 +34,15 @@ void EngineChecker::ForEachSequence(Visit visit) const {
   }
 }
 
+template <typename Visit>
+void EngineChecker::ForEachBlocks(Visit visit) const {
+  ForEachSequence([&](const Sequence& s) {
+    visit(s, s.blocks);
+    if (!s.beams) return;
+    for (const BeamGroup::Place& place : s.beams->others) visit(s, place.blocks);
+  });
+}
+
 EngineChecker::EngineChecker(const EngineCore* core, sim::Verdict* verdict, int depth,
                              bool one_client)
     : core_(core), verdict_(verdict), depth_(depth), one_client_(one_client) {}
@@ -107,6 +116,38 @@ void EngineChecker::OnSubmit(const StepInput& step) {
     Fail("running sequences are out of order");
   }
   CheckDraftWaits();
+  CheckBeamRows();
+}
+
+void EngineChecker::CheckBeamRows() {
+  const auto searches = [](const ScheduledRow& row) {
+    return row.num_candidates > 0 && row.sequence->beams->searching;
+  };
+  std::map<const Sequence*, size_t> num_rows;
+  const auto& last = core_->in_flight_.back();
+  for (const ScheduledRow& row : last.rows) {
+    if (row.sequence->beams) ++num_rows[row.sequence];
+  }
+  for (const auto& [s, count] : num_rows) {
+    if (s->beams->forks && s->num_scheduled > s->beams->base) {
+      Fail("request {} has a row before it forks", s->request->id);
+    }
+    if (count != 1 && count != s->beams->beams.size()) {
+      Fail("request {} has {} rows for {} beams", s->request->id, count, s->beams->beams.size());
+    }
+  }
+  for (const ScheduledRow& row : last.rows) {
+    // More tokens are recomputed ones.
+    if (!searches(row) || row.num_tokens > 1) continue;
+    for (const auto& step : core_->in_flight_) {
+      if (&step == &last) continue;
+      for (const ScheduledRow& other : step.rows) {
+        if (!searches(other)) continue;
+        Fail("request {} goes on while beams of {} are in flight", row.sequence->request->id,
+             other.sequence->request->id);
+      }
+    }
+  }
 }
 
 void EngineChecker::CheckDraftWaits() {
@@ -175,6 +216,23 @@ void EngineChecker::AtEnd() {
 
 // Sequences.
 
+// The slots and blocks of a sequence with beam search, apart from its first place.
+void EngineChecker::CheckPlaces(const Sequence& s) {
+  const BeamGroup& group = *s.beams;
+  for (const BeamGroup::Place& place : group.others) {
+    if ((place.slot >= 0) != (s.slot >= 0)) Fail("request {} lacks a slot", s.request->id);
+    if (place.slot >= 0) ++slots_[place.slot];
+    if (place.slot < 0 && place.blocks.size() != 0) Fail("blocks without a slot");
+  }
+  if (group.beams.size() != group.search.beams().size()) Fail("beams without a text");
+  if (s.slot < 0 || s.state == SequenceState::kFinished || s.num_scheduled <= group.base) return;
+  for (const BeamGroup::Beam& beam : group.beams) {
+    const SequenceBlocks& blocks = const_cast<Sequence&>(s).blocks_at(beam.place);
+    if (s.num_scheduled <= blocks.size() * core_->blocks_.block_size_) continue;
+    Fail("request {} lacks blocks for a beam", s.request->id);
+  }
+}
+
 void EngineChecker::CheckSequences() {
   const Scheduler& scheduler = core_->scheduler_;
   struct Flying {
@@ -213,13 +271,14 @@ void EngineChecker::CheckSequences() {
         s.known() + proposals >= s.max_length) {
       Fail("request {} has proposals beyond its length of {}", s.request->id, s.max_length);
     }
+    const bool active = s.state == SequenceState::kRunning || s.state == SequenceState::kPreempting;
+    if (s.beams) CheckPlaces(s);
     if (s.slot >= 0) {
       ++slots_[s.slot];
       ++holding;
     } else if (s.blocks.size() != 0 || s.blocks.cursor != kNoNode || rows != 0) {
       Fail("request {} holds blocks without a slot", s.request->id);
     }
-    const bool active = s.state == SequenceState::kRunning || s.state == SequenceState::kPreempting;
     const bool waits = s.state == SequenceState::kWaiting || s.state == SequenceState::kPaused;
     if (waits && s.slot >= 0) Fail("a waiting sequence has a slot");
     if (s.paused && s.state != SequenceState::kFinished && s.slot >= 0 && rows == 0) {
@@ -235,7 +294,7 @@ void EngineChecker::CheckSequences() {
       Fail("request {} has ended and keeps its slot", s.request->id);
     }
     if (active && (s.num_done > s.num_scheduled || s.num_scheduled - drafts > s.length() ||
-                   s.num_scheduled > s.blocks.size() * core_->blocks_.block_size_)) {
+                   (!s.beams && s.num_scheduled > s.blocks.size() * core_->blocks_.block_size_))) {
       Fail("request {}: done {}, scheduled {}, length {}", s.request->id, s.num_done,
            s.num_scheduled, s.length());
     }
@@ -261,8 +320,8 @@ void EngineChecker::CheckReferences() {
   const PrefixCache& cache = blocks.cache_;
   device_references_.assign(blocks.device_.size(), 0);
   host_references_.assign(blocks.host_.size(), 0);
-  ForEachSequence([&](const Sequence& s) {
-    for (const auto& table : s.blocks.block_tables) {
+  ForEachBlocks([&](const Sequence&, const SequenceBlocks& blocks) {
+    for (const auto& table : blocks.block_tables) {
       for (const BlockId block : table) {
         if (block != kNoBlock) ++device_references_[block];
       }
@@ -305,11 +364,11 @@ void EngineChecker::CheckReferences() {
 void EngineChecker::CheckTree() {
   const PrefixCache& cache = core_->blocks_.cache_;
   cursors_.assign(cache.nodes_.size(), 0);
-  ForEachSequence([&](const Sequence& s) {
-    if (s.blocks.cursor == kNoNode) return;
-    ++cursors_[s.blocks.cursor];
-    if (cache.depth(s.blocks.cursor) != s.blocks.num_committed) Fail("a cursor is misplaced");
-    if (s.blocks.num_committed * core_->blocks_.block_size_ > std::max(s.num_done, 0)) {
+  ForEachBlocks([&](const Sequence& s, const SequenceBlocks& blocks) {
+    if (blocks.cursor == kNoNode) return;
+    ++cursors_[blocks.cursor];
+    if (cache.depth(blocks.cursor) != blocks.num_committed) Fail("a cursor is misplaced");
+    if (blocks.num_committed * core_->blocks_.block_size_ > std::max(s.num_done, 0)) {
       Fail("request {} shares blocks that are still being written", s.request->id);
     }
   });
@@ -438,7 +497,9 @@ void EngineChecker::CheckSnapshot() {
 int64_t EngineChecker::TenureBound(const Sequence& s) const {
   // As the best ranked sequence it computes every position at most once. Each may take a few rounds
   // if blocks must first be taken from others.
-  return (int64_t{s.max_length} + 4) * (depth_ + 2) + 20;
+  const int64_t bound = (int64_t{s.max_length} + 4) * (depth_ + 2) + 20;
+  // Beams wait for others' beams in flight, and until what they go on with is known.
+  return s.beams ? 2 * bound : bound;
 }
 
 void EngineChecker::CheckProgress() {

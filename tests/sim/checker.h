@@ -22,6 +22,9 @@ namespace tokamak {
 // steps, and not again soon if it had no drafts then. A row that wants proposals is its sequence's
 // last until they are known.
 //
+// Beam search: a sequence has the rows of all its beams in a step or none, and no step that all
+// take part in follows another one in flight.
+//
 // Waiting bound: with one client, the best ranked sequence stays the best until it ends. So a
 // sequence ends within the sum of its own bound and of those above it; this sum is checked.
 class EngineChecker {
@@ -59,10 +62,15 @@ class EngineChecker {
   void Fail(const char* format, Args... args);
   template <typename Visit>
   void ForEachSequence(Visit visit) const;
+  // Calls visit(sequence, blocks) for each place of each sequence.
+  template <typename Visit>
+  void ForEachBlocks(Visit visit) const;
 
   void CheckDrafts(const StepInput& step);
   void CheckDraftWaits();
+  void CheckBeamRows();
   void CheckSequences();
+  void CheckPlaces(const Sequence& s);
   void CheckReferences();
   void CheckTree();
   void CheckEntry(NodeId node, int32_t group);

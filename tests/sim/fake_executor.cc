@@ -57,14 +57,16 @@ Status FakeExecutor::Submit(StepInput sent) {
   for (const SequenceSlotId slot : step.free) Free(slot);
   for (const CopyBlock& copy : step.copies) Copy(copy);
   for (const AdmitSequence& admit : step.admit) Admit(admit);
+  for (const ForkSequence& fork : step.fork) Fork(fork);
   for (const AppendBlocks& append : step.append) Append(append);
   StepInFlight in_flight;
   in_flight.output.number = step.number;
   int32_t tokens = 0, drafts = 0, proposals = 0;
   for (const StepRow& row : step.rows) {
     if (!verdict_->ok()) break;
-    if (row.masked && !row.sample) Fail("masks slot {}, which does not sample", row.slot);
-    if (row.sample) {
+    const bool chooses = row.sample || row.num_candidates > 0;
+    if (row.masked && !chooses) Fail("masks slot {}, which chooses nothing", row.slot);
+    if (chooses) {
       (row.masked ? in_flight.masked_draws : in_flight.draws)
           .push_back(in_flight.output.rows.size());
     }
@@ -129,8 +131,13 @@ void FakeExecutor::Draw(const std::vector<size_t>& rows, const std::vector<Token
       });
       return found == masks.end() ? nullptr : &*found;
     };
-    bool drawn = DrawToken(mask(), &row);
     Slot& slot = slots_[row.slot];
+    if (slot.num_candidates > 0) {
+      FindCandidates(mask(), &row);
+      continue;
+    }
+    slot.drawn = true;
+    bool drawn = DrawToken(mask(), &row);
     const bool has_drafts = slot.draft_row + 1 == static_cast<int64_t>(next_number_);
     for (const TokenId draft : has_drafts ? slot.drafts : std::vector<TokenId>()) {
       if (!drawn || row.tokens.back() != draft) break;
@@ -263,11 +270,14 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   slot.life = ++lives_;
   const int32_t original_context = options_.limits.cache.original_context;
   slot.long_rope =
-      original_context > 0 && static_cast<int32_t>(admit.tokens.size()) > original_context;
+      original_context > 0 &&
+      (admit.long_rope || static_cast<int32_t>(admit.tokens.size()) > original_context);
   slot.tokens = admit.tokens;
   slot.num_prompt = admit.num_prompt_tokens;
   slot.computed = admit.num_computed;
   slot.last_row = slot.draft_row = -1;
+  slot.num_candidates = slot.num_proposals = 0;
+  slot.drawn = false;
   slot.sampling = admit.sampling;
   slot.choice = admit.choice;
   slot.tables.resize(options_.limits.cache.groups.size());
@@ -276,6 +286,29 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   uint64_t prefix = TokenModel::Root(admit.sampling.seed.value());
   for (const TokenId token : slot.tokens) {
     slot.prefixes.push_back(prefix = TokenModel::Extend(prefix, token));
+  }
+}
+
+void FakeExecutor::Fork(const ForkSequence& fork) {
+  Slot& slot = slots_[fork.slot];
+  const Slot& source = slots_[fork.source];
+  if (!source.used || source.drawn) Fail("forks from slot {}", fork.source);
+  if (&slot != &source && slot.used) Fail("forks to slot {}, which is in use", fork.slot);
+  if (source.computed != static_cast<int32_t>(source.tokens.size()) || fork.tokens.empty()) {
+    Fail("forks {} tokens from slot {}, which has {} with {} computed", fork.tokens.size(),
+         fork.source, source.tokens.size(), source.computed);
+  }
+  if (InFlight(source.last_row)) Fail("forks from slot {} with a row in flight", fork.source);
+  ++num_forks_;
+  if (&slot != &source) {
+    slot = source;
+    slot.life = ++lives_;
+    slot.last_row = -1;
+    for (auto& table : slot.tables) table.clear();
+  }
+  for (const TokenId token : fork.tokens) {
+    slot.tokens.push_back(token);
+    slot.prefixes.push_back(TokenModel::Extend(slot.prefixes.back(), token));
   }
 }
 
@@ -344,6 +377,14 @@ void FakeExecutor::CheckProposals(const Slot& slot, const StepRow& row, int32_t 
   }
 }
 
+void FakeExecutor::CheckCandidates(const Slot& slot, const StepRow& row, int32_t end) {
+  if (row.num_candidates == 0) return;
+  if (row.num_candidates < 0 || row.sample || slot.drawn ||
+      end != static_cast<int32_t>(slot.tokens.size())) {
+    Fail("slot {} wants {} candidates behind position {}", row.slot, row.num_candidates, end - 1);
+  }
+}
+
 RowOutput FakeExecutor::RunRow(const StepRow& row) {
   Slot& slot = slots_[row.slot];
   RowOutput out;
@@ -382,6 +423,8 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     WriteRow(slot, g, start, row.num_tokens);
   }
   CheckProposals(slot, row, end);
+  CheckCandidates(slot, row, end);
+  slot.num_candidates = row.num_candidates;
   slot.num_proposals = row.num_proposals;
   slot.last_row = static_cast<int64_t>(next_number_);
   slot.computed = end - num_drafts;
@@ -398,6 +441,26 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     }
   }
   return out;
+}
+
+void FakeExecutor::FindCandidates(const TokenMask* mask, RowOutput* out) const {
+  const Slot& slot = slots_[out->slot];
+  const SamplingParams& s = slot.sampling;
+  const uint64_t prefix = slot.prefixes.back();
+  out->health = options_.model.Health(prefix, s.seed.value());
+  if (out->health != RowHealth::kOk) return;
+  const auto generated = static_cast<int32_t>(slot.tokens.size()) - slot.num_prompt;
+  for (TokenId t = 0; t < options_.limits.vocab_size; ++t) {
+    const auto& ends = s.stop_token_ids;
+    if (mask != nullptr && (mask->allowed[t / 32] >> (t % 32) & 1) == 0) continue;
+    if (generated < s.min_tokens && std::find(ends.begin(), ends.end(), t) != ends.end()) continue;
+    out->candidates.push_back({t, TokenModel::Logprob(prefix, t)});
+  }
+  std::stable_sort(out->candidates.begin(), out->candidates.end(),
+                   [](const auto& a, const auto& b) { return a.logprob > b.logprob; });
+  out->candidates.resize(
+      std::min(out->candidates.size(), static_cast<size_t>(slot.num_candidates)));
+  if (out->candidates.empty()) out->health = RowHealth::kNoCandidate;
 }
 
 bool FakeExecutor::DrawToken(const TokenMask* mask, RowOutput* out) {

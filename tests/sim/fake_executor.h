@@ -64,6 +64,7 @@ class FakeExecutor final : public Executor {
   int64_t num_accepted() const { return num_accepted_; }
   int64_t num_masked_accepted() const { return num_masked_accepted_; }
   int64_t num_proposals() const { return num_proposals_; }
+  int64_t num_forks() const { return num_forks_; }
 
  private:
   struct Slot {
@@ -78,6 +79,8 @@ class FakeExecutor final : public Executor {
     int64_t draft_row = -1;       // the step of its last row with drafts
     std::vector<TokenId> drafts;  // of that row
     int32_t num_proposals = 0;    // that its last row wants
+    int32_t num_candidates = 0;   // the same
+    bool drawn = false;           // it has drawn tokens since it was admitted
     SamplingParams sampling;
     int32_t choice = 0;
     std::vector<std::vector<BlockId>> tables;  // by group
@@ -97,7 +100,9 @@ class FakeExecutor final : public Executor {
   void Free(SequenceSlotId slot);
   void Copy(const CopyBlock& copy);
   void Admit(const AdmitSequence& admit);
+  void Fork(const ForkSequence& fork);
   void Append(const AppendBlocks& append);
+  void CheckCandidates(const Slot& slot, const StepRow& row, int32_t end);
   RowOutput RunRow(const StepRow& row);
   void CheckPast(const Slot& slot, int32_t group, int32_t start);
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
@@ -109,6 +114,7 @@ class FakeExecutor final : public Executor {
   void Draw(const std::vector<size_t>& rows, const std::vector<TokenMask>& masks);
   // Returns whether a token was drawn, the first of its row or one more.
   bool DrawToken(const TokenMask* mask, RowOutput* out);
+  void FindCandidates(const TokenMask* mask, RowOutput* out) const;
   // Proposes some of the tokens that will be drawn, and wrong ones, as a draft model does. Its
   // entries make the positions behind the computed ones useless.
   void Propose(RowOutput* out);
@@ -148,6 +154,7 @@ class FakeExecutor final : public Executor {
   int64_t num_accepted_ = 0;
   int64_t num_masked_accepted_ = 0;
   int64_t num_proposals_ = 0;
+  int64_t num_forks_ = 0;
 };
 
 }  // namespace tokamak::sim

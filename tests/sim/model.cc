@@ -1,6 +1,8 @@
 #include "sim/model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 #include <utility>
 
 namespace tokamak::sim {
@@ -97,64 +99,172 @@ void LetterDecoder::Flush(OutputChunk* chunk) {
   held_.clear();
 }
 
+namespace {
+
+// The answer to a request as it grows.
+class Growing {
+ public:
+  Growing(const RequestSpec& spec, int32_t max_context) : spec_(&spec) {
+    const SamplingParams& p = spec.sampling;
+    for (const TokenId token : spec.prompt) prefix_ = TokenModel::Extend(prefix_, token);
+    ends_ = p.stop_token_ids;
+    if (!p.ignore_eos) ends_.insert(ends_.end(), spec.eos_ids.begin(), spec.eos_ids.end());
+    const int32_t room =
+        std::min(max_context, spec.max_length) - static_cast<int32_t>(spec.prompt.size());
+    most_ = std::min(room, p.max_tokens.value_or(room));
+    if (p.structured_output) state_ = RulesOf(*p.structured_output).Start();
+  }
+
+  uint64_t prefix() const { return prefix_; }
+  int32_t most() const { return most_; }
+  size_t num_ends() const { return std::set<TokenId>(ends_.begin(), ends_.end()).size(); }
+  bool full() const { return size() == most_; }
+
+  bool Allows(TokenId t) const {
+    if (IsEnd(t)) {
+      return size() >= spec_->sampling.min_tokens && (!state_ || TokenRules::Complete(*state_));
+    }
+    if (!state_) return true;
+    const auto& eos = spec_->eos_ids;
+    return std::find(eos.begin(), eos.end(), t) == eos.end() && TokenRules::Allows(*state_, t);
+  }
+
+  // Adds an allowed token. Returns whether the answer ends with it, for another reason than its
+  // length.
+  bool Add(TokenId token) {
+    if (IsEnd(token)) {
+      e_.reason = FinishReason::kStop;
+      return true;
+    }
+    e_.tokens.push_back(token);
+    e_.logprobs.push_back(TokenModel::Logprob(prefix_, token));
+    prefix_ = TokenModel::Extend(prefix_, token);
+    if (state_) state_ = TokenRules::Next(*state_, token);
+    text_ += Letter(token);
+    const bool finished = state_ && TokenRules::Finished(*state_);
+    const bool may_stop = size() >= spec_->sampling.min_tokens && !finished &&
+                          (!state_ || TokenRules::Complete(*state_));
+    bool stopped = finished;
+    if (spec_->decodes && !spec_->stop.empty() && std::exchange(could_stop_, may_stop) &&
+        may_stop && text_.compare(text_.size() - 2, 2, spec_->stop) == 0) {
+      text_.resize(text_.size() - 2);
+      stopped = true;
+    }
+    if (stopped) e_.reason = FinishReason::kStop;
+    return stopped;
+  }
+
+  Expectation Result() const {
+    Expectation e = e_;
+    if (spec_->decodes) e.text = text_;
+    return e;
+  }
+  Expectation Unhealthy(RowHealth health) const {
+    Expectation e = Result();
+    e.health = health;
+    e.reason = FinishReason::kError;
+    return e;
+  }
+
+ private:
+  int32_t size() const { return static_cast<int32_t>(e_.tokens.size()); }
+  bool IsEnd(TokenId t) const { return std::find(ends_.begin(), ends_.end(), t) != ends_.end(); }
+
+  const RequestSpec* spec_;
+  std::vector<TokenId> ends_;
+  int32_t most_ = 0;
+  uint64_t prefix_ = TokenModel::Root(*spec_->sampling.seed);
+  std::optional<uint64_t> state_;  // of the structured output
+  std::string text_;
+  bool could_stop_ = false;  // stop strings may begin with the last token
+  Expectation e_;
+};
+
+}  // namespace
+
 Expectation Expect(const TokenModel& model, const RequestSpec& spec, int32_t choice,
                    int32_t max_context) {
-  const SamplingParams& p = spec.sampling;
-  const uint64_t seed = *p.seed;
-  uint64_t prefix = TokenModel::Root(seed);
-  for (const TokenId token : spec.prompt) prefix = TokenModel::Extend(prefix, token);
-  std::vector<TokenId> ends = p.stop_token_ids;
-  if (!p.ignore_eos) ends.insert(ends.end(), spec.eos_ids.begin(), spec.eos_ids.end());
-  const auto is_end = [&](TokenId token) {
-    return std::find(ends.begin(), ends.end(), token) != ends.end();
-  };
-  const int32_t room =
-      std::min(max_context, spec.max_length) - static_cast<int32_t>(spec.prompt.size());
-  const int32_t most = std::min(room, p.max_tokens.value_or(room));
-  std::optional<uint64_t> state;  // of the structured output
-  if (p.structured_output) state = RulesOf(*p.structured_output).Start();
-  Expectation e;
-  std::string all;
-  bool could_stop = false;  // stop strings may begin with the last token
-  while (static_cast<int32_t>(e.tokens.size()) < most) {
-    const int32_t generated = static_cast<int32_t>(e.tokens.size());
-    const auto token = model.Draw(prefix, seed, choice, [&](TokenId t) {
-      if (is_end(t)) return generated >= p.min_tokens && (!state || TokenRules::Complete(*state));
-      if (!state) return true;
-      const bool eos = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), t) != spec.eos_ids.end();
-      return !eos && TokenRules::Allows(*state, t);
-    });
-    e.health = model.Health(prefix, seed);
-    if (!token) e.health = RowHealth::kNoCandidate;
-    if (e.health != RowHealth::kOk) {
-      e.reason = FinishReason::kError;
-      break;
-    }
-    if (is_end(*token)) {
-      e.reason = FinishReason::kStop;
-      break;
-    }
-    e.tokens.push_back(*token);
-    e.logprobs.push_back(TokenModel::Logprob(prefix, *token));
-    prefix = TokenModel::Extend(prefix, *token);
-    if (state) state = TokenRules::Next(*state, *token);
-    all += Letter(*token);
-    const bool finished = state && TokenRules::Finished(*state);
-    const bool may_stop =
-        generated + 1 >= p.min_tokens && !finished && (!state || TokenRules::Complete(*state));
-    if (spec.decodes && !spec.stop.empty() && std::exchange(could_stop, may_stop) && may_stop &&
-        all.compare(all.size() - 2, 2, spec.stop) == 0) {
-      all.resize(all.size() - 2);
-      e.reason = FinishReason::kStop;
-      break;
-    }
-    if (finished) {
-      e.reason = FinishReason::kStop;
-      break;
-    }
+  const uint64_t seed = *spec.sampling.seed;
+  Growing answer(spec, max_context);
+  while (!answer.full()) {
+    const auto token =
+        model.Draw(answer.prefix(), seed, choice, [&](TokenId t) { return answer.Allows(t); });
+    RowHealth health = model.Health(answer.prefix(), seed);
+    if (!token) health = RowHealth::kNoCandidate;
+    if (health != RowHealth::kOk) return answer.Unhealthy(health);
+    if (answer.Add(*token)) break;
   }
-  if (spec.decodes) e.text = all;
-  return e;
+  return answer.Result();
+}
+
+std::vector<Expectation> ExpectBeams(const TokenModel& model, const RequestSpec& spec,
+                                     int32_t max_context) {
+  struct Branch {
+    Growing answer;
+    float score = 0;
+  };
+  const SamplingParams& p = spec.sampling;
+  const auto width = static_cast<size_t>(p.beam_search->width);
+  const auto early = p.beam_search->early_stopping;
+  const double penalty = p.beam_search->length_penalty;
+  const auto n = static_cast<size_t>(p.n);
+  const auto normalized = [&](float score, int32_t length) {
+    return score / static_cast<float>(std::pow(double{1} * length, penalty));
+  };
+  std::vector<Branch> live = {{Growing(spec, max_context)}};
+  std::vector<Branch> ended;
+  const size_t considered = std::max<size_t>(2, 1 + live[0].answer.num_ends()) * width;
+  const int32_t most = live[0].answer.most();
+  struct Next {
+    float score;
+    size_t branch;
+    TokenId token;
+  };
+  for (int32_t length = 1; !live.empty(); ++length) {
+    std::vector<Next> next;
+    for (size_t b = 0; b < live.size(); ++b) {
+      const uint64_t prefix = live[b].answer.prefix();
+      const RowHealth health = model.Health(prefix, *p.seed);
+      if (health == RowHealth::kNotFinite) {
+        return std::vector<Expectation>(n, Growing(spec, max_context).Unhealthy(health));
+      }
+      for (TokenId t = 0; health == RowHealth::kOk && t < model.vocab; ++t) {
+        if (!live[b].answer.Allows(t)) continue;
+        next.push_back({live[b].score + TokenModel::Logprob(prefix, t), b, t});
+      }
+    }
+    std::stable_sort(next.begin(), next.end(),
+                     [](const Next& x, const Next& y) { return x.score > y.score; });
+    std::vector<Branch> before = std::exchange(live, {});
+    for (size_t i = 0; i < next.size() && i < considered; ++i) {
+      Branch longer = {before[next[i].branch].answer, next[i].score};
+      const bool ends = longer.answer.Add(next[i].token) || length == most;
+      if (!ends && live.size() < width) live.push_back(longer);
+      if (!ends || i >= width) continue;
+      longer.score = normalized(longer.score, length);
+      ended.push_back(longer);
+    }
+    std::stable_sort(ended.begin(), ended.end(),
+                     [](const Branch& a, const Branch& b) { return a.score > b.score; });
+    ended.resize(std::min(ended.size(), width), {Growing(spec, max_context)});
+    if (ended.size() < width || live.empty()) continue;
+    const bool longest = early == EarlyStopping::kNever && penalty > 0;
+    const float hope = normalized(live[0].score, longest ? most : length);
+    if (early == EarlyStopping::kYes || hope <= ended.back().score) break;
+  }
+  if (ended.empty()) {
+    return std::vector<Expectation>(n,
+                                    Growing(spec, max_context).Unhealthy(RowHealth::kNoCandidate));
+  }
+  std::vector<Expectation> answers;
+  for (size_t i = 0; i < n && i < ended.size(); ++i) {
+    answers.push_back(ended[i].answer.Result());
+    answers.back().beam_score = ended[i].score;
+  }
+  Expectation none;  // masks left fewer
+  none.reason = FinishReason::kStop;
+  answers.resize(n, none);
+  return answers;
 }
 
 std::vector<float> ExpectPromptLogprobs(const RequestSpec& spec) {

@@ -130,10 +130,14 @@ struct Expectation {
   std::string text;
   FinishReason reason = FinishReason::kLength;
   RowHealth health = RowHealth::kOk;  // other values end it with kError
+  std::optional<float> beam_score = {};
 };
 
 Expectation Expect(const TokenModel& model, const RequestSpec& spec, int32_t choice,
                    int32_t max_context);
+// The same for all choices of a request with beam search, from all continuations of each beam.
+std::vector<Expectation> ExpectBeams(const TokenModel& model, const RequestSpec& spec,
+                                     int32_t max_context);
 // Logprobs of the prompt tokens from the second on.
 std::vector<float> ExpectPromptLogprobs(const RequestSpec& spec);
 

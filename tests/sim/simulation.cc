@@ -45,6 +45,8 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   accepted += other.accepted;
   masked += other.masked;
   proposals += other.proposals;
+  searches += other.searches;
+  forks += other.forks;
   refused += other.refused;
   preemptions += other.preemptions;
   pauses += other.pauses;
@@ -140,6 +142,8 @@ void Simulation::DrawConfiguration() {
     executor_options_.model.usual = client_rng_.In(0, 3);
     core_options_.drafts.from_model = client_rng_.Chance(40);
   }
+  limits.has_candidates = true;
+  if (client_rng_.Chance(40)) beam_percent_ = client_rng_.In(1, 100);
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
   for (int i = rng_.In(1, 4); i > 0; --i) {
@@ -203,6 +207,19 @@ void Simulation::DrawEnds(RequestSpec* spec) {
   }
 }
 
+void Simulation::DrawBeams(SamplingParams* sampling) {
+  BeamSearchParams& beams = sampling->beam_search.emplace();
+  const int32_t most = client_rng_.Chance(95) ? core_options_.max_seqs : 8;
+  beams.width = client_rng_.In(1, std::min(most, 6));
+  beams.length_penalty = static_cast<float>(client_rng_.In(-2, 6)) / 2;
+  beams.early_stopping = static_cast<EarlyStopping>(client_rng_.In(0, 2));
+  sampling->n = client_rng_.In(1, beams.width);
+  sampling->logprobs.reset();
+  if (sampling->max_tokens == 0) sampling->max_tokens = 1;
+  sampling->min_tokens =
+      std::min(sampling->min_tokens, sampling->max_tokens.value_or(sampling->min_tokens));
+}
+
 RequestSpec Simulation::DrawRequest() {
   RequestSpec spec;
   spec.id = next_id_++;
@@ -217,6 +234,7 @@ RequestSpec Simulation::DrawRequest() {
   spec.priority = rng_.Chance(20) ? rng_.In(-1, 2) : 0;
   if (client_rng_.Chance(60)) spec.client = client_rng_.In(0, num_clients_ - 1);
   DrawEnds(&spec);
+  if (client_rng_.Chance(beam_percent_)) DrawBeams(&p);
   return spec;
 }
 
@@ -247,6 +265,7 @@ void Simulation::SubmitOne() {
   }
   ++stats_.requests;
   if (spec.sampling.structured_output) ++stats_.structured;
+  if (spec.sampling.beam_search) ++stats_.searches;
   Live live;
   live.unfinished = spec.sampling.n;
   live.choices.resize(spec.sampling.n);
@@ -308,7 +327,7 @@ void Simulation::OnChunk(OutputChunk chunk) {
   if (chunk.seed != *live.spec.sampling.seed) Fail("request {} has another seed", chunk.request);
   choice.tokens.insert(choice.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   stats_.tokens += static_cast<int64_t>(chunk.token_ids.size());
-  if (live.paused) {
+  if (live.paused && !live.spec.sampling.beam_search) {
     live.late_tokens += static_cast<int32_t>(chunk.token_ids.size());
     const int32_t per_step = (1 + core_options_.drafts.most) * live.spec.sampling.n;
     if (live.late_tokens > executor_options_.limits.depth * per_step) {
@@ -322,6 +341,7 @@ void Simulation::OnChunk(OutputChunk chunk) {
   }
   choice.text += chunk.text;
   choice.usage = chunk.usage;
+  choice.beam_score = chunk.beam_score;
   ++choice.num_chunks;
   if (!chunk.finish_reason) return;
   choice.ended = true;
@@ -334,7 +354,16 @@ void Simulation::OnChunk(OutputChunk chunk) {
 
 void Simulation::VerifyRequest(const Live& live) {
   const RequestSpec& spec = live.spec;
-  for (int32_t choice = 0; choice < spec.sampling.n; ++choice) VerifyChoice(live, choice);
+  std::vector<Expectation> wanted;
+  const int32_t max_context = core_->options().max_context;
+  if (spec.sampling.beam_search) {
+    wanted = ExpectBeams(executor_options_.model, spec, max_context);
+  } else {
+    for (int32_t choice = 0; choice < spec.sampling.n; ++choice) {
+      wanted.push_back(Expect(executor_options_.model, spec, choice, max_context));
+    }
+  }
+  for (int32_t choice = 0; choice < spec.sampling.n; ++choice) VerifyChoice(live, choice, wanted);
   const Choice& first = live.choices[0];
   if (spec.sampling.prompt_logprobs) {
     const std::vector<float> expected = ExpectPromptLogprobs(spec);
@@ -358,11 +387,14 @@ void Simulation::VerifyRequest(const Live& live) {
   if (static_cast<size_t>(counted) != tokens) Fail("request {} miscounts its tokens", spec.id);
 }
 
-void Simulation::VerifyChoice(const Live& live, int32_t choice) {
+void Simulation::VerifyChoice(const Live& live, int32_t choice,
+                              const std::vector<Expectation>& wanted) {
   const RequestSpec& spec = live.spec;
   const Choice& got = live.choices[choice];
-  const Expectation want =
-      Expect(executor_options_.model, spec, choice, core_->options().max_context);
+  const Expectation& want = wanted[choice];
+  if (spec.sampling.beam_search && got.num_chunks != 1) {
+    Fail("request {} choice {} has {} chunks", spec.id, choice, got.num_chunks);
+  }
   if (!IsPrefix(got.tokens, want.tokens)) {
     Fail("request {} choice {}: wrong tokens", spec.id, choice);
   }
@@ -381,9 +413,8 @@ void Simulation::VerifyChoice(const Live& live, int32_t choice) {
     case FinishReason::kError: {
       if (got.error.message().starts_with("injected")) return;
       // The first choice that cannot go on ends all.
-      for (int32_t c = 0; c < spec.sampling.n; ++c) {
-        const RowHealth health =
-            Expect(executor_options_.model, spec, c, core_->options().max_context).health;
+      for (const Expectation& other : wanted) {
+        const RowHealth health = other.health;
         if (health == RowHealth::kOk || !IsErrorOf(health, got.error)) continue;
         ++stats_.unhealthy[static_cast<size_t>(health)];
         return;
@@ -394,7 +425,7 @@ void Simulation::VerifyChoice(const Live& live, int32_t choice) {
     case FinishReason::kStop:
     case FinishReason::kLength:
       if (got.reason != want.reason || got.tokens.size() != want.tokens.size() ||
-          got.text != want.text) {
+          got.text != want.text || got.beam_score != want.beam_score) {
         Fail("request {} choice {}: ended after {} tokens, expected {}", spec.id, choice,
              got.tokens.size(), want.tokens.size());
       }
@@ -435,6 +466,7 @@ std::string Simulation::Run() {
   stats_.accepted = executor_->num_accepted();
   stats_.masked = executor_->num_masked_accepted();
   stats_.proposals = executor_->num_proposals();
+  stats_.forks = executor_->num_forks();
   stats_.failures = failures;
   stats_.preemptions = checker_->preemptions();
   stats_.cached_tokens = checker_->cached_tokens();

@@ -37,6 +37,8 @@ struct ScheduleStats {
   int64_t accepted = 0;  // of these
   int64_t masked = 0;    // of these, in rows with masks
   int64_t proposals = 0;
+  int64_t searches = 0;  // requests with beam search
+  int64_t forks = 0;
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t pauses = 0;
@@ -69,6 +71,7 @@ class Simulation {
     bool ended = false;
     FinishReason reason = FinishReason::kLength;
     Status error;
+    std::optional<float> beam_score;
     Usage usage;
   };
   struct Live {
@@ -86,6 +89,7 @@ class Simulation {
   RequestSpec DrawRequest();
   std::vector<TokenId> DrawPrompt();
   void DrawEnds(RequestSpec* spec);
+  void DrawBeams(SamplingParams* sampling);
   void SubmitOne();
   void CancelOne();
   void Pause(Live* live);
@@ -94,7 +98,7 @@ class Simulation {
   // Returns whether any were paused.
   bool ResumeAll();
   void OnChunk(OutputChunk chunk);
-  void VerifyChoice(const Live& live, int32_t choice);
+  void VerifyChoice(const Live& live, int32_t choice, const std::vector<Expectation>& wanted);
   void VerifyRequest(const Live& live);
   template <typename... Args>
   void Fail(const char* format, Args... args);
@@ -120,6 +124,7 @@ class Simulation {
   int32_t cancel_permille_ = 0;
   int32_t pause_permille_ = 0;
   int32_t structured_percent_ = 0;  // of the requests
+  int32_t beam_percent_ = 0;        // of the requests
   int32_t max_prompt_ = 0;
   int32_t max_generated_ = 0;
   std::vector<std::vector<TokenId>> stems_;  // prefixes that prompts share
