@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tokamak/option_values.h"
+#include "tokamak/sampling_params.h"
 
 namespace tokamak {
 
@@ -35,6 +36,9 @@ inline constexpr auto kOptionNames<Speculation> =
 template <>
 inline constexpr auto kOptionNames<Pooling> = std::to_array<std::string_view>({"auto", "mean",
                                                                                "cls", "last"});
+template <>
+inline constexpr auto kOptionNames<EarlyStopping> =
+    std::to_array<std::string_view>({"false", "true", "never"});
 
 template <typename Option>
 concept NamedOption = requires {

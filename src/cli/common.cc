@@ -208,6 +208,15 @@ void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   flags.Add("--ignore-eos", p.ignore_eos, "Do not end at the model's end-of-text tokens");
   flags.Add("--logprobs", p.logprobs, "Alternatives per generated token, with --json");
   flags.Add("--prompt-logprobs", p.prompt_logprobs, "Alternatives per prompt token, with --json");
+  flags.Add("--num-beams", sampling.num_beams,
+            "Search with so many beams instead of drawing tokens, for the -n best answers");
+  flags.Add(
+      "--length-penalty", sampling.length_penalty,
+      "Rank them by the sum of logprobs / length ^ this; above 0 favors long ones (default 1)");
+  flags.Add(
+      "--early-stopping", sampling.early_stopping,
+      "true: end the search with as many answers as beams; false: once the best beam is worse; "
+      "never: once it is worse at the best length");
 }
 
 Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
@@ -229,6 +238,17 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
       return InvalidArgument("--logit-bias: \"{}\" is not ID=BIAS, such as 42=-1.5", text);
     }
     params.logit_bias.emplace_back(token, bias);
+  }
+  if (sampling.num_beams) {
+    if (sampling.given.temperature.value_or(0) > 0) {
+      return InvalidArgument(
+          "--temperature: must be 0 or absent with --num-beams, which draw nothing");
+    }
+    params.beam_search = {.width = *sampling.num_beams,
+                          .length_penalty = sampling.length_penalty.value_or(1),
+                          .early_stopping = sampling.early_stopping};
+  } else if (sampling.length_penalty || sampling.early_stopping != EarlyStopping::kNo) {
+    return InvalidArgument("--length-penalty and --early-stopping need --num-beams");
   }
   return params;
 }

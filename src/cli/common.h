@@ -31,6 +31,9 @@ struct SamplingFlags {
   std::vector<std::string> logit_bias;             // "ID=BIAS"
   std::vector<std::string> dry_sequence_breakers;  // {"none"}: none
   std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
+  std::optional<int32_t> num_beams;
+  std::optional<float> length_penalty;
+  EarlyStopping early_stopping = EarlyStopping::kNo;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
 // Adds flags for the values that may come from the checkpoint too, but for max_tokens.

@@ -64,6 +64,7 @@ std::string RunJson(const OutputChunk& answer, const std::string& system_fingerp
     json["prompt_logprobs"] = std::move(prompt);
     if (AnyTop(answer.prompt_logprobs)) json["prompt_top"] = std::move(prompt_top);
   }
+  if (answer.beam_score) json["beam_score"] = *answer.beam_score;
   json["seed"] = answer.seed;
   json["usage"] = {{"prompt_tokens", answer.usage.prompt_tokens},
                    {"cached_tokens", answer.usage.cached_tokens},

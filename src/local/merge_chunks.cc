@@ -19,6 +19,7 @@ void MergeChunk(OutputChunk chunk, OutputChunk* whole) {
   append(whole->prompt_logprobs, chunk.prompt_logprobs);
   if (chunk.finish_reason) whole->finish_reason = chunk.finish_reason;
   if (!chunk.error.ok()) whole->error = std::move(chunk.error);
+  if (chunk.beam_score) whole->beam_score = chunk.beam_score;
   whole->seed = chunk.seed;
   whole->usage = chunk.usage;
   whole->timings = chunk.timings;

@@ -66,6 +66,9 @@ RULES = [
         ({**CHAT, 'response_format': {**TAGS, 'triggers': []}}, False),
         ({**CHAT, 'response_format': {'type': 'xml'}}, False),
         ({**CHAT, 'enable_thinking': False}, False),
+        ({**CHAT, 'use_beam_search': True, 'best_of': 2, 'length_penalty': 0.6, 'early_stopping': 'never'}, True),
+        ({**CHAT, 'use_beam_search': True, 'best_of': 2, 'early_stopping': 'always'}, False),
+        ({**CHAT, 'use_beam_search': True, 'temperature': 0}, True),
     ]] + [
     ('/v1/completions', 'CompletionRequest', body, right) for body, right in [
         ({**TEXT, 'stream_options': {}}, False),
@@ -73,6 +76,9 @@ RULES = [
         ({**TEXT, 'best_of': 2, 'n': None}, False),
         ({**TEXT, 'best_of': 2, 'n': 2}, True),
         ({**TEXT, 'best_of': 0}, True),
+        ({**TEXT, 'use_beam_search': True, 'best_of': 2, 'length_penalty': 0.6}, True),
+        ({**TEXT, 'use_beam_search': True, 'temperature': 0.5}, False),
+        ({**TEXT, 'length_penalty': 0.6}, False),
         ({**TEXT, 'n_predict': -1, 'max_tokens': None, 'stop': ['a']}, True),
         ({**TEXT, 'n_predict': 'x', 'max_tokens': None}, False),
         ({**TEXT, 'repeat_penalty': 1.1}, True),

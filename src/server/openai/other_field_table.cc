@@ -135,10 +135,7 @@ constexpr OtherField kTable[] = {
     {"parse_tool_calls", kGenerate, kOnly, "--tool-call-parser sets it", "[true]"},
 
     // Sampling.
-    {"use_beam_search", kGenerate, kRefused, ""},
-    {"num_beams", kGenerate, kRefused, "", "[1]"},
-    {"length_penalty", kGenerate, kRefused, "", "[1]"},
-    {"best_of", kChat, kRefused, "\"n\" gives several choices", "[1]"},
+    {"num_beams", kGenerate, kRefused, "use \"use_beam_search\" and \"best_of\"", "[1]"},
     {"do_sample", kGenerate, kOnly, "\"temperature\": 0 is greedy", "[true]"},
     {"penalty_alpha", kGenerate, kRefused, ""},
     {"no_repeat_ngram_size", kGenerate, kRefused, ""},
@@ -170,7 +167,6 @@ constexpr OtherField kTable[] = {
     {"mirostat_tau", kGenerate, kNoEffect, ""},
     {"mirostat_eta", kGenerate, kNoEffect, ""},
     {"adaptive_decay", kGenerate, kNoEffect, ""},
-    {"early_stopping", kGenerate, kNoEffect, ""},
 
     // Parts of the response.
     {"skip_special_tokens", kDetokenizeRequest, kRefused, "leave their ids out"},

@@ -411,7 +411,7 @@ TEST(OtherFields, HaveNoFieldThatARequestReadsItself) {
 TEST(OtherFields, NoConstraintIsIgnored) {
   const Json constraints = Json::parse(R"({
       "structural_tag": {"type": "object"}, "grammar_lazy": true, "format": "json",
-      "use_beam_search": true,
+      "num_beams": 2,
       "modalities": ["text", "audio"], "function_call": {"name": "f"},
       "truncate_prompt_tokens": 5})");
   for (const auto& [name, value] : constraints.items()) {
@@ -422,7 +422,7 @@ TEST(OtherFields, NoConstraintIsIgnored) {
     }
   }
   const Json of_chat = Json::parse(R"({"chat_template": "x", "documents": [{"text": "a"}],
-      "continue_final_message": true, "best_of": 3})");
+      "continue_final_message": true})");
   for (const auto& [name, value] : of_chat.items()) {
     Json body = Body(kChatRequest);
     body[name] = value;

@@ -95,6 +95,43 @@ void ReadSampling(const JsonReader& fields, SamplingParams& sampling) {
   fields.Read("prompt_logprobs", sampling.prompt_logprobs);
 }
 
+void ReadEarlyStopping(const JsonReader& field, EarlyStopping& early_stopping) {
+  if (!field.present()) return;
+  if (!field.is_string()) {
+    early_stopping = field.Bool() ? EarlyStopping::kYes : EarlyStopping::kNo;
+  } else if (field.String() == "never") {
+    early_stopping = EarlyStopping::kNever;
+  } else {
+    field.Bad("a boolean or \"never\"");
+  }
+}
+
+void ReadBeamSearch(const JsonReader& fields, CompletionRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  BeamSearchParams beams;
+  bool use = false;
+  fields.Read("use_beam_search", use);
+  int32_t best_of = 0;
+  fields.Read("best_of", best_of);
+  fields.Read("length_penalty", beams.length_penalty);
+  ReadEarlyStopping(fields["early_stopping"], beams.early_stopping);
+  if (!use) {
+    if (best_of != sampling.n && best_of != 0) {
+      fields.Fail("best_of", "must equal n, unless \"use_beam_search\" is true");
+    }
+    if (beams.length_penalty != 1 && beams.length_penalty != 0) {
+      fields.Fail("length_penalty", "needs \"use_beam_search\": true");
+    }
+    return;
+  }
+  beams.width = best_of == 0 ? sampling.n : best_of;
+  request.spellings.by_name["beam_search.width"] = best_of == 0 ? "n" : "best_of";
+  sampling.beam_search = beams;
+  if (fields["temperature"].present() && sampling.temperature > 0) {
+    fields.Fail("temperature", "must be 0 or absent with \"use_beam_search\", which draws nothing");
+  }
+}
+
 // Fields for OpenAI's own bookkeeping, which have no effect here.
 void CheckBookkeeping(const JsonReader& fields) {
   std::string text;
@@ -120,6 +157,7 @@ void ReadStreamOptions(const JsonReader& fields, CompletionRequest& request) {
 void ReadCommon(const JsonReader& fields, CompletionRequest& request) {
   fields.Read("model", request.model);
   ReadSampling(fields, request.sampling);
+  ReadBeamSearch(fields, request);
   ReadStructuredOutput(fields, request.sampling, request.spellings);
   ReadMaxTokens(fields, "max_tokens", request);
   request.return_prompt_logprobs = request.sampling.prompt_logprobs.has_value();
@@ -144,11 +182,6 @@ void ReadCompletion(const JsonReader& fields, const SamplingDefaults& defaults,
   fields.Read("echo", request.echo);
   fields.Read("add_special_tokens", request.add_special_tokens);
   fields.Read("logprobs", request.sampling.logprobs);
-  int32_t best_of = request.sampling.n;
-  fields.Read("best_of", best_of);
-  if (best_of != request.sampling.n && best_of != 0) {
-    fields.Fail("best_of", "must equal n: nothing is ranked here");
-  }
   // The echoed prompt has logprobs like the generated text.
   if (request.echo && request.sampling.logprobs)
     request.sampling.prompt_logprobs = request.sampling.logprobs;

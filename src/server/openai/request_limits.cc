@@ -49,6 +49,13 @@ Status ApplyLimits(const RequestLimits& limits, CompletionRequest& request) {
         "n: at most {} choices in one request (n × prompts, --max-choices), got {}",
         limits.max_choices, prompts * sampling.n);
   }
+  const int32_t width = sampling.beam_search ? sampling.beam_search->width : 0;
+  if (width > 0 && prompts * width > limits.max_choices) {
+    return InvalidArgument(
+        "beam_search.width: at most {} beams in one request (beams × prompts, --max-choices), got "
+        "{}",
+        limits.max_choices, prompts * width);
+  }
   if (limits.max_output_tokens > 0) {
     if (request.max_tokens_given && *sampling.max_tokens > limits.max_output_tokens) {
       return InvalidArgument("max_tokens: at most {} (--max-output-tokens), got {}",

@@ -15,7 +15,7 @@ namespace tokamak {
 inline constexpr int64_t kMaxAnswerBytes = int64_t{48} << 20;
 
 struct RequestLimits {
-  int32_t max_choices = 128;      // n times the number of prompts
+  int32_t max_choices = 128;      // n, or the beams of a search, times the number of prompts
   int32_t max_output_tokens = 0;  // per choice; 0: as many as fit the context
   // Limits the unsent text of a response: all of it, or in a stream what its client has not got
   // yet. Also limits the part that repeats the request.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "server/openai/status_response.h"
 #include "server/openai/tokenize_request.h"
 
@@ -179,6 +181,12 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInACompletion) {
       {false, R"({"prompt": "a", "stream": true, "stream_options": {"include_usage": 1}})",
        "stream_options.include_usage"},
       {false, R"({"prompt": "a", "best_of": 5})", "best_of"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "best_of": 2})", "best_of"},
+      {false, R"({"prompt": "a", "length_penalty": 0.5})", "length_penalty"},
+      {false, R"({"prompt": "a", "early_stopping": "always"})", "early_stopping"},
+      {false, R"({"prompt": "a", "early_stopping": 1})", "early_stopping"},
+      {false, R"({"prompt": "a", "use_beam_search": 1})", "use_beam_search"},
+      {false, R"({"prompt": "a", "use_beam_search": true, "temperature": 0.1})", "temperature"},
       {false, R"({"prompt": "a", "suffix": "x"})", "suffix"},
       {false, R"({"prompt": "a", "user": 5})", "user"},
       {false, R"({"prompt": "a", "metadata": "x"})", "metadata"},
@@ -190,6 +198,37 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInACompletion) {
        "stream_options.include_obfuscation"},
   };
   ExpectRefused(cases);
+}
+
+TEST(OpenAiRequest, ReadsABeamSearch) {
+  const auto parse = [](const std::string& fields, const SamplingDefaults& defaults = {}) {
+    return ParseCompletionRequest(R"({"prompt": "a", "use_beam_search": true)" + fields + "}",
+                                  defaults)
+        .value();
+  };
+  CompletionRequest request = parse(R"(, "n": 2, "best_of": 4, "length_penalty": 0.6,
+                                       "early_stopping": "never", "temperature": 0)");
+  EXPECT_EQ(request.sampling.n, 2);
+  EXPECT_EQ(request.sampling.beam_search,
+            (BeamSearchParams{
+                .width = 4, .length_penalty = 0.6f, .early_stopping = EarlyStopping::kNever}));
+  // A default is no wish of the client's.
+  request = parse(R"(, "n": 3, "early_stopping": true)", {.temperature = 0.7f});
+  EXPECT_EQ(request.sampling.beam_search,
+            (BeamSearchParams{.width = 3, .early_stopping = EarlyStopping::kYes}));
+  EXPECT_EQ(parse(R"(, "early_stopping": false)").sampling.beam_search,
+            BeamSearchParams{.width = 1});
+  EXPECT_FALSE(ParseCompletionRequest(R"({"prompt": "a", "use_beam_search": false, "best_of": 1,
+                                           "length_penalty": 1, "early_stopping": true})")
+                   .value()
+                   .sampling.beam_search);
+  // Errors name the field that the client gave.
+  for (const auto& [fields, name] : std::map<std::string, std::string>{
+           {R"(, "n": 3, "best_of": 2)", "best_of"}, {R"(, "n": 129)", "n"}}) {
+    request = parse(fields);
+    const Status status = request.spellings.Apply(Validate(request.sampling, 100));
+    EXPECT_TRUE(status.message().starts_with(name + ": ")) << status.message();
+  }
 }
 
 TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInAConversation) {
