@@ -43,6 +43,17 @@ class Emulated(unittest.TestCase):
         for on_gpu, on_cpu in zip(*logprobs):
             self.assertAlmostEqual(on_gpu, on_cpu, delta=1e-4)
 
+    def test_precise_searches_are_those_of_a_precise_cpu(self):
+        body = {'prompt': [5, 6, 7, 8, 9], 'max_tokens': 10, 'use_beam_search': True, 'n': 3, 'best_of': 4,
+                'repetition_penalty': 1.2, 'return_token_ids': True}
+        found = []
+        for device in ('cuda', 'cpu'):
+            with Server('--device', device, '--precise', *ENGINE, model=MODEL) as server:
+                status, answer = server.request('/v1/completions', body)
+                self.assertEqual(status, 200, answer)
+                found.append([choice['token_ids'] for choice in answer['choices']])
+        self.assertEqual(found[0], found[1])
+
     def test_embedding_models_run_on_it(self):
         goldens = support.ROOT / 'tests' / 'golden' / 'hf'
         body = {'input': [[1, 2, 3], list(range(4, 60)), [7]]}

@@ -169,6 +169,36 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
   return token;
 }
 
+// Does what HostSampler::FindCandidates does. Changes the row and writes the record.
+__device__ void FindCandidates(const SampleArgs& a, const SampleArgs::Row& where, const Row& row,
+                               const DeviceSlot& slot, int index, SampleRecord* record,
+                               CutMemory& memory) {
+  bool usable = true;
+  Highest highest = row.Scan(&usable);
+  RowHealth health = RowHealth::kNotFinite;
+  if (usable && highest.value > -INFINITY) {
+    const LogSoftmax log_softmax(row, highest.value);
+    __syncthreads();  // the raw row has been read
+    row.ForEach([&](int32_t id, float x) { row.logits[id] = log_softmax(x); });
+    __syncthreads();
+    if (HasEdits(slot, where.position)) {
+      Edit(row, slot, EarlierDrafts::Of(a, index), where.position, /*keep_raw=*/false);
+    }
+    if (where.mask >= 0) ApplyMask(row, a.masks + int64_t{where.mask} * a.mask_words);
+    if (slot.allowed != nullptr) ApplyMask(row, slot.allowed);
+    highest = row.Scan(&usable);
+    health = highest.value == -INFINITY ? RowHealth::kNoCandidate : RowHealth::kOk;
+    LogSoftmax identity;
+    identity.max = highest.value;
+    if (health == RowHealth::kOk) {
+      WriteTop(row, identity, record->num_candidates, record, memory);
+    }
+  }
+  if (threadIdx.x != 0) return;
+  record->health = static_cast<int32_t>(health);
+  record->token = kNotDrawn;
+}
+
 // Whether several CTAs can share the row.
 __device__ bool CanBeShared(const DeviceSlot& slot, const SampleArgs::Row& where, int32_t size) {
   const bool edits = HasEdits(slot, where.position) || slot.allowed != nullptr;
@@ -221,6 +251,10 @@ __device__ void SampleIndex(const SampleArgs& a, int index, const DeviceSlot& sl
     return;
   }
   Row row = {a.logits + index * a.logits_stride, a.vocab_size};
+  if (a.any_candidates && a.records[index].num_candidates > 0) {
+    if (part == 0) FindCandidates(a, where, row, slot, index, a.records + index, memory);
+    return;
+  }
   if (a.parts > 1 && CanBeShared(slot, where, a.vocab_size)) {
     row.part = part;
     row.parts = a.parts;

@@ -95,7 +95,9 @@ struct SampleRecord {
   int32_t num_top;  // -1: no logprobs
   float max;        // log-softmax of a logit is (logit - max) - log_total
   double log_total;
-  TopToken* top;  // [as many as logprobs ask for], in any order; set by the host
+  // [as many as logprobs or candidates ask for], in any order; set by the host
+  TopToken* top;
+  int32_t num_candidates;  // SampleRow::num_candidates; set by the host
 };
 
 inline constexpr int32_t kNoDraft = -1;    // in SampleArgs::drafts
@@ -121,8 +123,9 @@ struct SampleArgs {
   // Null, or [num_rows]: the draft that follows a row's token, or kNoDraft behind the last draw of
   // a slot. Draws of a slot are consecutive rows of one launch.
   const int32_t* drafts;
-  int32_t* drawn;     // [num_rows], with drafts: each row's token or kUnhealthy
-  double acceptance;  // with drafts: SamplerShape::synthetic_acceptance, or -1
+  int32_t* drawn;       // [num_rows], with drafts: each row's token or kUnhealthy
+  bool any_candidates;  // rows may ask for them (SampleRecord::num_candidates)
+  double acceptance;    // with drafts: SamplerShape::synthetic_acceptance, or -1
   ProposalArgs proposals;
   int parts;  // CTAs per row; LaunchSample chooses
   struct Row {

@@ -19,11 +19,23 @@ namespace {
 // much. Further slots with penalties allocate when they come.
 constexpr size_t kReservedCountBytes = 256 << 20;
 
-// Appends the record's most likely tokens, best first, equal ones by id.
-void AddTop(const SampleRecord& record, TokenLogprobs* logprobs) {
+// Best first, equal ones by id.
+void SortTop(const SampleRecord& record) {
   std::sort(record.top, record.top + record.num_top, [](const TopToken& a, const TopToken& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   });
+}
+
+void AddCandidates(const SampleRecord& record, std::vector<TokenLogprobs::Entry>* candidates) {
+  SortTop(record);
+  for (int32_t i = 0; i < record.num_top; ++i) {
+    candidates->push_back({record.top[i].id, record.top[i].logit});
+  }
+}
+
+// Appends the record's most likely tokens.
+void AddTop(const SampleRecord& record, TokenLogprobs* logprobs) {
+  SortTop(record);
   for (int32_t i = 0; i < record.num_top; ++i) {
     const double below_max = double{record.top[i].logit} - double{record.max};
     logprobs->top.push_back({record.top[i].id, static_cast<float>(below_max - record.log_total)});
@@ -38,7 +50,10 @@ void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
     result.token = record->token;
     result.logprobs.token = {};
     result.logprobs.top.clear();
-    if (result.health == RowHealth::kOk && record->num_top >= 0) {
+    result.candidates.clear();
+    if (result.health == RowHealth::kOk && record->num_candidates > 0) {
+      AddCandidates(*record, &result.candidates);
+    } else if (result.health == RowHealth::kOk && record->num_top >= 0) {
       result.logprobs.token = {record->token, record->logprob};
       AddTop(*record, &result.logprobs);
     }
@@ -364,6 +379,9 @@ size_t CudaSampler::AddRows(std::span<const SampleRow> rows, std::span<const Tok
 BlockPool::Block CudaSampler::TakeRecords(std::span<const SampleRow> rows, size_t num_draws) {
   size_t num_top = 0;
   const auto top_of = [this](const SampleRow& row) {
+    if (row.num_candidates > 0) {
+      return static_cast<size_t>(std::min(row.num_candidates, shape_.vocab_size));
+    }
     return static_cast<size_t>(held_[static_cast<size_t>(row.slot)].top_logprobs);
   };
   for (const SampleRow& row : rows) num_top += static_cast<size_t>(row.num_draws()) * top_of(row);
@@ -372,8 +390,9 @@ BlockPool::Block CudaSampler::TakeRecords(std::span<const SampleRow> rows, size_
   auto* record = reinterpret_cast<SampleRecord*>(block.data);
   auto* top = reinterpret_cast<TopToken*>(record + num_draws);
   for (const SampleRow& row : rows) {
-    for (int32_t draw = 0; draw < row.num_draws(); ++draw, top += top_of(row)) {
-      (record++)->top = top;
+    for (int32_t draw = 0; draw < row.num_draws(); ++draw, top += top_of(row), ++record) {
+      record->top = top;
+      record->num_candidates = std::min(row.num_candidates, shape_.vocab_size);
     }
   }
   return block;
@@ -396,8 +415,11 @@ void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
       records.data == nullptr) {
     return;
   }
+  const bool any_candidates = std::any_of(
+      rows.begin(), rows.end(), [](const SampleRow& row) { return row.num_candidates > 0; });
   for (size_t begin = 0; !rows.empty();) {
     SampleArgs args = ArgsFor(logits, begin, records);
+    args.any_candidates = any_candidates;
     args.masks = reinterpret_cast<const uint32_t*>(uploaded_masks.data);
     auto* const first_draft = reinterpret_cast<int32_t*>(drafts.data);
     args.drafts = drafted ? first_draft + begin : nullptr;
@@ -425,6 +447,7 @@ SampleArgs CudaSampler::ArgsFor(const Tensor& logits, size_t first, BlockPool::B
   args.records = reinterpret_cast<SampleRecord*>(records.data) + first;
   args.drafts = nullptr;
   args.drawn = nullptr;
+  args.any_candidates = false;
   args.acceptance = shape_.synthetic_acceptance ? double{*shape_.synthetic_acceptance} : -1;
   return args;
 }
@@ -445,6 +468,7 @@ void CudaSampler::Propose(Tensor logits, std::span<const ProposalRow> rows, int3
                       .least_logprob = least_logprob};
     for (size_t i = 0; i < count; ++i) {
       args.rows[i] = {rows[begin + i].slot, rows[begin + i].position, -1};
+      args.records[i].num_candidates = 0;
     }
     CUDA_RUN(guard_, LaunchSample(args, static_cast<int>(count), cuda_stream.handle()));
   }
@@ -464,7 +488,10 @@ void CudaSampler::Score(Tensor logits, std::span<const TokenId> tokens, int32_t 
   if (records.data == nullptr) return;
   auto* const record = reinterpret_cast<SampleRecord*>(records.data);
   auto* const tops = reinterpret_cast<TopToken*>(record + tokens.size());
-  for (size_t i = 0; i < tokens.size(); ++i) record[i].top = tops + i * top_per_row;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    record[i].top = tops + i * top_per_row;
+    record[i].num_candidates = 0;
+  }
   for (size_t begin = 0; begin < tokens.size(); begin += kRowsPerLaunch) {
     const size_t count = std::min<size_t>(kRowsPerLaunch, tokens.size() - begin);
     ScoreArgs args;

@@ -36,6 +36,7 @@ class CudaSampler final : public Sampler {
                double least_logprob, std::span<SampleResult> results, Stream& stream) override;
   void FillProposals(Tensor token_ids, std::span<const TokenFill> fills, int32_t number,
                      Stream& stream) override;
+  bool has_candidates() const override { return true; }
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override;
 

@@ -135,6 +135,7 @@ class Pair {
       ASSERT_EQ(actual[i].health, expected[i].health) << "row " << i;
       ASSERT_EQ(actual[i].token, expected[i].token) << "row " << i;
       ASSERT_EQ(actual[i].logprobs, expected[i].logprobs) << "row " << i;
+      ASSERT_EQ(actual[i].candidates, expected[i].candidates) << "row " << i;
     }
   }
 
