@@ -200,9 +200,8 @@ struct SamplingParams {
   std::optional<int32_t> prompt_logprobs = {};
   std::optional<StructuredOutput> structured_output = {};  // absent: any text
   // Absent: none. The n best answers come in one chunk each. What changes logits changes logprobs
-  // instead; temperature and what follows it are ignored. max_tokens is not 0, and there are no
-  // `logprobs`. The width fits the engine's sequences (EngineOptions::max_seqs) and tokens per
-  // step.
+  // instead, also those in `logprobs`; temperature and what follows it are ignored. max_tokens is
+  // not 0. The width fits the engine's sequences (EngineOptions::max_seqs) and tokens per step.
   std::optional<BeamSearchParams> beam_search = {};
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;

@@ -154,7 +154,7 @@ int Run(const RunFlags& flags) {
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
   Result<SamplingParams> sampling = MakeSampling(flags.sampling, (*engine)->model().sampling);
-  if (flags.json && !sampling->logprobs && !sampling->beam_search) sampling->logprobs = 0;
+  if (flags.json && !sampling->logprobs) sampling->logprobs = 0;
   sampling->structured_output = *std::move(structure);
   const ModelInfo& model = (*engine)->model();
   Status valid = Validate(*sampling, model.vocab_size, model.max_logprobs);

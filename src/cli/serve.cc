@@ -136,7 +136,7 @@ void AddServeCommand(CommandLine& line) {
   f.Add("--max-connections-per-client", flags->server.max_connections_per_client,
         "Open connections of one address; further ones get 429");
   f.Add("--max-choices", flags->server.max_choices,
-        "Choices of one request: n times its number of prompts");
+        "Choices of one request: n, or the beams of a search, times its prompts");
   f.Add("--max-output-tokens", flags->server.max_output_tokens,
         "Output tokens of each choice; 0: as many as the context holds");
   f.Add("--max-logprobs", flags->engine.max_logprobs,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/beam_search.h"
@@ -44,8 +45,11 @@ class BeamGroup {
     std::unique_ptr<TokenConstraint> constraint;
   };
 
-  BeamGroup(const BeamSearchParams& params, int32_t num_prompt, int32_t max_tokens)
-      : search(params, max_tokens), others(static_cast<size_t>(params.width) - 1), beams(1) {
+  BeamGroup(const BeamSearchParams& params, int32_t num_prompt, int32_t max_tokens,
+            std::optional<int32_t> num_logprobs)
+      : search(params, max_tokens, num_logprobs),
+        others(static_cast<size_t>(params.width) - 1),
+        beams(1) {
     base = num_prompt;
   }
 

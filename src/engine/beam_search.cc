@@ -36,11 +36,13 @@ void BeamSearch::Advance(std::span<const std::vector<TokenLogprobs::Entry>> cand
     float score;
     int32_t parent;
     TokenId token;
+    float logprob;
   };
   std::vector<Continuation> all;
   for (size_t i = 0; i < candidates.size(); ++i) {
     for (const TokenLogprobs::Entry& entry : candidates[i]) {
-      all.push_back({beams_[i].score + entry.logprob, static_cast<int32_t>(i), entry.token_id});
+      all.push_back({beams_[i].score + entry.logprob, static_cast<int32_t>(i), entry.token_id,
+                     entry.logprob});
     }
   }
   const auto better = [](const Continuation& a, const Continuation& b) {
@@ -60,10 +62,20 @@ void BeamSearch::Advance(std::span<const std::vector<TokenLogprobs::Entry>> cand
       longer.push_back(from.token);
       return longer;
     };
+    const auto logprobs = [&] {
+      Logprobs longer = beams_[static_cast<size_t>(from.parent)].logprobs;
+      if (!num_logprobs_) return longer;
+      const auto& others = candidates[static_cast<size_t>(from.parent)];
+      const size_t top = std::min(others.size(), static_cast<size_t>(*num_logprobs_));
+      longer.push_back(std::make_shared<const TokenLogprobs>(TokenLogprobs{
+          .token = {from.token, from.logprob},
+          .top = {others.begin(), others.begin() + static_cast<std::ptrdiff_t>(top)}}));
+      return longer;
+    };
     if (!ends(from.parent, from.token) && length_ < max_tokens_) {
-      if (next.size() < width) next.push_back({tokens(), from.score, from.parent});
+      if (next.size() < width) next.push_back({tokens(), from.score, from.parent, logprobs()});
     } else if (i < width) {  // the others only make up for those that end
-      AddHypothesis({tokens(), Normalized(from.score, length_)});
+      AddHypothesis({tokens(), Normalized(from.score, length_), logprobs()});
     }
   }
   done_ = next.empty();

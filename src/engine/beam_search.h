@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,20 +19,26 @@ namespace tokamak {
 // token id.
 class BeamSearch {
  public:
+  // One per token, if wanted. Beams that part after a token share its entry.
+  using Logprobs = std::vector<std::shared_ptr<const TokenLogprobs>>;
   // A beam: a continuation that goes on.
   struct Beam {
     std::vector<TokenId> tokens = {};
     float score = 0;     // sum of the tokens' logprobs
     int32_t parent = 0;  // index of the beam that it continues, before the last Advance
+    Logprobs logprobs = {};
   };
   struct Hypothesis {
     std::vector<TokenId> tokens = {};  // with the end token, if one ended it
     float score = 0;                   // sum of logprobs / length ^ length_penalty
+    Logprobs logprobs = {};
   };
 
-  // `max_tokens`: the length at which every continuation ends.
-  BeamSearch(const BeamSearchParams& params, int32_t max_tokens)
-      : params_(params), max_tokens_(max_tokens), beams_(1) {}
+  // `max_tokens`: the length at which every continuation ends. `num_logprobs`: alternatives to each
+  // token whose logprobs are wanted beside the token's own; absent: none at all.
+  BeamSearch(const BeamSearchParams& params, int32_t max_tokens,
+             std::optional<int32_t> num_logprobs = {})
+      : params_(params), max_tokens_(max_tokens), num_logprobs_(num_logprobs), beams_(1) {}
 
   // Returns how many candidates each beam needs if `num_ends` tokens end a continuation: enough to
   // leave `width` that do not.
@@ -38,11 +46,11 @@ class BeamSearch {
     return std::max<int64_t>(2, 1 + static_cast<int64_t>(num_ends)) * width;
   }
 
-  // Goes on by one token. `candidates` has those of each beam, best first; a beam without any ends
-  // in nothing. ends(parent, token): whether that token ends the beam's continuation, apart from
-  // max_tokens. It is asked about the best `num_candidates` of all, best first, until `width`
-  // continuations go on; the answers no are then the new beams, in this order. If all beams end,
-  // they stay as they are.
+  // Goes on by one token. `candidates` has those of each beam, best first, and may have more than
+  // `num_candidates` for the sake of logprobs; a beam without any ends in nothing. ends(parent,
+  // token): whether that token ends the beam's continuation, apart from max_tokens. It is asked
+  // about the best `num_candidates` of all, best first, until `width` continuations go on; the
+  // answers no are then the new beams, in this order. If all beams end, they stay as they are.
   void Advance(std::span<const std::vector<TokenLogprobs::Entry>> candidates,
                int64_t num_candidates, FunctionRef<bool(int32_t, TokenId)> ends);
 
@@ -63,6 +71,7 @@ class BeamSearch {
 
   const BeamSearchParams params_;
   const int32_t max_tokens_;
+  const std::optional<int32_t> num_logprobs_;
   std::vector<Beam> beams_;
   std::vector<Hypothesis> hypotheses_;
   int32_t length_ = 0;  // of the beams

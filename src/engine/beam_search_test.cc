@@ -163,6 +163,31 @@ TEST(BeamSearch, GoesOnWithWhatThereIs) {
   EXPECT_TRUE(search.hypotheses().empty());
 }
 
+TEST(BeamSearch, AnswersHaveTheLogprobsOfTheirTokensAndOfAlternatives) {
+  const auto ends = [](int32_t, TokenId token) { return token == 9; };
+  BeamSearch search({.width = 2}, 8, 1);
+  search.Advance(std::vector<Candidates>{{{4, -1.0f}, {5, -2.0f}, {6, -3.0f}}}, 4, ends);
+  search.Advance(std::vector<Candidates>{{{7, -5.0f}}, {{9, -0.5f}, {3, -1.0f}}}, 4, ends);
+  ASSERT_EQ(search.beams().size(), 2u);
+  const auto logprobs = [](const auto& answer) {
+    std::vector<TokenLogprobs> all;
+    for (const auto& entry : answer.logprobs) all.push_back(*entry);
+    return all;
+  };
+  const TokenLogprobs first = {.token = {4, -1.0f}, .top = {{4, -1.0f}}};
+  const TokenLogprobs second = {.token = {5, -2.0f}, .top = {{4, -1.0f}}};
+  EXPECT_EQ(logprobs(search.beams()[0]),
+            (std::vector<TokenLogprobs>{second, {.token = {3, -1.0f}, .top = {{9, -0.5f}}}}));
+  EXPECT_EQ(logprobs(search.beams()[1]),
+            (std::vector<TokenLogprobs>{first, {.token = {7, -5.0f}, .top = {{7, -5.0f}}}}));
+  ASSERT_EQ(search.hypotheses().size(), 1u);
+  EXPECT_EQ(logprobs(search.hypotheses()[0]),
+            (std::vector<TokenLogprobs>{second, {.token = {9, -0.5f}, .top = {{9, -0.5f}}}}));
+  BeamSearch without({.width = 2}, 8);
+  without.Advance(std::vector<Candidates>{{{4, -1.0f}, {5, -2.0f}}}, 4, ends);
+  EXPECT_TRUE(without.beams()[0].logprobs.empty());
+}
+
 TEST(BeamSearch, EqualScoresGoToTheBetterBeamAndTheLowerToken) {
   const auto never = [](int32_t, TokenId) { return false; };
   BeamSearch search({.width = 2}, 8);

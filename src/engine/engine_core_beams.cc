@@ -37,10 +37,12 @@ Status EngineCore::CheckBeams(const Arrival& arrival, int32_t positions) const {
 
 void EngineCore::AddBeams(Arrival* arrival, size_t num_ends, Sequence* sequence) const {
   const BeamSearchParams& params = *arrival->sampling.beam_search;
-  sequence->beams = std::make_unique<BeamGroup>(params, sequence->num_prompt,
-                                                sequence->max_length - sequence->num_prompt);
+  const std::optional<int32_t> num_logprobs = arrival->sampling.logprobs;
+  sequence->beams = std::make_unique<BeamGroup>(
+      params, sequence->num_prompt, sequence->max_length - sequence->num_prompt, num_logprobs);
   BeamGroup& group = *sequence->beams;
-  const int64_t wanted = BeamSearch::NumCandidates(params.width, num_ends);
+  const int64_t wanted = std::max<int64_t>(BeamSearch::NumCandidates(params.width, num_ends),
+                                           num_logprobs.value_or(0));
   group.num_candidates = static_cast<int32_t>(std::min<int64_t>(wanted, limits_.vocab_size));
   group.answers.resize(static_cast<size_t>(arrival->sampling.n));
   for (size_t i = 0; i < group.answers.size(); ++i) {
@@ -148,10 +150,13 @@ OutputChunk EngineCore::MakeAnswer(const Sequence& sequence, size_t choice) cons
   const BeamGroup::Answer& answer = group.answers[choice];
   const size_t count = hypothesis.tokens.size();
   for (size_t i = 0; i < count; ++i) {
-    chunk.finish_reason =
+    const TokenEffect effect =
         TakeToken(sequence.request->sampling, static_cast<int32_t>(i), /*last=*/i + 1 == count,
-                  hypothesis.tokens[i], answer.decoder.get(), answer.constraint.get(), &chunk)
-            .end;
+                  hypothesis.tokens[i], answer.decoder.get(), answer.constraint.get(), &chunk);
+    chunk.finish_reason = effect.end;
+    if (!hypothesis.logprobs.empty() && !effect.end_token) {
+      chunk.logprobs.push_back(*hypothesis.logprobs[i]);
+    }
   }
   return chunk;
 }

@@ -198,7 +198,6 @@ Status ValidateBeamSearch(const SamplingParams& p) {
   if (p.max_tokens == 0) {
     return InvalidArgument("max_tokens: must be at least 1 with beam search, got 0");
   }
-  if (p.logprobs) return InvalidArgument("logprobs: are not available with beam search");
   return Status();
 }
 

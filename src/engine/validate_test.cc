@@ -147,8 +147,6 @@ TEST(Validate, BeamSearch) {
   }
   EXPECT_EQ(refusal({}, [](P p) { p.max_tokens = 0; }),
             "max_tokens: must be at least 1 with beam search, got 0");
-  EXPECT_EQ(refusal({}, [](P p) { p.logprobs = 0; }),
-            "logprobs: are not available with beam search");
 }
 
 TEST(SamplingDefaults, OverrideWhatIsGiven) {

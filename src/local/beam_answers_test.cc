@@ -53,6 +53,7 @@ Case ParseCase(const std::string& line) {
   sampling.stop_token_ids = Ids(ends);
   sampling.ignore_eos = true;
   sampling.n = beams.width;
+  sampling.logprobs = 3;
   return out;
 }
 
@@ -84,6 +85,35 @@ EngineOptions Options(const Model& model) {
   return options;
 }
 
+// The score is made of the tokens' logprobs, and of the end token's, which is not in the answer.
+void ExpectLogprobs(const Case& c, const OutputChunk& answer) {
+  ASSERT_EQ(answer.logprobs.size(), answer.token_ids.size());
+  double sum = 0;
+  for (size_t i = 0; i < answer.logprobs.size(); ++i) {
+    const auto& [token, top] = answer.logprobs[i];
+    EXPECT_EQ(token.token_id, answer.token_ids[i]);
+    ASSERT_EQ(top.size(), 3u);
+    for (const TokenLogprobs::Entry& entry : top) {
+      if (entry.token_id == token.token_id) {
+        EXPECT_EQ(entry, token);
+      }
+    }
+    EXPECT_GE(top[0].logprob, top[1].logprob);
+    EXPECT_GE(top[1].logprob, top[2].logprob);
+    EXPECT_GE(top[0].logprob, token.logprob);
+    sum += token.logprob;
+  }
+  const bool stops = answer.finish_reason == FinishReason::kStop;
+  const auto length = static_cast<double>(answer.token_ids.size() + (stops ? 1 : 0));
+  const double total = double{*answer.beam_score} *
+                       std::pow(length, double{c.request.sampling.beam_search->length_penalty});
+  if (stops) {
+    EXPECT_GT(sum, total);
+  } else {
+    EXPECT_NEAR(sum, total, 1e-4);
+  }
+}
+
 void ExpectAnswers(const Case& c, const std::vector<OutputChunk>& got) {
   ASSERT_EQ(got.size(), c.answers.size());
   const auto is_end = [&](int32_t token) {
@@ -99,6 +129,7 @@ void ExpectAnswers(const Case& c, const std::vector<OutputChunk>& got) {
     ASSERT_TRUE(got[i].beam_score) << got[i].error.ToString();
     const float score = c.answers[i].score;
     EXPECT_NEAR(*got[i].beam_score, score, 2e-5 + 1e-5 * std::abs(score));
+    ExpectLogprobs(c, got[i]);
   }
 }
 

@@ -67,6 +67,21 @@ class Beams(unittest.TestCase):
                     'return_token_ids': True, 'n': 1, 'best_of': fields['n']})[1]['choices']
                 self.assertEqual([choice['token_ids'] for choice in best], [answers[0][1]])
 
+    def test_the_sums_of_logprobs_rank_the_answers(self):
+        with support.Server('--precise', model=MODEL) as server:
+            fields = {'prompt': [5, 6, 7], 'max_tokens': 12, 'min_tokens': 12, 'use_beam_search': True, 'n': 3,
+                      'best_of': 4, 'logprobs': 2}
+            choices = server.request('/v1/completions', fields)[1]['choices']
+            sums = [sum(choice['logprobs']['token_logprobs']) for choice in choices]
+            self.assertEqual(sums, sorted(sums, reverse=True))
+            self.assertGreater(sums[0], sums[2])
+            for choice in choices:
+                logprobs = choice['logprobs']
+                self.assertEqual(len(logprobs['token_logprobs']), 12)
+                for chosen, top in zip(logprobs['token_logprobs'], logprobs['top_logprobs']):
+                    self.assertIn(len(top), (1, 2))  # equal texts are one
+                    self.assertGreaterEqual(max(top.values()), chosen)
+
     def test_a_stream_has_one_chunk_for_each_answer(self):
         with support.Server(model=str(GOLDEN / 'llama_tied.gguf')) as server:
             fields = {'prompt': [5, 6, 7], 'max_tokens': 12}
@@ -80,7 +95,7 @@ class Beams(unittest.TestCase):
 
     def test_the_server_refuses_what_cannot_be(self):
         with support.Server('--max-seqs', '4', model=MODEL) as server:
-            for more, param in (({'temperature': 0.5}, 'temperature'), ({'logprobs': 1}, 'logprobs'),
+            for more, param in (({'temperature': 0.5}, 'temperature'), ({'logprobs': 21}, 'logprobs'),
                                 ({'best_of': 1, 'n': 2}, 'best_of'), ({'n': 129}, 'n'),
                                 ({'best_of': 5}, 'use_beam_search'), ({'max_tokens': 0}, 'max_tokens'),
                                 ({'length_penalty': 101}, 'length_penalty')):

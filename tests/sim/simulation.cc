@@ -214,7 +214,6 @@ void Simulation::DrawBeams(SamplingParams* sampling) {
   beams.length_penalty = static_cast<float>(client_rng_.In(-2, 6)) / 2;
   beams.early_stopping = static_cast<EarlyStopping>(client_rng_.In(0, 2));
   sampling->n = client_rng_.In(1, beams.width);
-  sampling->logprobs.reset();
   if (sampling->max_tokens == 0) sampling->max_tokens = 1;
   sampling->min_tokens =
       std::min(sampling->min_tokens, sampling->max_tokens.value_or(sampling->min_tokens));

@@ -233,6 +233,12 @@ TEST_F(LongAnswersTest, RefusesToKeepMoreThanTheLimit) {
   EXPECT_EQ(early.status, 400);
   EXPECT_EQ(Json::parse(early.body)["error"]["param"], "prompt_logprobs");
   EXPECT_EQ(engine_.steps(), steps);
+  const Json search = {{"prompt", "ab"}, {"max_tokens", 30},        {"logprobs", 2},
+                       {"n", 4},         {"use_beam_search", true}, {"stream", true}};
+  const auto beams = Connect().Post(kPath, search.dump());
+  EXPECT_EQ(beams.status, 400);
+  EXPECT_EQ(Json::parse(beams.body)["error"]["param"], "logprobs");
+  EXPECT_EQ(engine_.steps(), steps);
   const Json letters = {{"tokens", Json(std::vector<int>(9000, 'a'))}};
   const auto text = Connect().Post("/detokenize", letters.dump());
   EXPECT_EQ(Json::parse(text.body)["error"]["param"], "tokens");

@@ -116,6 +116,7 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
   if (!request.sampling.seed) request.sampling.seed = RandomSeed();  // the same for all prompts
   RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
   RETURN_IF_ERROR(request.spellings.Apply(CheckPromptLogprobs(prepared)));
+  RETURN_IF_ERROR(request.spellings.Apply(CheckBeamLogprobs(prepared)));
   if (request.sampling.structured_output) {
     RETURN_IF_ERROR(request.spellings.Apply(
         served_.engine->PrepareStructuredOutput(*request.sampling.structured_output)));
@@ -282,6 +283,21 @@ Status Preparer::CheckPromptLogprobs(const PreparedCompletion& prepared) const {
   return CheckResponseBytes(limits_,
                             request.return_prompt_logprobs ? "prompt_logprobs" : "logprobs",
                             tokens * static_cast<uint64_t>(top) * kLeastAlternativeBytes);
+}
+
+Status Preparer::CheckBeamLogprobs(const PreparedCompletion& prepared) const {
+  const SamplingParams& sampling = prepared.request.sampling;
+  if (!sampling.beam_search || !sampling.logprobs) return Status();
+  const ModelInfo& model = loaded_.model();
+  const int32_t each = 1 + std::min(*sampling.logprobs, model.vocab_size);
+  int64_t tokens = 0;
+  for (const std::vector<int32_t>& ids : prepared.prompts) {
+    const int64_t room = int64_t{model.max_context} - static_cast<int64_t>(ids.size());
+    tokens += std::clamp<int64_t>(room, 0, sampling.max_tokens.value_or(model.max_context));
+  }
+  return CheckResponseBytes(
+      limits_, "logprobs",
+      static_cast<uint64_t>(tokens * sampling.beam_search->width * each) * kLeastAlternativeBytes);
 }
 
 Status Preparer::CheckVectors(const OpenAiEmbeddingRequest& request) const {

@@ -86,6 +86,8 @@ class Preparer {
   Status CheckEcho(const PreparedCompletion& prepared) const;
   // Refuses more alternatives for a prompt's tokens than an answer can hold, before they are made.
   Status CheckPromptLogprobs(const PreparedCompletion& prepared) const;
+  // The same for a search's tokens, which are kept for all of its beams until it ends.
+  Status CheckBeamLogprobs(const PreparedCompletion& prepared) const;
   Status CheckVectors(const OpenAiEmbeddingRequest& request) const;
 
   const ServedModel served_;
