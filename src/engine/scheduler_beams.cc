@@ -57,6 +57,7 @@ int32_t Scheduler::Grow(Sequence* sequence, int32_t positions) {
   // The next position has blocks in all beams before any beam gets some for later ones.
   const int32_t covered = grow(std::min(positions, start + 1));
   if (covered <= start) return start;
+  // Later positions take at most half of what is left, so that no sequence gives way for them.
   int32_t missing = 0;
   for (const BeamGroup::Beam& beam : group.beams) {
     missing += blocks_->MissingBlocks(positions, sequence->blocks_at(beam.place));
