@@ -140,7 +140,7 @@ bool InRange(const SamplingParams& p, int32_t vocab, int32_t max_logprobs) {
   if (p.beam_search) {
     ok = ok && p.beam_search->width >= p.n && p.beam_search->width <= 128;
     ok = ok && std::abs(p.beam_search->length_penalty) <= 100;
-    ok = ok && p.max_tokens != 0 && !p.logprobs;
+    ok = ok && p.max_tokens != 0;
   }
   return ok;
 }
