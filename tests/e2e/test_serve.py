@@ -196,6 +196,30 @@ class Serve(unittest.TestCase):
                 status, answer = server.request('/v1/chat/completions', dict(body, **{field: 31}))
                 self.assertEqual((status, answer['error']['param']), (400, field))
 
+    def test_flags_are_the_defaults_of_requests(self):
+        # The bias keeps one token on top until the penalties outweigh it.
+        body = {'prompt': 'One two one two one', 'max_tokens': 16, 'return_token_ids': True,
+                'ignore_eos': True, 'logit_bias': {'1000': 14}}
+
+        def complete(server, **fields):
+            status, answer = server.request('/v1/completions', {**body, **fields})
+            self.assertEqual(status, 200, answer)
+            return answer['choices'][0]['token_ids']
+        with Server() as server:
+            greedy = complete(server, temperature=0)
+            penalized = complete(server, temperature=0, presence_penalty=2, frequency_penalty=2)
+            self.assertNotEqual(greedy, penalized)
+        with Server('--temperature', '0', '--presence-penalty', '2', '--frequency-penalty', '2') as server:
+            self.assertEqual(complete(server), penalized)
+            self.assertEqual(complete(server, presence_penalty=0, frequency_penalty=0), greedy)
+            model = server.request('/v1/models')[1]['data'][0]
+            self.assertEqual(model['default_sampling_params'], {
+                'temperature': 0, 'presence_penalty': 2, 'frequency_penalty': 2})
+        refused = support.tokamak('serve', support.model_path(), '--port', '0', '--top-p', '5',
+                                  check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn('top_p', refused.stderr)
+
     def test_a_full_queue_is_refused(self):
         with Server('--max-seqs', '1', '--max-queue', '2') as server:
             connections = [send(server, LONG)]
