@@ -1,7 +1,8 @@
 #!/bin/sh
 # Applies each of tests/*/mutants/*.patch to a copy of the tree and builds there what should find the
 # fault. For tests/sim/mutants that is the simulation, or else a test of the engine (a mutant that only
-# wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images.
+# wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images;
+# for tests/local/mutants those of constraints in src/local.
 # Prints one line per mutant; fails if one survives or does not apply.
 #
 #   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
@@ -59,6 +60,9 @@ unit_tests() {
     timeout 300 "$copy/build/tests/sim/sim_test" >"$copy/log" 2>&1
 }
 image_tests() { timeout 300 "$copy/build/src/images/images_test" >"$copy/log" 2>&1; }
+local_tests() {
+  timeout 300 "$copy/build/src/local/local_test" --gtest_filter='ThinkingBudget*' >"$copy/log" 2>&1
+}
 fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }
 case $chosen in
   */sim/*)
@@ -67,6 +71,7 @@ case $chosen in
     ;;
 esac
 case $chosen in */images/*) build images_test && image_tests || fails "fails" ;; esac
+case $chosen in */local/*) build local_test && local_tests || fails "fails" ;; esac
 
 # try PATCH: prints the result; fails if nothing found the fault.
 try() {
@@ -76,13 +81,17 @@ try() {
     return 1
   fi
   result=0
-  case $1 in */images/*) first=images_test find=image_tests ;; *) first=sim find=simulate ;; esac
+  case $1 in
+    */images/*) first=images_test find=image_tests ;;
+    */local/*) first=local_test find=local_tests ;;
+    *) first=sim find=simulate ;;
+  esac
   if ! build $first; then
     echo "STALE     $name: it does not compile"
     result=1
   elif ! $find; then
     echo "caught    $name: $(grep -v '^repeat' "$copy/log" | grep . | tail -1 | cut -c1-150)"
-  elif [ $first = images_test ] || { build engine_test sim_test && unit_tests; }; then
+  elif [ $first != sim ] || { build engine_test sim_test && unit_tests; }; then
     echo "SURVIVED  $name: $(head -1 "$1")"
     result=1
   else

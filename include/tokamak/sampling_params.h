@@ -203,6 +203,10 @@ struct SamplingParams {
   // instead, also those in `logprobs`; temperature and what follows it are ignored. max_tokens is
   // not 0. The width fits the engine's sequences (EngineOptions::max_seqs) and tokens per step.
   std::optional<BeamSearchParams> beam_search = {};
+  // The most tokens of reasoning at the beginning of the answer, between the marks of `thinking`,
+  // which must be given: then the closing one is forced. Absent: any number.
+  std::optional<int32_t> thinking_token_budget = {};  // >= 0
+  std::optional<StructuredOutput::Reasoning> thinking = {};
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
@@ -229,6 +233,7 @@ struct SamplingDefaults {
   std::optional<int32_t> dry_allowed_length = {};
   std::optional<int32_t> dry_penalty_last_n = {};
   std::optional<int32_t> max_tokens = {};
+  std::optional<int32_t> thinking_token_budget = {};
 
   void ApplyTo(SamplingParams& params) const;
   // Takes the values that `others` has.
@@ -268,6 +273,8 @@ struct SamplingDefaults {
     visit("dry_allowed_length", &Defaults::dry_allowed_length, &Params::dry_allowed_length);
     visit("dry_penalty_last_n", &Defaults::dry_penalty_last_n, &Params::dry_penalty_last_n);
     visit("max_tokens", &Defaults::max_tokens, &Params::max_tokens);
+    visit("thinking_token_budget", &Defaults::thinking_token_budget,
+          &Params::thinking_token_budget);
   }
 };
 

@@ -451,6 +451,12 @@ std::optional<StructuredOutput::Reasoning> FreeReasoning(std::string_view prompt
                                      .begun = OpensReasoning(prompt, format)};
 }
 
+void BoundThinking(const ReasoningFormat& format, bool begun, SamplingParams& sampling) {
+  if (!sampling.thinking_token_budget || format.harmony) return;
+  sampling.thinking = {
+      .open = std::string(format.open), .close = std::string(format.close), .begun = begun};
+}
+
 Result<const ToolFormat*> ChooseToolFormat(std::string_view name,
                                            std::string_view template_source) {
   return Choose(name, ToolFormats(), DetectToolFormat(template_source), "--tool-call-parser");

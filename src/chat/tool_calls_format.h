@@ -129,6 +129,10 @@ Status OrCalls(const ToolFormat& format, std::span<const std::pair<std::string, 
 std::optional<StructuredOutput::Reasoning> FreeReasoning(std::string_view prompt,
                                                          const ReasoningFormat* format);
 
+// Gives a thinking_token_budget its marks, if the format has marks that reasoning stands between.
+// `begun`: the prompt ends inside the reasoning.
+void BoundThinking(const ReasoningFormat& format, bool begun, SamplingParams& sampling);
+
 // Chooses a format by name: "auto" detects it, "none" is null. For an unknown name,
 // kInvalidArgument lists the valid ones.
 Result<const ToolFormat*> ChooseToolFormat(std::string_view name, std::string_view template_source);

@@ -181,6 +181,8 @@ void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& s) {
             "DRY: tokens that a repeat may have without penalty (default 2)");
   flags.Add("--dry-penalty-last-n", s.dry_penalty_last_n,
             "DRY: looks for repeats of so many last tokens (default 64); -1: 65535");
+  flags.Add("--thinking-token-budget", s.thinking_token_budget,
+            "End the model's reasoning after this many tokens; 0: at once (default: no limit)");
 }
 
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {

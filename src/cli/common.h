@@ -36,7 +36,7 @@ struct SamplingFlags {
   EarlyStopping early_stopping = EarlyStopping::kNo;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
-// Adds flags for the values that may come from the checkpoint too, but for max_tokens.
+// Adds a flag for each default but max_tokens.
 void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& sampling);
 // Takes each value from the flags, else from the checkpoint, else from `sampling.params`.
 Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,

@@ -72,6 +72,7 @@ Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) {
       output->reasoning = FreeReasoning(*request.prompt, reasoning_);
     }
   }
+  if (reasons_) BoundThinking(*reasoning_, in_reasoning_, request.sampling);
   request.add_special_tokens = false;  // the template spells them
   return request;
 }

@@ -26,7 +26,7 @@ struct Arrival {
   std::string cache_root;
   // One per choice. If empty, chunks carry no text and stop strings are ignored.
   std::vector<std::unique_ptr<TextDecoder>> decoders;
-  // One per choice if sampling.structured_output is set, otherwise none.
+  // One per choice if sampling has a structured_output or a thinking_token_budget, otherwise none.
   std::vector<std::unique_ptr<TokenConstraint>> constraints;
   std::string label;      // for snapshots
   bool speculate = true;  // may have drafts

@@ -110,6 +110,10 @@ std::vector<TokenId> EndIds(const Arrival& arrival) {
   return ids;
 }
 
+bool IsConstrained(const SamplingParams& sampling) {
+  return sampling.structured_output || sampling.thinking_token_budget;
+}
+
 // Refuses a request that leaves no token to draw from the first position on. `end_ids` is sorted.
 Status CheckAllowed(const SamplingParams& sampling, const std::vector<TokenId>& end_ids) {
   const std::vector<TokenId>& allowed = sampling.allowed_token_ids;
@@ -217,10 +221,12 @@ Status EngineCore::Check(const Arrival& arrival) const {
     return InvalidArgument("decoders: must be {} (n) or none, got {}", arrival.sampling.n,
                            num_decoders);
   }
-  const size_t num_constraints = arrival.sampling.structured_output ? arrival.sampling.n : 0;
+  const size_t num_constraints = IsConstrained(arrival.sampling) ? arrival.sampling.n : 0;
   if (arrival.constraints.size() != num_constraints) {
-    return InvalidArgument("structured_output: needs {} constraints, got {}", num_constraints,
-                           arrival.constraints.size());
+    return InvalidArgument(
+        "{}: needs {} constraints, got {}",
+        arrival.sampling.structured_output ? "structured_output" : "thinking_token_budget",
+        num_constraints, arrival.constraints.size());
   }
   const bool prompt_only = arrival.sampling.max_tokens == 0;
   const size_t least = arrival.prompt.size() + (prompt_only ? 0 : 1);
@@ -250,7 +256,7 @@ Status EngineCore::Submit(Arrival arrival) {
 
 Status EngineCore::SubmitChecked(Arrival arrival) {
   CHECK(!arrival.prompt.empty() && arrival.sampling.n > 0);
-  CHECK(arrival.sampling.structured_output.has_value() == !arrival.constraints.empty());
+  CHECK(IsConstrained(arrival.sampling) == !arrival.constraints.empty());
   RETURN_IF_ERROR(CheckHealth());
   const auto same_id = [&](const Arrival& other) { return other.id == arrival.id; };
   if (requests_.contains(arrival.id) || std::any_of(arrivals_.begin(), arrivals_.end(), same_id)) {
@@ -312,7 +318,8 @@ void EngineCore::Admit(Arrival arrival) {
     request->choices.push_back(std::move(sequence));
   }
   request->num_unfinished = n;
-  if (!arrival.constraints.empty()) request->eos_ids = arrival.eos_ids;
+  request->has_form = arrival.sampling.structured_output.has_value();
+  if (request->has_form) request->eos_ids = arrival.eos_ids;
   std::vector<TokenId> end_ids = EndIds(arrival);
   if (arrival.sampling.beam_search) {
     AddBeams(&arrival, end_ids.size(), request->choices[0].get());
@@ -327,6 +334,7 @@ void EngineCore::Admit(Arrival arrival) {
   request->sampling.dry_sequence_breakers.clear();
   request->sampling.shown_special_tokens.clear();
   request->sampling.structured_output.reset();
+  request->sampling.thinking.reset();
   RequestState* const state = request.get();
   requests_.emplace(state->id, std::move(request));
   counters_.prompt_tokens += state->usage.prompt_tokens;

@@ -119,9 +119,10 @@ bool EngineCore::AllowsAny(const std::vector<uint32_t>& mask) {
 
 Status EngineCore::NoTokenFits(const Sequence& sequence) {
   return InvalidArgument(
-      "structured_output: no token can follow the {} generated ones: what it allows next is not in "
-      "the vocabulary, or has probability 0, or would end the answer too early (stop_token_ids, "
+      "{}: no token can follow the {} generated ones: what it allows next is not in the "
+      "vocabulary, or has probability 0, or would end the answer too early (stop_token_ids, "
       "min_tokens)",
+      sequence.request->has_form ? "structured_output" : "thinking_token_budget",
       sequence.num_generated());
 }
 

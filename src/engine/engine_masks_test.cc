@@ -170,6 +170,22 @@ TEST_F(EngineMasksTest, EndTokensAreAllowedExactlyWhereTheAnswerIsComplete) {
   EXPECT_EQ(TokensOf(executor_.masks[2].at(0)), std::set<TokenId>({answer[2]}));
 }
 
+TEST_F(EngineMasksTest, AThinkingBudgetAloneForbidsNoIgnoredEndToken) {
+  Start();
+  const std::vector<TokenId> answer = Continue({1, 2, 3}, 2);
+  Arrival arrival = WithConstraint(Make(1, {1, 2, 3}, 20), {{answer[0], 90}, {answer[1]}});
+  arrival.sampling.structured_output.reset();
+  arrival.sampling.thinking_token_budget = 1;
+  arrival.eos_ids = {90};
+  arrival.sampling.ignore_eos = true;
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  EXPECT_EQ(TokensOf(executor_.masks.at(0).at(0)), std::set<TokenId>({answer[0], 90}));
+  Arrival without = Make(2, {1}, 5);
+  without.sampling.thinking_token_budget = 1;
+  EXPECT_EQ(core_->Check(without).message(), "thinking_token_budget: needs 1 constraints, got 0");
+}
+
 TEST_F(EngineMasksTest, AFinishedAnswerEndsWhateverMinTokensAndIgnoreEosSay) {
   Start();
   Arrival arrival = MakeConstrained(1, {1, 2, 3}, 4);

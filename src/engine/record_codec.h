@@ -50,7 +50,7 @@ void Field(auto& a, SamplingParams& v) {
   DrawFields(a, v);
   Fields(a, v.dry_sequence_breakers, v.bad_words, v.n, v.max_tokens, v.stop,
          v.include_stop_str_in_output, v.ignore_eos, v.skip_special_tokens, v.shown_special_tokens,
-         v.structured_output, v.beam_search);
+         v.structured_output, v.beam_search, v.thinking_token_budget, v.thinking);
 }
 void Field(auto& a, Status& v) {
   StatusCode code = v.code();

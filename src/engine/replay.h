@@ -23,8 +23,7 @@ struct ReplayOptions {
   // If null, the replay takes the recorded outputs and compares only the schedule.
   Executor* executor = nullptr;
   // Completes an arrival before it is submitted: adds decoders if `has_decoders` says so (stop
-  // strings end generations), constraints for sampling.structured_output, and a callback if the
-  // caller wants outputs.
+  // strings end generations), constraints, and a callback if the caller wants outputs.
   std::function<void(const ArrivalEvent&, Arrival*)> on_arrival;
 };
 

@@ -89,6 +89,7 @@ SamplingParams Make(Bytes& in, int32_t vocab, int32_t max_logprobs) {
   p.min_tokens = in.Int(0, 50);
   for (int i = in.Take<uint8_t>() % 3; i > 0; --i) p.stop.emplace_back(in.Take<uint8_t>() % 3, 'a');
   for (int i = in.Take<uint8_t>() % 3; i > 0; --i) p.stop_token_ids.push_back(in.Int(0, vocab - 1));
+  if (in.Take<uint8_t>() % 4 == 0) p.thinking_token_budget = in.Int(0, 50);
   if (in.Take<uint8_t>() % 2) p.logprobs = in.Int(0, max_logprobs);
   if (in.Take<uint8_t>() % 2) p.prompt_logprobs = in.Int(0, max_logprobs);
   if (in.Take<uint8_t>() % 2) {
@@ -134,6 +135,7 @@ bool InRange(const SamplingParams& p, int32_t vocab, int32_t max_logprobs) {
   if (p.max_tokens) ok = ok && *p.max_tokens >= 0 && p.min_tokens <= *p.max_tokens;
   for (const auto& s : p.stop) ok = ok && !s.empty();
   for (const int32_t t : p.stop_token_ids) ok = ok && token(t);
+  if (p.thinking_token_budget) ok = ok && *p.thinking_token_budget >= 0;
   for (const auto& count : {p.logprobs, p.prompt_logprobs}) {
     if (count) ok = ok && *count >= 0 && *count <= max_logprobs;
   }
@@ -176,6 +178,7 @@ bool NamesAField(std::string_view message) {
                                           "min_tokens",
                                           "stop",
                                           "stop_token_ids",
+                                          "thinking_token_budget",
                                           "logprobs",
                                           "prompt_logprobs",
                                           "beam_search",

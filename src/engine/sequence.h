@@ -126,7 +126,8 @@ struct RequestState {
   // The seed is set. stop_token_ids is sorted and includes the model's end tokens, unless these are
   // ignored. Fields that concern only text are left out: decoders and constraints have them.
   SamplingParams sampling;
-  std::vector<TokenId> eos_ids;  // the model's own end tokens; only with constraints
+  bool has_form = false;         // its answers have a structured output
+  std::vector<TokenId> eos_ids;  // the model's own end tokens; only if has_form
   int32_t priority = 0;
   std::string client;
   ClientQueue* queue = nullptr;  // the queue that its choices are in

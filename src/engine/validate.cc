@@ -229,6 +229,9 @@ Status Validate(const SamplingParams& params, int32_t vocab_size, int32_t max_lo
   RETURN_IF_ERROR(CountInRange("n", params.n, 1, kMaxChoices));
   RETURN_IF_ERROR(ValidateEnds(params, vocab_size));
   if (params.beam_search) RETURN_IF_ERROR(ValidateBeamSearch(params));
+  if (params.thinking_token_budget) {
+    RETURN_IF_ERROR(NotNegative("thinking_token_budget", *params.thinking_token_budget));
+  }
   if (params.logprobs) {
     RETURN_IF_ERROR(CountInRange("logprobs", *params.logprobs, 0, max_logprobs));
   }

@@ -41,6 +41,7 @@ TEST(Validate, AcceptsDefaultsAndEveryBound) {
               p.n = 128;
               p.max_tokens = 5;
               p.min_tokens = 5;
+              p.thinking_token_budget = 0;
               p.logprobs = 0;
               p.prompt_logprobs = 20;
               p.stop = {"x"};
@@ -112,6 +113,8 @@ TEST(Validate, NamesTheFieldFirst) {
                 p.max_tokens = 3;
                 p.min_tokens = 4;
               }).starts_with("min_tokens: 4 is more than max_tokens, 3"));
+  EXPECT_TRUE(
+      Refusal([](P p) { p.thinking_token_budget = -1; }).starts_with("thinking_token_budget: "));
   EXPECT_TRUE(Refusal([](P p) { p.logprobs = 21; }).starts_with("logprobs: "));
   EXPECT_TRUE(Refusal([](P p) { p.logprobs = -1; }).starts_with("logprobs: "));
   EXPECT_TRUE(Refusal([](P p) { p.prompt_logprobs = 21; }).starts_with("prompt_logprobs: "));

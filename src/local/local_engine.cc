@@ -150,10 +150,7 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   arrival.cache_root = std::move(request.cache_salt);
   arrival.label = std::move(request.label);
   if (parts_.tokenizer != nullptr) arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
-  if (arrival.sampling.structured_output) {
-    ASSIGN_OR_RETURN(arrival.constraints,
-                     constraints_->Make(*arrival.sampling.structured_output, arrival.sampling.n));
-  }
+  ASSIGN_OR_RETURN(arrival.constraints, constraints_->MakeFor(arrival.sampling));
   RETURN_IF_ERROR(core_->Check(arrival));
   if (parts_.tokenizer != nullptr) {
     for (int32_t choice = 0; choice < arrival.sampling.n; ++choice) {

@@ -78,10 +78,8 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
 void Complete(const std::shared_ptr<const Tokenizer>& tokenizer, ConstraintMaker& constraints,
               const ArrivalEvent& event, Arrival* arrival) {
   const SamplingParams& sampling = arrival->sampling;
-  if (sampling.structured_output) {
-    auto made = constraints.Make(*sampling.structured_output, sampling.n);
-    if (made.ok()) arrival->constraints = *std::move(made);  // otherwise the core refuses it
-  }
+  auto made = constraints.MakeFor(sampling);
+  if (made.ok()) arrival->constraints = *std::move(made);  // otherwise the core refuses it
   if (!event.has_decoders || tokenizer == nullptr) return;
   for (int32_t choice = 0; choice < sampling.n; ++choice) {
     auto decoder = MakeTextDecoder(tokenizer, sampling);

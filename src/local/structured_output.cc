@@ -12,6 +12,7 @@
 #include "local/forced_tokens.h"
 #include "local/messages_constraint.h"
 #include "local/reasoning_constraint.h"
+#include "local/thinking_budget.h"
 
 namespace tokamak {
 namespace {
@@ -276,6 +277,26 @@ Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::Make(
   for (int32_t i = 0; i < n; ++i) {
     constraints.push_back(
         reasons ? MakeReasoningConstraint(*output.reasoning, tokens_, across, make) : make());
+  }
+  return constraints;
+}
+
+Result<std::vector<std::unique_ptr<TokenConstraint>>> ConstraintMaker::MakeFor(
+    const SamplingParams& sampling) {
+  std::vector<std::unique_ptr<TokenConstraint>> constraints;
+  if (sampling.structured_output) {
+    ASSIGN_OR_RETURN(constraints, Make(*sampling.structured_output, sampling.n));
+  }
+  if (!sampling.thinking_token_budget) return constraints;
+  if (tokens_ == nullptr || !sampling.thinking) {
+    return Unimplemented(
+        "thinking_token_budget: what marks the reasoning of this model's answers is not known");
+  }
+  constraints.resize(static_cast<size_t>(sampling.n));
+  for (std::unique_ptr<TokenConstraint>& constraint : constraints) {
+    ASSIGN_OR_RETURN(
+        constraint, MakeThinkingBudget(*sampling.thinking, *sampling.thinking_token_budget, tokens_,
+                                       std::move(constraint)));
   }
   return constraints;
 }

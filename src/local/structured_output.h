@@ -65,6 +65,11 @@ class ConstraintMaker {
                                                              int32_t n)
       EXCLUDES(mutex_, scan_mutex_);
 
+  // Returns constraints for all choices of a request, which keep to its structured output and its
+  // thinking_token_budget; none if it has neither.
+  Result<std::vector<std::unique_ptr<TokenConstraint>>> MakeFor(const SamplingParams& sampling)
+      EXCLUDES(mutex_, scan_mutex_);
+
   size_t num_grammars() const EXCLUDES(mutex_);
   // Returns whether Make would find everything that it shares with other requests.
   bool prepared(const StructuredOutput& output) EXCLUDES(mutex_, scan_mutex_);

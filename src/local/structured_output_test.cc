@@ -181,13 +181,18 @@ TEST(StructuredOutput, ARecordRepeatsTheRun) {
   {
     const auto engine = Load(options);
     for (uint64_t seed = 1; seed <= 3; ++seed) (void)Generate(*engine, MakeRegex(seed));
+    Request thinking = MakeRegex();
+    thinking.sampling.structured_output.reset();
+    thinking.sampling.thinking_token_budget = 3;
+    thinking.sampling.thinking = {.open = "<think>", .close = "</think>", .begun = true};
+    EXPECT_NE(Generate(*engine, std::move(thinking)).text.find("</think>"), std::string::npos);
     engine->Drain(1000);
   }
   for (const bool schedule_only : {true, false}) {
     const auto report =
         ReplayFile({.path = options.record_path, .model = "", .schedule_only = schedule_only});
     ASSERT_TRUE(report.ok()) << report.status().ToString();
-    EXPECT_EQ(report->counts.requests, 3);
+    EXPECT_EQ(report->counts.requests, 4);
     EXPECT_GT(report->counts.tokens, 10);
   }
   std::remove(options.record_path.c_str());

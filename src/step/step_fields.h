@@ -66,7 +66,8 @@ void DrawFields(auto& a, SamplingParams& v) {
          dry_penalty_last_n, dry_sequence_breakers, dry_breaker_tokens, dry_breaker_sequences,
          logit_bias, allowed_token_ids, bad_words, bad_words_ids, seed, n, max_tokens, min_tokens,
          stop, include_stop_str_in_output, stop_token_ids, ignore_eos, skip_special_tokens,
-         shown_special_tokens, logprobs, prompt_logprobs, structured_output, beam_search] = v;
+         shown_special_tokens, logprobs, prompt_logprobs, structured_output, beam_search,
+         thinking_token_budget, thinking] = v;
   Field(a, "temperature", temperature);
   Field(a, "dynatemp_range", dynatemp_range);
   Field(a, "dynatemp_exponent", dynatemp_exponent);

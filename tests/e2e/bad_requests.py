@@ -18,6 +18,7 @@ BAD_VALUES = {
     'dry_sequence_breakers': ['"x"', '1', '{}', '[1]', '[""]', json.dumps(['x'] * 65),
                               json.dumps(['x' * 41])],
     'allowed_token_ids': ['1', '[-1]', '[2147483647]', '["x"]', '[[1]]'],
+    'thinking_token_budget': ['-2', *HUGE[:6], *WRONG_TYPES],
     'top_k': ['-2', '-2147483648', *HUGE[:6], *WRONG_TYPES],
     'seed': ['18446744073709551616', '1e19', '1.5', '"x"', 'true', '[]', '{}'],
     'priority': ['1', '2147483647', *HUGE[:6], *WRONG_TYPES],

@@ -18,7 +18,7 @@ def examples(language):
 
 class Examples(unittest.TestCase):
     def setUp(self):
-        self.server = self.enterContext(support.Server('--max-logprobs', '100'))
+        self.server = self.enterContext(support.Server('--max-logprobs', '100', '--reasoning-parser', 'think'))
 
     def run_all(self, blocks, command):
         self.assertTrue(blocks)

@@ -34,6 +34,7 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"accepted drafts", &Counts::accepted_drafts},
                              {"drafts with masks", &Counts::masked_drafts},
                              {"accepted drafts with masks", &Counts::masked_accepted},
+                             {"ends of bounded reasoning", &Counts::thoughts_ended},
                              {"drafts by the model itself", &Counts::own_drafts},
                              {"drafts by another model", &Counts::other_drafts},
                              {"mixes with 1 thread", &Counts::one_thread},
@@ -145,8 +146,9 @@ std::string Counts::FirstZero(bool graphs, bool draft_models) const {
   for (const Field& field : kFields) {
     const bool by_model =
         field.value == &Counts::own_drafts || field.value == &Counts::other_drafts;
-    const bool masked =
-        field.value == &Counts::masked_drafts || field.value == &Counts::masked_accepted;
+    const bool masked = field.value == &Counts::masked_drafts ||
+                        field.value == &Counts::masked_accepted ||
+                        field.value == &Counts::thoughts_ended;
     const bool only_graphs =
         field.value == &Counts::graph_steps || field.value == &Counts::graph_drafts;
     if (graphs ? masked : only_graphs) continue;

@@ -31,6 +31,7 @@ struct Counts {
   int64_t accepted_drafts = 0;
   int64_t masked_drafts = 0;    // of all drafts, in rows with masks
   int64_t masked_accepted = 0;  // of these, accepted
+  int64_t thoughts_ended = 0;   // answers whose reasoning has a budget and the closing mark
   int64_t own_drafts = 0;       // by the model as its own draft model
   int64_t other_drafts = 0;     // by another model
   int64_t one_thread = 0;       // mixes, by number of threads
@@ -39,9 +40,9 @@ struct Counts {
   void Add(const Counts& other);
   std::string ToString() const;
   // The name of the first count that is zero although the test needs it, or "". `graphs`: the
-  // mixes ran on a GPU, some with graphs and none with a draft model; drafts with masks are then
-  // not needed, as such runs have few requests. `draft_models`: they were enough for drafts by
-  // either model.
+  // mixes ran on a GPU, some with graphs and none with a draft model; drafts with masks and
+  // ends of reasoning are then not needed, as such runs have few requests. `draft_models`: they
+  // were enough for drafts by either model.
   std::string FirstZero(bool graphs, bool draft_models) const;
 };
 

@@ -158,6 +158,18 @@ StructuredOutput RequestMaker::Form() {
   return form;
 }
 
+void RequestMaker::BoundThinking(SamplingParams* params) {
+  StructuredOutput::Reasoning marks = {
+      .open = "<think>", .close = Chance(50) ? "</think>" : "the cat", .begun = true};
+  if (params->structured_output) params->structured_output->reasoning = marks;
+  params->thinking_token_budget = static_cast<int32_t>(Between(0, 12));
+  params->thinking = std::move(marks);
+  // Where these forbade the closing mark, the answer would end with an error.
+  params->stop_token_ids.clear();
+  params->allowed_token_ids.clear();
+  params->bad_words.clear();
+}
+
 Request RequestMaker::Next(const std::vector<Case>& earlier) {
   Request request;
   request.token_ids = Prompt(earlier);
@@ -170,6 +182,7 @@ Request RequestMaker::Next(const std::vector<Case>& earlier) {
     request.sampling.allowed_token_ids.clear();
     request.sampling.bad_words.clear();
   }
+  if (Chance(15)) BoundThinking(&request.sampling);
   request.priority = Chance(50) ? 0 : static_cast<int32_t>(Between(-2, 2));
   if (Chance(10)) request.cache_salt = "other";
   return request;
@@ -220,15 +233,16 @@ std::string Describe(const Request& request) {
       "{} prompt tokens, n {}, max_tokens {}, min_tokens {}, temperature {} (range {}, exponent "
       "{}), top_n_sigma {}, top_k {}, top_p {}, min_p {}, typical_p {}, xtc {} {}, penalties {} {} "
       "{}, DRY {} {} {} {}, {} biases, {} stops, {} stop tokens, ignore_eos "
-      "{}, logprobs {}, prompt_logprobs {}, structured {}, priority {}, salt \"{}\", seed {}",
+      "{}, logprobs {}, prompt_logprobs {}, structured {}, thinking budget {}, priority {}, salt "
+      "\"{}\", seed {}",
       request.token_ids.size(), p.n, p.max_tokens.value_or(-1), p.min_tokens, p.temperature,
       p.dynatemp_range, p.dynatemp_exponent, p.top_n_sigma, p.top_k, p.top_p, p.min_p, p.typical_p,
       p.xtc_probability, p.xtc_threshold, p.repetition_penalty, p.presence_penalty,
       p.frequency_penalty, p.dry_multiplier, p.dry_base, p.dry_allowed_length, p.dry_penalty_last_n,
       p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(), p.ignore_eos,
       p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1),
-      p.structured_output ? p.structured_output->text : "no", request.priority, request.cache_salt,
-      p.seed.value_or(0));
+      p.structured_output ? p.structured_output->text : "no", p.thinking_token_budget.value_or(-1),
+      request.priority, request.cache_salt, p.seed.value_or(0));
 }
 
 }  // namespace tokamak::invariance

@@ -47,6 +47,7 @@ class RequestMaker {
   void ChooseTokens(SamplingParams* params);  // which tokens are drawn
   void ChooseEnds(SamplingParams* params);    // how many, and what ends them
   StructuredOutput Form();
+  void BoundThinking(SamplingParams* params);
 
   std::mt19937_64 random_;
   const Material material_;

@@ -95,6 +95,10 @@ std::string Compare(const std::vector<Case>& cases,
     }
     if (cases[i].cancel_after < 0) ++counts->requests;
     if (answers[i].front().finish_reason == FinishReason::kCancelled) ++counts->cancelled;
+    const auto& thinking = cases[i].request.sampling.thinking;
+    if (thinking && answers[i].front().text.find(thinking->close) != std::string::npos) {
+      ++counts->thoughts_ended;
+    }
   }
   return "";
 }

@@ -56,12 +56,41 @@ class RulesConstraint final : public TokenConstraint {
 
 TokenRules RulesOf(const StructuredOutput& output) { return {std::stoull(output.text)}; }
 
+// All tokens may come, but behind so many only `mark`.
+class BudgetConstraint final : public TokenConstraint {
+ public:
+  BudgetConstraint(int32_t budget, TokenId mark) : left_(budget), mark_(mark) {}
+
+  Status Allow(std::span<uint32_t> allowed) override {
+    if (left_ != 0) std::fill(allowed.begin(), allowed.end(), ~uint32_t{0});
+    allowed[0] |= uint32_t{1} << mark_;
+    return Status();
+  }
+  bool Accept(TokenId token) override { return left_-- != 0 || token == mark_; }
+  bool complete() const override { return left_ != 0; }
+  bool finished() const override { return false; }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<BudgetConstraint>(*this);
+  }
+  std::vector<TokenId> ForcedTokens(int32_t most) override {
+    return left_ == 0 && most > 0 ? std::vector<TokenId>{mark_} : std::vector<TokenId>();
+  }
+
+ private:
+  int32_t left_;  // below 0 behind the mark
+  const TokenId mark_;
+};
+
 }  // namespace
 
 std::vector<std::unique_ptr<TokenConstraint>> MakeConstraints(const SamplingParams& sampling) {
   std::vector<std::unique_ptr<TokenConstraint>> constraints;
   for (int32_t i = 0; sampling.structured_output && i < sampling.n; ++i) {
     constraints.push_back(std::make_unique<RulesConstraint>(RulesOf(*sampling.structured_output)));
+  }
+  for (int32_t i = 0; sampling.thinking_token_budget && i < sampling.n; ++i) {
+    constraints.push_back(
+        std::make_unique<BudgetConstraint>(*sampling.thinking_token_budget, BudgetMark(sampling)));
   }
   return constraints;
 }
@@ -121,6 +150,9 @@ class Growing {
   bool full() const { return size() == most_; }
 
   bool Allows(TokenId t) const {
+    if (spec_->sampling.thinking_token_budget == size()) {
+      return t == BudgetMark(spec_->sampling) && !IsEnd(t);
+    }
     if (IsEnd(t)) {
       return size() >= spec_->sampling.min_tokens && (!state_ || TokenRules::Complete(*state_));
     }
@@ -143,7 +175,8 @@ class Growing {
     text_ += Letter(token);
     const bool finished = state_ && TokenRules::Finished(*state_);
     const bool may_stop = size() >= spec_->sampling.min_tokens && !finished &&
-                          (!state_ || TokenRules::Complete(*state_));
+                          (!state_ || TokenRules::Complete(*state_)) &&
+                          spec_->sampling.thinking_token_budget != size();
     bool stopped = finished;
     if (spec_->decodes && !spec_->stop.empty() && std::exchange(could_stop_, may_stop) &&
         may_stop && text_.compare(text_.size() - 2, 2, spec_->stop) == 0) {

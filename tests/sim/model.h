@@ -85,8 +85,13 @@ struct TokenRules {
   }
 };
 
-// Returns constraints for each choice of a request whose structured output has such rules: the seed
-// is its text. None if it has no structured output.
+// The only token that may come behind as many as a request's thinking_token_budget.
+inline TokenId BudgetMark(const SamplingParams& sampling) {
+  return static_cast<TokenId>(*sampling.seed % 4);  // every vocabulary has as many
+}
+
+// Returns constraints for each choice of a request: for a structured output, whose text is the seed
+// of such rules, or for a thinking_token_budget.
 std::vector<std::unique_ptr<TokenConstraint>> MakeConstraints(const SamplingParams& sampling);
 
 // The letter to which a token decodes.

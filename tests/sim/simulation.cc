@@ -28,7 +28,8 @@ bool IsErrorOf(RowHealth health, const Status& error) {
     case RowHealth::kNoCandidate:
       return error.code() == StatusCode::kInvalidArgument &&
              (message.starts_with("min_tokens: no token can follow position ") ||
-              message.starts_with("structured_output: no token can follow the "));
+              message.starts_with("structured_output: no token can follow the ") ||
+              message.starts_with("thinking_token_budget: no token can follow the "));
   }
   return false;
 }
@@ -41,6 +42,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   copies += other.copies;
   requests += other.requests;
   structured += other.structured;
+  budgets += other.budgets;
   drafts += other.drafts;
   accepted += other.accepted;
   masked += other.masked;
@@ -204,6 +206,8 @@ void Simulation::DrawEnds(RequestSpec* spec) {
   if (client_rng_.Chance(structured_percent_)) {
     spec->sampling.structured_output = {.kind = StructuredOutput::Kind::kRegex,
                                         .text = std::to_string(client_rng_.Next())};
+  } else if (client_rng_.Chance(10)) {
+    spec->sampling.thinking_token_budget = client_rng_.In(0, 8);
   }
 }
 
@@ -265,6 +269,7 @@ void Simulation::SubmitOne() {
   ++stats_.requests;
   if (spec.sampling.structured_output) ++stats_.structured;
   if (spec.sampling.beam_search) ++stats_.searches;
+  if (spec.sampling.thinking_token_budget) ++stats_.budgets;
   Live live;
   live.unfinished = spec.sampling.n;
   live.choices.resize(spec.sampling.n);

@@ -33,6 +33,7 @@ struct ScheduleStats {
   int64_t copies = 0;
   int64_t requests = 0;
   int64_t structured = 0;
+  int64_t budgets = 0;  // requests with a thinking_token_budget
   int64_t drafts = 0;
   int64_t accepted = 0;  // of these
   int64_t masked = 0;    // of these, in rows with masks

@@ -62,6 +62,7 @@ std::string Describe(const CompletionRequest& request) {
                s.max_tokens.value_or(-1)};
   asks.push_back(s.seed.value_or(0));
   asks.push_back(s.logprobs.value_or(-1));
+  asks.push_back(s.thinking_token_budget.value_or(-1));
   if (s.structured_output) {
     asks.push_back(static_cast<int>(s.structured_output->kind));
     asks.push_back(s.structured_output->text);

@@ -174,6 +174,7 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   if (ids.empty())
     return InvalidArgument("messages: the model's template turns them into an empty prompt");
   prepared.prompts.push_back(std::move(ids));
+  RETURN_IF_ERROR(AddThinking(rendered, prepared.request));
   RETURN_IF_ERROR(AddStructure(rendered, prepared.request));
   if (rendered.answer_format->active()) {
     prepared.request.sampling.shown_special_tokens = format.marks;
@@ -240,6 +241,21 @@ Status Preparer::AddStructure(Rendered& rendered, CompletionRequest& request) co
     // The template has ended the reasoning, so text that looks like some belongs to the form.
     if (!output->reasoning && !format.call_begins.empty()) format.reasoning = nullptr;
   }
+  return Status();
+}
+
+Status Preparer::AddThinking(const Rendered& rendered, CompletionRequest& request) const {
+  SamplingParams& sampling = request.sampling;
+  if (const ReasoningFormat* const format = rendered.answer_format->reasoning) {
+    BoundThinking(*format, rendered.answer_format->in_reasoning, sampling);
+  }
+  if (!sampling.thinking_token_budget || sampling.thinking) return Status();
+  if (request.thinking_budget_given) {
+    return request.spellings.Apply(Unimplemented(
+        "thinking_token_budget: this model has no marks around its reasoning, or none that "
+        "--reasoning-parser knows"));
+  }
+  sampling.thinking_token_budget.reset();  // there is nothing that the server's default could bound
   return Status();
 }
 

@@ -82,6 +82,9 @@ class Preparer {
   Status HoldTools(AnswerFormat& format, CompletionRequest& request) const;
   // Does that if the request demands it, and says what comes before a structured output.
   Status AddStructure(Rendered& rendered, CompletionRequest& request) const;
+  // Gives a thinking_token_budget the marks of the model's reasoning. Refuses one that the client
+  // gave if there are none.
+  Status AddThinking(const Rendered& rendered, CompletionRequest& request) const;
   // Refuses echoes that are too long.
   Status CheckEcho(const PreparedCompletion& prepared) const;
   // Refuses more alternatives for a prompt's tokens than an answer can hold, before they are made.

@@ -132,6 +132,18 @@ void ReadBeamSearch(const JsonReader& fields, CompletionRequest& request) {
   }
 }
 
+void ReadThinkingBudget(const JsonReader& fields, CompletionRequest& request) {
+  std::optional<int32_t> budget;
+  fields.Read("thinking_token_budget", budget);
+  if (!budget) return;
+  if (*budget == -1) {  // no limit, even if the server has one
+    request.sampling.thinking_token_budget.reset();
+    return;
+  }
+  request.sampling.thinking_token_budget = budget;
+  request.thinking_budget_given = true;
+}
+
 // Fields for OpenAI's own bookkeeping, which have no effect here.
 void CheckBookkeeping(const JsonReader& fields) {
   std::string text;
@@ -175,6 +187,7 @@ void ReadCompletion(const JsonReader& fields, const SamplingDefaults& defaults,
                     CompletionRequest& request) {
   request.sampling.max_tokens = 16;  // OpenAI's default for this endpoint
   defaults.ApplyTo(request.sampling);
+  request.sampling.thinking_token_budget.reset();  // where reasoning begins is not known
   const JsonReader prompt = fields["prompt"];
   request.prompts = ReadPromptInputs(prompt, kMaxPrompts);
   request.prompt_list = prompt.is_array() && prompt.Size() > 0 && !prompt[0].value().is_number();
@@ -195,6 +208,7 @@ bool ReadChat(const JsonReader& fields, const SamplingDefaults& defaults,
   const bool use_tools = CheckConversation(fields, request.conversation);
   fields.Read("parallel_tool_calls", request.parallel_tool_calls);
   ReadCommon(fields, request);
+  ReadThinkingBudget(fields, request);
   ReadMaxTokens(fields, "max_completion_tokens", request);
   bool logprobs = false;
   fields.Read("logprobs", logprobs);

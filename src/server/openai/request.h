@@ -26,6 +26,7 @@ struct CompletionRequest {
   ChatInput conversation;
   SamplingParams sampling;
   bool max_tokens_given = false;  // by the client; false: it is a default
+  bool thinking_budget_given = false;
   int32_t priority = 0;
   std::string cache_salt;
   bool speculate = true;

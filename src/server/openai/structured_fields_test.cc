@@ -198,9 +198,11 @@ TEST(StructuredFields, RefusalsNameThePath) {
 
 class PreparingStructureTest : public ::testing::Test {
  protected:
-  Result<PreparedCompletion> Prepare(const std::string& fields, const std::string& chat_template) {
+  Result<PreparedCompletion> Prepare(const std::string& fields, const std::string& chat_template,
+                                     const SamplingDefaults& defaults = {}) {
     FakeEngine engine;
     engine.SetChatTemplate(chat_template);
+    engine.SetSamplingDefaults(defaults);
     const Preparer preparer(engine, "m", {});
     return preparer.Prepare(true,
                             R"({"messages": [{"role": "user", "content": "a"}], )" + fields + "}");
@@ -253,6 +255,47 @@ TEST_F(PreparingStructureTest, ReasoningIsFreeUnlessTheTemplateTurnsItOff) {
   EXPECT_EQ(reasoning("<think>\n"),
             (Reasoning{.open = "<think>", .close = "</think>", .begun = true}));
   EXPECT_EQ(reasoning("<think>\n\n</think>\n\n"), std::nullopt);
+}
+
+TEST_F(PreparingStructureTest, AThinkingBudgetHasTheMarksOfTheModelsReasoning) {
+  const std::string content = "{{ messages[0].content }}", think = "{% if 0 %}</think>{% endif %}";
+  const SamplingDefaults nine = {.thinking_token_budget = 9};
+  using Reasoning = StructuredOutput::Reasoning;
+  const Reasoning marks = {.open = "<think>", .close = "</think>"};
+  Reasoning begun = marks;
+  begun.begun = true;
+  struct Case {
+    std::string fields, end;
+    SamplingDefaults defaults;
+    std::optional<int32_t> budget;
+    std::optional<Reasoning> thinking;
+  };
+  for (const Case& c :
+       std::vector<Case>{{R"("n": 1)", "", nine, 9, marks},
+                         {R"("thinking_token_budget": 4)", "", nine, 4, marks},
+                         {R"("thinking_token_budget": 0)", "<think>\n", {}, 0, begun},
+                         {R"("reasoning_budget": 3, "guided_regex": "a")", "<think>", {}, 3, begun},
+                         {R"("thinking_token_budget": -1)", "", nine, {}, {}},
+                         {R"("n": 1)", "", {}, {}, {}}}) {
+    const auto prepared = Prepare(c.fields, content + think + c.end, c.defaults);
+    ASSERT_TRUE(prepared.ok()) << c.fields << prepared.status().ToString();
+    EXPECT_EQ(prepared->request.sampling.thinking_token_budget, c.budget) << c.fields;
+    EXPECT_EQ(prepared->request.sampling.thinking, c.thinking) << c.fields;
+  }
+  // Models without such marks have nothing that the server's default could bound.
+  for (const char* other : {"", "{# <|channel|>analysis<|message|> #}"}) {
+    const auto free = Prepare(R"("n": 1)", content + other, nine);
+    ASSERT_TRUE(free.ok()) << free.status().ToString();
+    EXPECT_EQ(free->request.sampling.thinking_token_budget, std::nullopt);
+    const auto refused = Prepare(R"("reasoning_budget": 5)", content + other, nine);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(LeadingPath(refused.status().message()), "reasoning_budget");
+  }
+  FakeEngine engine;
+  engine.SetSamplingDefaults(nine);
+  const auto text = Preparer(engine, "m", {}).Prepare(false, R"({"prompt": "a"})");
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_EQ(text->request.sampling.thinking_token_budget, std::nullopt);
 }
 
 constexpr char kTools[] = R"("tools": [

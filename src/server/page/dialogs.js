@@ -4,7 +4,8 @@ import {$} from './dom.js';
 
 const MORE_FIELDS = ['typical_p', 'top_n_sigma', 'dynatemp_range', 'xtc_probability', 'xtc_threshold',
                      'repetition_penalty', 'presence_penalty', 'frequency_penalty', 'repeat_last_n',
-                     'dry_multiplier', 'dry_base', 'dry_allowed_length', 'dry_penalty_last_n'];
+                     'dry_multiplier', 'dry_base', 'dry_allowed_length', 'dry_penalty_last_n',
+                     'thinking_token_budget'];
 const FIELDS = ['temperature', 'top_p', 'top_k', 'min_p', 'max_tokens', 'seed', ...MORE_FIELDS];
 
 export function wireDialogs() {

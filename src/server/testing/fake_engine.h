@@ -49,6 +49,7 @@ class FakeEngine : public Engine {
 
   // Must be called before a server uses the engine.
   void SetChatTemplate(std::string jinja) { model_.chat_template = std::move(jinja); }
+  void SetSamplingDefaults(const SamplingDefaults& defaults) { model_.sampling = defaults; }
   // The engine fails for good: running requests end with this error.
   void Break(Status error) EXCLUDES(mutex_);
   // LeastTokens assumes from now on that a token may have so many bytes. In fact a token has one.
