@@ -188,6 +188,15 @@ struct GatherRows {
   Tensor out;     // [R, cols]
 };
 
+// out[to[i]] = source[from[i]], for distinct `to`. Where from[i] is -1 (padding), nothing is
+// written and to[i] is not read.
+struct CopyRows {
+  Tensor source;  // [N, cols]
+  Tensor from;    // i32 [R]
+  Tensor to;      // i32 [R]
+  Tensor out;     // [M, cols], of the source's type
+};
+
 // The first half of a layer's experts: gathers each expert's tokens, multiplies them by gate and
 // up, and applies the activation, with the bits of these three operations. A backend that fuses
 // some of them leaves what is between them unwritten.
@@ -282,6 +291,7 @@ class Ops {
   virtual void Run(const RopeAndStore& op, Stream& stream) = 0;
   virtual void Run(const Attention& op, Stream& stream) = 0;
   virtual void Run(const GatherRows& op, Stream& stream) = 0;
+  virtual void Run(const CopyRows& op, Stream& stream) = 0;
   virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
 

@@ -34,6 +34,7 @@ EDITED_SCORES = ('src/ops/ops_test', '*AttentionOps.EditedScores*/cuda')
 NORM = ('src/ops/ops_test', '*NormOps*/cuda')
 LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda_plain')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
+COPIES = ('src/ops/ops_test', '*CopyOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 # With so few tokens many histories repeat themselves.
 REPEATS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/48')
@@ -94,8 +95,9 @@ FAULTS = [
      'elementwise.cu', NORM),
     ('a sum is overwritten while others read it', 'layer_norm.cu',
      "__syncthreads();  // all have read BlockSum's memory", '', None, NORM),
-    ('a gathered row is the next one', 'elementwise.cu', 'a.source + a.rows[i] * a.source_stride',
-     'a.source + (a.rows[i] + 1) * a.source_stride', 'elementwise.cu', ELEMENTS),
+    ('a gathered row is the next one', 'elementwise.cu', 'a.source + row * a.source_stride',
+     'a.source + (row + 1) * a.source_stride', 'elementwise.cu', COPIES),
+    ('padding is copied', 'elementwise.cu', 'if (row < 0) return;', '', None, COPIES),
     ('a norm reads before the kernel ahead has ended', 'elementwise.cu',
      'ptx::WaitForKernelAhead();\n#pragma unroll\n  for (int g = 0; g < kFours; ++g) '
      'row.Read(column(g), added[g], values[g]);',

@@ -129,6 +129,7 @@ class CountOpsImpl final : public CountOps {
   void Run(const RopeAndStore& op, Stream&) override;
   void Run(const Attention& op, Stream&) override;
   void Run(const GatherRows& op, Stream&) override;
+  void Run(const CopyRows& op, Stream&) override;
   void Run(const ScatterElements& op, Stream&) override;
   void Run(const CopyRanges& op, Stream&) override;
   void Run(const AddResidual& op, Stream&) override;
@@ -203,6 +204,12 @@ void CountOpsImpl::Run(const Attention& op, Stream&) {
 
 void CountOpsImpl::Run(const GatherRows& op, Stream&) {
   Add(OpKind::kGatherRows, {.other_bytes = Bytes(op.rows) + 2 * Bytes(op.out)});
+}
+
+void CountOpsImpl::Run(const CopyRows& op, Stream&) {
+  const auto row_bytes = static_cast<int64_t>(RowBytes(op.source.dtype, op.source.cols()));
+  Add(OpKind::kCopyRows,
+      {.other_bytes = Bytes(op.from) + Bytes(op.to) + 2 * op.from.cols() * row_bytes});
 }
 
 void CountOpsImpl::Run(const ScatterElements& op, Stream&) {
@@ -327,6 +334,8 @@ std::string_view Name(OpKind kind) {
       return "attention";
     case OpKind::kGatherRows:
       return "gather_rows";
+    case OpKind::kCopyRows:
+      return "copy_rows";
     case OpKind::kScatterElements:
       return "scatter_elements";
     case OpKind::kCopyRanges:

@@ -34,6 +34,7 @@ enum class OpKind {
   kRopeAndStore,
   kAttention,
   kGatherRows,
+  kCopyRows,
   kScatterElements,
   kCopyRanges,
   kAddResidual,

@@ -560,38 +560,4 @@ void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
   CUDA_RUN(guard_, LaunchRopeAndStore(args, Handle(stream)));
 }
 
-void CudaOps::Run(const GatherRows& op, Stream& stream) {
-  const GatherArgs args = {
-      .source = Data<const std::byte>(op.source),
-      .rows = Data<const int32_t>(op.rows),
-      .out = Data<std::byte>(op.out),
-      .num_rows = op.out.rows(),
-      .row_bytes = static_cast<int64_t>(RowBytes(op.source.dtype, op.source.cols())),
-      .source_stride = op.source.row_stride,
-      .out_stride = op.out.row_stride};
-  CUDA_RUN(guard_, LaunchGather(args, Handle(stream)));
-}
-
-void CudaOps::Run(const ScatterElements& op, Stream& stream) {
-  const ScatterArgs args = {.indices = Data<const int32_t>(op.indices),
-                            .values = Data<const int32_t>(op.values),
-                            .out = Data<int32_t>(op.out),
-                            .count = op.indices.cols()};
-  CUDA_RUN(guard_, LaunchScatter(args, Handle(stream)));
-}
-
-void CudaOps::Run(const CopyRanges& op, Stream& stream) {
-  for (size_t begin = 0; begin < op.ranges.size(); begin += CopyArgs::kMaxRanges) {
-    CopyArgs args;
-    args.bytes = static_cast<int64_t>(op.bytes);
-    args.num_ranges =
-        static_cast<int32_t>(std::min<size_t>(CopyArgs::kMaxRanges, op.ranges.size() - begin));
-    for (int32_t i = 0; i < args.num_ranges; ++i) {
-      args.source[i] = op.ranges[begin + static_cast<size_t>(i)].source;
-      args.destination[i] = op.ranges[begin + static_cast<size_t>(i)].destination;
-    }
-    CUDA_RUN(guard_, LaunchCopyRanges(args, Handle(stream)));
-  }
-}
-
 }  // namespace tokamak::cuda

@@ -59,6 +59,7 @@ class CudaOps final : public Ops {
   void Run(const RopeAndStore& op, Stream& stream) override;
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
+  void Run(const CopyRows& op, Stream& stream) override;
   void Run(const ScatterElements& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
   void Run(const AddResidual& op, Stream& stream) override;

@@ -1,4 +1,5 @@
-// Embed, AddRmsNorm, GatedActivation, GatherRows (and its inverse), ScatterElements, CopyRanges.
+// Embed, AddRmsNorm, GatedActivation, GatherRows (and its inverse), CopyRows, ScatterElements,
+// CopyRanges.
 // All are bound by memory: each reads its inputs and writes its outputs once, f32 or bf16, rows
 // contiguous inside, neighbouring threads on neighbouring groups of four elements. Groups are read
 // and written by one instruction if the rows' lengths, strides and addresses allow it, else element
@@ -199,8 +200,11 @@ __global__ void GatherKernel(GatherArgs a) {
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
   const int64_t i = blockIdx.x;
-  CopyBytes(a.source + a.rows[i] * a.source_stride, a.out + i * a.out_stride, a.row_bytes,
-            threadIdx.x, kThreads);
+  const int64_t row = a.rows[i];
+  if (row < 0) return;
+  const int64_t to = a.to != nullptr ? a.to[i] : i;
+  CopyBytes(a.source + row * a.source_stride, a.out + to * a.out_stride, a.row_bytes, threadIdx.x,
+            kThreads);
 }
 
 __global__ void __launch_bounds__(kThreads) SpreadKernel(SpreadArgs a) {

@@ -127,10 +127,12 @@ struct RopeArgs {
 };
 cudaError_t LaunchRopeAndStore(const RopeArgs& args, cudaStream_t stream);
 
-// out[i] = source[rows[i]], rows of `row_bytes` bytes; strides in bytes. One CTA per row.
+// out[to[i]] = source[rows[i]], or nothing if rows[i] is -1. Rows of `row_bytes` bytes; strides in
+// bytes. One CTA per row.
 struct GatherArgs {
   const std::byte* source;
   const int32_t* rows;
+  const int32_t* to = nullptr;  // null: i
   std::byte* out;
   int64_t num_rows, row_bytes, source_stride, out_stride;
 };

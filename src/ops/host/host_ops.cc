@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace tokamak {
@@ -45,6 +46,17 @@ void HostOps::Run(const ScatterElements& op, Stream&) {
   const auto* values = static_cast<const int32_t*>(op.values.data);
   auto* out = static_cast<int32_t*>(op.out.data);
   for (int64_t i = 0; i < op.indices.cols(); ++i) out[indices[i]] = values[i];
+}
+
+void HostOps::Run(const CopyRows& op, Stream&) {
+  const auto* from = static_cast<const int32_t*>(op.from.data);
+  const auto* to = static_cast<const int32_t*>(op.to.data);
+  const size_t bytes = RowBytes(op.source.dtype, op.source.cols());
+  for (int64_t i = 0; i < op.from.cols(); ++i) {
+    if (from[i] < 0) continue;
+    CHECK(from[i] < op.source.rows() && 0 <= to[i] && to[i] < op.out.rows());
+    std::memcpy(op.out.RowData(to[i]), op.source.RowData(from[i]), bytes);
+  }
 }
 
 Status CheckWeightSpec(const WeightSpec& spec) {

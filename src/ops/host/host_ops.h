@@ -20,6 +20,7 @@ class HostOps : public Ops {
   void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;
   void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) override;
   void Run(const ScatterElements& op, Stream& stream) override;
+  void Run(const CopyRows& op, Stream& stream) override;
 };
 
 // Checks that there is a part, that parts are matrices of equal width in types that hold weights,

@@ -366,6 +366,7 @@ class ProfiledOpsImpl final : public ProfiledOps {
     Timed("attention", inner, stream);
   }
   void Run(const GatherRows& op, Stream& stream) override { Timed("gather_rows", op, stream); }
+  void Run(const CopyRows& op, Stream& stream) override { Timed("copy_rows", op, stream); }
   void Run(const ScatterElements& op, Stream& stream) override {
     Timed("scatter_elements", op, stream);
   }

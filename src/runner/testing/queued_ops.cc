@@ -282,6 +282,7 @@ class QueuedOps final : public Ops {
     Later(inner, stream);
   }
   void Run(const GatherRows& op, Stream& stream) override { Later(op, stream); }
+  void Run(const CopyRows& op, Stream& stream) override { Later(op, stream); }
   void Run(const ScatterElements& op, Stream& stream) override { Later(op, stream); }
   void Run(const CopyRanges& op, Stream& stream) override {
     using Ranges = std::vector<CopyRanges::Range>;
