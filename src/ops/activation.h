@@ -5,9 +5,10 @@
 namespace tokamak {
 
 enum class Activation {
-  kSilu,      // x · σ(x)
-  kGeluTanh,  // x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
-  kGelu,      // x · Φ(x), Φ the normal distribution function; arXiv:1606.08415
+  kSilu,       // x · σ(x)
+  kGeluTanh,   // x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
+  kGelu,       // x · Φ(x), Φ the normal distribution function; arXiv:1606.08415
+  kQuickGelu,  // x · σ(1.702 x): CLIP; arXiv:1606.08415, section 2
   // gpt-oss, arXiv:2508.10925; gated only. With g = min(gate, limit) and u = up clamped to ±limit:
   // g · σ(alpha · g) · (u + 1).
   kClampedSwiglu,

@@ -40,28 +40,31 @@ std::vector<float> RunActivate(Ops& ops, Activation activation, const std::vecto
 
 double Exact(Activation activation, double x) {
   if (activation == Activation::kGelu) return x * 0.5 * std::erfc(-x * M_SQRT1_2);
-  const double inner =
-      activation == Activation::kSilu ? x : 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+  const double inner = activation == Activation::kSilu ? x
+                       : activation == Activation::kQuickGelu
+                           ? 1.702 * x
+                           : 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
   return x / (1 + std::exp(-inner));
 }
 
 TEST_P(ActivationOps, ActivateIsAccurateOverTheWholeRange) {
   const auto ops = Make(2);
-  if (Lacks(*ops, {Capability::kActivate, Capability::kGelu})) return;
+  if (Lacks(*ops, {Capability::kActivate, Capability::kGelu, Capability::kQuickGelu})) return;
   const std::vector<float> x = WholeRange();
   for (const Activation activation :
-       {Activation::kGelu, Activation::kGeluTanh, Activation::kSilu}) {
+       {Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu, Activation::kSilu}) {
     WorstError worst(fmt::format("{} activation {}", ops->name(), static_cast<int>(activation)));
     const std::vector<float> actual = RunActivate(*ops, activation, x);
     for (size_t i = 0; i < x.size(); ++i) {
       const double value = x[i], expected = Exact(activation, value);
       // An error of the exponent is a relative error of the result: x² / 2 for gelu, u for
-      // gelu_tanh.
-      const double exponent = activation == Activation::kGelu
-                                  ? value * value
-                                  : (activation == Activation::kSilu
-                                         ? 0
-                                         : 8 * std::abs(value + 0.045 * value * value * value));
+      // gelu_tanh, 1.702 x for quick_gelu.
+      double exponent = 0;
+      if (activation == Activation::kGelu) exponent = value * value;
+      if (activation == Activation::kGeluTanh) {
+        exponent = 8 * std::abs(value + 0.045 * value * value * value);
+      }
+      if (activation == Activation::kQuickGelu) exponent = 4 * std::abs(value);
       const double relative = std::min(kUnit * (12 + exponent), 1.0);
       worst.Compare(actual[i], static_cast<float>(expected),
                     value > 0 ? 12 * kUnit * expected : relative * std::abs(expected) + 1e-36,
@@ -75,7 +78,8 @@ TEST_P(ActivationOps, GatesMatchTheFormulas) {
   const auto ops = Make(2);
   std::mt19937_64 random(1);
   WorstError worst(fmt::format("{} gates", ops->name()));
-  for (const Activation activation : {Activation::kGelu, Activation::kClampedSwiglu}) {
+  for (const Activation activation :
+       {Activation::kGelu, Activation::kQuickGelu, Activation::kClampedSwiglu}) {
     if (!ops->capabilities().Has(NeedsOf(activation))) continue;
     for (const int64_t rows : {0, 1, 3, 33}) {
       for (const int64_t width : {1, 19, 1536}) {
@@ -92,11 +96,13 @@ TEST_P(ActivationOps, GatesMatchTheFormulas) {
         for (int64_t i = 0; i < rows * width; ++i) {
           const auto at = static_cast<size_t>(i / width * 2 * width + i % width);
           double gate = both[at], up = both[at + static_cast<size_t>(width)];
-          double expected = Exact(Activation::kGelu, gate) * up;
+          double expected = 0;
           if (activation == Activation::kClampedSwiglu) {
             gate = std::min(gate, 7.0);
             up = std::clamp(up, -7.0, 7.0);
             expected = (up + 1) * gate / (1 + std::exp(-double{1.702f} * gate));
+          } else {
+            expected = Exact(activation, gate) * up;
           }
           worst.Compare(actual[static_cast<size_t>(i)], static_cast<float>(expected),
                         kUnit * (14 + gate * gate) * std::abs(expected) + 1e-36,

@@ -20,6 +20,7 @@ constexpr std::string_view kNames[] = {
     "layers without pre-norm",
     "feed-forward layers without a gate",
     "exact GELU",
+    "quick GELU",
     "clamped SwiGLU",
     "scaled embeddings",
     "conversion of activations",

@@ -24,6 +24,7 @@ enum class Capability : uint8_t {
   kAddResidual,       // AddResidual
   kActivate,          // Activate
   kGelu,              // Activation::kGelu
+  kQuickGelu,         // Activation::kQuickGelu
   kClampedSwiglu,     // Activation::kClampedSwiglu
   kEmbeddingScale,    // Embed::scale other than 1
   kConvert,           // Convert
@@ -67,6 +68,7 @@ class Capabilities {
 // Returns the features that an MLP with this activation needs.
 constexpr Capabilities NeedsOf(Activation activation) {
   if (activation == Activation::kGelu) return Capability::kGelu;
+  if (activation == Activation::kQuickGelu) return Capability::kQuickGelu;
   if (activation == Activation::kClampedSwiglu) return Capability::kClampedSwiglu;
   return {};
 }

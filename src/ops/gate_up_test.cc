@@ -86,6 +86,8 @@ double Exact(Activation activation, double gate, double up) {
              (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
     case Activation::kGelu:
       return gate * 0.5 * std::erfc(-gate * M_SQRT1_2) * up;
+    case Activation::kQuickGelu:
+      return gate / (1 + std::exp(-1.702 * gate)) * up;
     case Activation::kClampedSwiglu:
       gate = std::min(gate, 7.0);
       return gate / (1 + std::exp(-double{1.702f} * gate)) * (std::clamp(up, -7.0, 7.0) + 1);
@@ -94,7 +96,7 @@ double Exact(Activation activation, double gate, double up) {
 }
 
 constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
-                                       Activation::kClampedSwiglu};
+                                       Activation::kClampedSwiglu, Activation::kQuickGelu};
 
 // Compares with sums in double of what the backend multiplies.
 TEST_P(GateUpOps, MatchesTheFormula) {

@@ -33,6 +33,9 @@ inline __device__ float Gelu(float x) {
   return fmaf(-0.5f * size, tail, fmaxf(x, 0.0f));
 }
 
+// x · σ(1.702 x).
+inline __device__ float QuickGelu(float x) { return x / (1.0f + expf(-1.702f * x)); }
+
 // max(-limit, min(x, limit)). NaN stays NaN.
 inline __device__ float Clamped(float x, float limit) {
   return x > limit ? limit : x < -limit ? -limit : x;

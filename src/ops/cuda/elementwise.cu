@@ -147,6 +147,7 @@ template <bool kRare>
 __device__ float Gated(const GateArgs& a, float gate, float up) {
   if constexpr (kRare) {
     if (a.activation == Activation::kGelu) return Gelu(gate) * up;
+    if (a.activation == Activation::kQuickGelu) return QuickGelu(gate) * up;
     return ClampedSwiglu(gate, up, a.limit, a.alpha);
   } else {
     return SiluOrGeluTanh(a.activation == Activation::kGeluTanh, gate) * up;

@@ -37,6 +37,7 @@ struct Activated {
   static constexpr bool kReadsY = false;
   static __device__ float Of(const PointwiseArgs& a, float x, float /*y*/) {
     if (a.activation == Activation::kGelu) return Gelu(x);
+    if (a.activation == Activation::kQuickGelu) return QuickGelu(x);
     return SiluOrGeluTanh(a.activation == Activation::kGeluTanh, x);
   }
 };

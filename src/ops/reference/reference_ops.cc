@@ -153,6 +153,8 @@ double Activated(Activation activation, double x) {
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kQuickGelu:
+      return x / (1.0 + std::exp(-1.702 * x));
     case Activation::kClampedSwiglu:
       break;  // takes two inputs
   }

@@ -113,6 +113,9 @@ struct Elementwise {
       const F inner = V::Add(x, V::Mul(V::Broadcast(0.044715f), cubed));
       exponent = V::Mul(V::Broadcast(-1.59576912f), inner);
     }
+    if constexpr (kActivation == Activation::kQuickGelu) {
+      exponent = V::Mul(V::Broadcast(1.702f), exponent);
+    }
     const F divisor = V::Add(V::Broadcast(1.0f), Exp<V>(exponent));
     return V::Div(x, divisor);
   }
@@ -175,6 +178,8 @@ struct Elementwise {
         return GateRows<Activation::kGeluTanh>(task);
       case Activation::kGelu:
         return GateRows<Activation::kGelu>(task);
+      case Activation::kQuickGelu:
+        return GateRows<Activation::kQuickGelu>(task);
       case Activation::kClampedSwiglu:
         return ClampedSwiglu(task);
     }
