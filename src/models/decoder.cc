@@ -52,6 +52,13 @@ class Decoder final : public Model {
     const ArenaScope scope(pass.arena);
     Residual h(pass, spec().hidden_size);
     embedding_.Forward(pass, h.first());
+    if (pass.image_from.cols() > 0) {
+      pass.ops.Run(CopyRows{.source = pass.image_rows,
+                            .from = pass.image_from,
+                            .to = pass.image_to,
+                            .out = h.first()},
+                   pass.stream);
+    }
     for (const Layer& layer : layers_) {
       std::visit([&](const auto& block) { block.Forward(h); }, layer);
     }

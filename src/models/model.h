@@ -1,10 +1,12 @@
 // A loaded model: weights plus the forward pass of its family.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "base/check.h"
+#include "models/image_encoder.h"
 #include "nn/model_spec.h"
 #include "nn/pass.h"
 
@@ -34,8 +36,15 @@ class Model {
     return std::nullopt;
   }
 
+  // What turns images into rows for nn::Pass::image_rows. Null if the model does not see.
+  const ImageEncoder* image_encoder() const { return image_encoder_.get(); }
+  void set_image_encoder(std::unique_ptr<const ImageEncoder> encoder) {
+    image_encoder_ = std::move(encoder);
+  }
+
  private:
   ModelSpec spec_;
+  std::unique_ptr<const ImageEncoder> image_encoder_;
 };
 
 }  // namespace tokamak

@@ -94,6 +94,8 @@ class Builder {
   // The same for each of several weights of one shape.
   StackPtr PackStack(std::vector<std::vector<SourcePtr>> members, WeightUse use) const;
   bool Has() const { return load_->tensors.Has(path_); }
+  // Marks tensors here whose names begin so as used, if there are any: the model leaves them out.
+  void Skip(std::string_view prefix) const { load_->tensors.Skip((*this / prefix).path()); }
   // Reads the parts as f32, one after another. Empty after an error.
   std::vector<float> ReadValues(const std::vector<SourcePtr>& parts) const;
   // Copies values to device memory. Empty after an error.

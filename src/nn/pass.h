@@ -25,11 +25,17 @@ struct Pass {
   std::span<const AttentionMetadata> groups = {};  // as in the model's CacheLayout
   std::span<const KvLayerView> kv_layers = {};     // one per attention layer
   Tensor logit_rows = {};                          // i32 [R], indices into the T tokens
+  // K of the tokens get their hidden state not from the embedding but from an image: token
+  // image_to[k] gets row image_from[k] of image_rows; -1 in image_from is padding. K is 0 in steps
+  // without images.
+  Tensor image_rows = {};  // f32 [any, hidden_size]
+  Tensor image_from = {};  // i32 [K]
+  Tensor image_to = {};    // i32 [K]
   // RouteTokens::offsets of each MoE layer, i32 [MoE layers, largest number of experts + 1]; or
   // empty.
   Tensor expert_offsets = {};
 
-  int64_t num_tokens() const { return token_ids.cols(); }
+  int64_t num_tokens() const { return positions.cols(); }
 };
 
 }  // namespace tokamak::nn

@@ -1,0 +1,75 @@
+// The part of a model that sees: a vision tower, and a projector to the language model's hidden
+// size. It turns an image into rows, which take the place of the embeddings of placeholder tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "nn/cache_layout.h"
+#include "nn/pass.h"
+#include "tensor/tensor.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+// One image as its processor prepared it (PreparedImage in images/processor.h).
+struct ImageView {
+  std::span<const int32_t> shape = {};  // of the values
+  std::span<const float> values = {};
+  int32_t grid_height = 0, grid_width = 0;
+  int32_t image_height = 0, image_width = 0;  // in pixels, before it was prepared
+};
+
+// How an image goes through the tower.
+struct ImageLayout {
+  // In place of a token: the row is the encoder's newline.
+  static constexpr int32_t kNewline = -1;
+
+  // Tokens per sequence. A token sees all tokens of its sequence and no others.
+  std::vector<int32_t> sequence_lens = {};
+  // [tokens]: as in nn::Pass.
+  std::vector<int32_t> positions = {};
+  // The rows for the language model: each a token of the image, or kNewline.
+  std::vector<int32_t> rows = {};
+
+  int32_t num_tokens() const { return static_cast<int32_t>(positions.size()); }
+};
+
+struct ImageEncoderSpec {
+  int32_t patch_size = 0;        // values of a token's patch
+  int32_t hidden_size = 0;       // of a row: the language model's
+  int32_t max_sequence_len = 0;  // tokens
+  int32_t max_image_tokens = 0;  // of the tower, for one image
+  int32_t max_image_rows = 0;    // for one image
+  // Attention of the tower's layers, which is not causal. The layers of a group can share one
+  // layer's memory, because keys and values are not read again once the next layer begins.
+  nn::CacheLayout cache = {};
+};
+
+// Immutable after loading. Layout and Unfold are thread-safe.
+class ImageEncoder {
+ public:
+  virtual ~ImageEncoder() = default;
+
+  const ImageEncoderSpec& spec() const { return spec_; }
+
+  // kInvalidArgument if the image is not of a shape that the tower takes: then
+  // preprocessor_config.json does not fit config.json. Reads no values.
+  virtual Result<ImageLayout> Layout(const ImageView& image) const = 0;
+  // Writes the patch of each token: [num_tokens, patch_size]. Requires that Layout accepts the
+  // image.
+  virtual void Unfold(const ImageView& image, std::span<float> patches) const = 0;
+
+  // Encodes T tokens of whole sequences. patches: f32 [T, patch_size]. Returns a row for each of
+  // pass.logit_rows, f32 [R, hidden_size]; only this stays allocated in pass.arena. The pass has
+  // positions, groups, kv_layers and logit_rows.
+  virtual Tensor Forward(nn::Pass& pass, Tensor patches) const = 0;
+  // f32 [1, hidden_size]; empty if no layout has a newline.
+  virtual Tensor newline() const { return {}; }
+
+ protected:
+  ImageEncoderSpec spec_;
+};
+
+}  // namespace tokamak
