@@ -97,6 +97,25 @@ class TransposedSource final : public WeightSource {
   mutable std::vector<std::byte> elements_;  // written under mutex_, before loaded_
 };
 
+class MatrixSource final : public WeightSource {
+ public:
+  explicit MatrixSource(std::shared_ptr<const WeightSource> source)
+      : source_(std::move(source)),
+        shape_{source_->shape()[0], source_->shape().elements() / source_->shape()[0]} {}
+
+  const std::string& name() const override { return source_->name(); }
+  DType dtype() const override { return source_->dtype(); }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    const int64_t rows = source_->shape().rows() / shape_.rows();
+    return source_->ReadRows(begin * rows, end * rows, destination);
+  }
+
+ private:
+  const std::shared_ptr<const WeightSource> source_;
+  const Shape shape_;
+};
+
 class FloatSource final : public WeightSource {
  public:
   explicit FloatSource(std::shared_ptr<const WeightSource> source) : source_(std::move(source)) {}
@@ -151,6 +170,15 @@ Result<std::shared_ptr<const WeightSource>> MinusOne(std::shared_ptr<const Weigh
                          Name(source->dtype()), source->shape().ToString());
   }
   return std::shared_ptr<const WeightSource>(std::make_shared<MinusOneSource>(std::move(source)));
+}
+
+Result<std::shared_ptr<const WeightSource>> AsMatrix(std::shared_ptr<const WeightSource> source) {
+  CHECK(source->shape().elements() > 0);
+  if (IsBlockType(source->dtype())) {
+    return Unimplemented("{}: type {} is not supported for a weight of shape {}", source->name(),
+                         Name(source->dtype()), source->shape().ToString());
+  }
+  return std::shared_ptr<const WeightSource>(std::make_shared<MatrixSource>(std::move(source)));
 }
 
 std::shared_ptr<const WeightSource> WithoutBlocks(std::shared_ptr<const WeightSource> source) {

@@ -17,6 +17,9 @@ std::shared_ptr<const WeightSource> EveryNthRow(std::shared_ptr<const WeightSour
 Result<std::shared_ptr<const WeightSource>> Transposed(std::shared_ptr<const WeightSource> source,
                                                        int64_t begin, int64_t end);
 
+// The same elements as a matrix, [dims[0], all others]. kUnimplemented for block types.
+Result<std::shared_ptr<const WeightSource>> AsMatrix(std::shared_ptr<const WeightSource> source);
+
 // `source` itself; if its type is a block type, its values as f32.
 std::shared_ptr<const WeightSource> WithoutBlocks(std::shared_ptr<const WeightSource> source);
 

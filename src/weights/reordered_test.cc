@@ -1,4 +1,4 @@
-// Tests transposed weights, every second row, and MXFP4 in two tensors.
+// Tests transposed weights, every second row, tensors as matrices, and MXFP4 in two tensors.
 #include "weights/reordered.h"
 
 #include <gmock/gmock.h>
@@ -27,6 +27,24 @@ std::vector<float> Values(const WeightSource& source) {
   std::vector<float> values(static_cast<size_t>(source.shape().elements()));
   DequantizeRow(source.dtype(), bytes.data(), source.shape().elements(), values.data());
   return values;
+}
+
+TEST(Reordered, AConvolutionsWeightAsAMatrixHasTheSameElements) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto source = MemorySource::Random("w", dtype, {4, 3, 5, 7}, 1);
+    const auto matrix = AsMatrix(source);
+    ASSERT_TRUE(matrix.ok());
+    EXPECT_EQ((*matrix)->shape(), (Shape{4, 3 * 5 * 7}));
+    EXPECT_EQ(Values(**matrix), source->Dequantized());
+    std::vector<std::byte> row(RowBytes(dtype, 3 * 5 * 7));
+    ASSERT_TRUE((*matrix)->ReadRows(2, 3, row.data()).ok());
+    std::vector<float> values(3 * 5 * 7);
+    DequantizeRow(dtype, row.data(), 3 * 5 * 7, values.data());
+    const std::vector<float> all = source->Dequantized();
+    EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + 2 * 3 * 5 * 7));
+  }
+  EXPECT_THAT(AsMatrix(MemorySource::Random("w", DType::kQ8_0, {4, 3, 32}, 1)).status().ToString(),
+              HasSubstr("w: type Q8_0 is not supported for a weight of shape [4, 3, 32]"));
 }
 
 TEST(Reordered, TransposedSwapsRowsAndColumns) {

@@ -260,7 +260,8 @@ TEST_F(HfDirectory, AnOutputMatrixBesideTiedEmbeddingsMustEqualThem) {
 
 // A text and image model, in both layouts that exist.
 TEST_F(HfDirectory, ATextModelInAVisionCheckpointHasItsOwnClassesNames) {
-  const auto open = [&](const std::vector<std::string>& names) {
+  const auto open = [&](const std::vector<std::string>& names,
+                        const std::string& architecture = "Gemma3ForConditionalGeneration") {
     std::string header;
     int end = 0;
     for (const std::string& name : names) {
@@ -268,7 +269,7 @@ TEST_F(HfDirectory, ATextModelInAVisionCheckpointHasItsOwnClassesNames) {
       end += 4;
     }
     Write("model.safetensors", File(header + "}", static_cast<size_t>(end)));
-    Write("config.json", R"({"architectures": ["Gemma3ForConditionalGeneration"],
+    Write("config.json", R"({"architectures": [")" + architecture + R"("],
                              "text_config": {"eos_token_id": 5}, "vision_config": {}})");
     return *OpenCheckpoint(folder_);
   };
@@ -289,6 +290,17 @@ TEST_F(HfDirectory, ATextModelInAVisionCheckpointHasItsOwnClassesNames) {
     EXPECT_THAT(
         checkpoint.tensors->Find("model.embed_tokens.weight", Shape{1, 1}).status().ToString(),
         HasSubstr(names[0].substr(0, names[0].find("norm")) + "embed_tokens.weight"));
+  }
+  // A class that sees has all tensors, by their published names.
+  for (const std::vector<std::string>& names : layouts) {
+    const Checkpoint checkpoint = open(names, "LlavaForConditionalGeneration");
+    EXPECT_EQ(checkpoint.weight_bytes, 16);
+    EXPECT_TRUE(checkpoint.tensors->Find("model.norm.weight", Shape{1, 1}).ok());
+    EXPECT_TRUE(checkpoint.tensors->Find("lm_head.weight", Shape{1, 1}).ok());
+    EXPECT_TRUE(checkpoint.tensors->Find("vision_tower.a", Shape{1, 1}).ok());
+    EXPECT_THAT(checkpoint.tensors->CheckAllUsed().ToString(), HasSubstr(names[3]));
+    checkpoint.tensors->Skip("multi_modal_projector.");
+    EXPECT_EQ(checkpoint.tensors->CheckAllUsed().ToString(), "ok");
   }
   // Only tensors known to belong to the vision part are left out.
   for (const char* other : {"audio_tower.a", "model.vision_tower.a", "vision_tower2.a"}) {

@@ -8,19 +8,20 @@ namespace {
 
 // kPublished has the names in published checkpoints (Google, Mistral, transformers), kRunning those
 // that transformers uses at run time and other programs save.
-constexpr TextModelNames kPublished = {.model = "language_model.model.",
-                                       .output = "language_model.lm_head.",
-                                       .left_out = {"vision_tower.", "multi_modal_projector."}};
+constexpr TextModelNames kPublished = {
+    .model = "language_model.model.", .output = "language_model.lm_head.", .others = ""};
 constexpr TextModelNames kRunning = {
-    .model = "model.language_model.",
-    .output = "lm_head.",
-    .left_out = {"model.vision_tower.", "model.multi_modal_projector."}};
+    .model = "model.language_model.", .output = "lm_head.", .others = "model."};
+constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector."};
+constexpr std::string_view kTextOnly[] = {"Gemma3ForConditionalGeneration",
+                                          "Mistral3ForConditionalGeneration"};
 
 class TextModelTensors final : public TensorSource {
  public:
   TextModelTensors(std::shared_ptr<TensorSource> whole, const TextModelNames& names)
       : whole_(std::move(whole)), names_(names) {
-    for (const std::string_view prefix : names.left_out) whole_->Skip(prefix);
+    if (!names.text_only) return;
+    for (const std::string_view part : kVisionParts) Skip(part);
   }
 
   bool Has(std::string_view name) const override { return whole_->Has(names_.Stored(name)); }
@@ -43,22 +44,27 @@ std::string TextModelNames::Stored(std::string_view name) const {
                                     std::pair{std::string_view("lm_head."), output}}) {
     if (name.starts_with(own)) return std::string(stored) + std::string(name.substr(own.size()));
   }
-  return std::string(name);
+  return std::string(others) + std::string(name);
 }
 
 bool TextModelNames::LeavesOut(std::string_view stored_name) const {
-  return std::any_of(left_out.begin(), left_out.end(),
-                     [&](std::string_view prefix) { return stored_name.starts_with(prefix); });
+  return text_only &&
+         std::any_of(std::begin(kVisionParts), std::end(kVisionParts),
+                     [&](std::string_view part) { return stored_name.starts_with(Stored(part)); });
 }
 
-std::optional<TextModelNames> FindTextModel(const JsonValue& config,
+std::optional<TextModelNames> FindTextModel(const JsonValue& config, std::string_view architecture,
                                             const SafetensorsModel& model) {
   const JsonValue* text = config.Find("text_config");
   if (text == nullptr || text->is_null()) return std::nullopt;
-  for (const StoredTensor& tensor : model.tensors()) {
-    if (tensor.name.starts_with(kRunning.model)) return kRunning;
-  }
-  return kPublished;
+  const auto& tensors = model.tensors();
+  const bool running = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
+    return tensor.name.starts_with(kRunning.model);
+  });
+  TextModelNames names = running ? kRunning : kPublished;
+  names.text_only =
+      std::find(std::begin(kTextOnly), std::end(kTextOnly), architecture) != std::end(kTextOnly);
+  return names;
 }
 
 std::shared_ptr<TensorSource> MakeTextModelTensors(std::shared_ptr<TensorSource> whole,

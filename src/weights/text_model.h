@@ -1,8 +1,7 @@
-// Checkpoints of text and image models, of which only the text model is served. Internal to
-// weights/.
+// Checkpoints of text and image models: the text model's tensors have its own class's names.
+// Internal to weights/.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,21 +14,24 @@
 namespace tokamak {
 
 // Name prefixes in such a checkpoint: those that replace the text model's own "model." and
-// "lm_head.", and those of the tensors that are left out.
+// "lm_head.", and that of all other tensors.
 struct TextModelNames {
-  std::string_view model, output;
-  std::array<std::string_view, 2> left_out;  // the vision encoder and the projector
+  std::string_view model, output, others;
+  // Only the text model of this class is served: the vision encoder and the projector are left out.
+  bool text_only = false;
 
-  // The checkpoint's name of a text model's tensor (or of a name prefix).
+  // The checkpoint's name of a text model's tensor, or of another one by its published name (or of
+  // a name prefix).
   std::string Stored(std::string_view name) const;
   // Whether the tensor is one of those left out.
   bool LeavesOut(std::string_view stored_name) const;
 };
 
 // Absent if the configuration has no "text_config".
-std::optional<TextModelNames> FindTextModel(const JsonValue& config, const SafetensorsModel& model);
+std::optional<TextModelNames> FindTextModel(const JsonValue& config, std::string_view architecture,
+                                            const SafetensorsModel& model);
 
-// The text model's tensors by its own names, taken from `whole`.
+// The tensors by these names, taken from `whole`.
 std::shared_ptr<TensorSource> MakeTextModelTensors(std::shared_ptr<TensorSource> whole,
                                                    const TextModelNames& names);
 
