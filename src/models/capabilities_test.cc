@@ -9,6 +9,7 @@
 
 #include "models/testing/golden.h"
 #include "models/testing/harness.h"
+#include "models/testing/images.h"
 #include "ops/count/count_ops.h"
 #include "ops/cuda/cuda_ops.h"
 
@@ -35,6 +36,10 @@ constexpr Case kCases[] = {
     {"hf/glm4_moe_odd", {kMoe, kConvert}},
     {"hf/glm4_odd"},
     {"hf/gpt_oss_odd", {kMoe, kSinks, kClampedSwiglu, kConvert}},
+    {"hf/llava_64", {kNonCausal, kLayerNorm, kAddResidual, kActivate, kQuickGelu, kConvert}},
+    {"hf/llava_odd",
+     {kNonCausal, kLayerNorm, kAddResidual, kActivate, kGelu, kQuickGelu, kConvert}},
+    {"hf/llava_siglip", {kNonCausal, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
     {"hf/mistral3_odd"},
     {"hf/mistral_odd"},
     {"hf/mixtral_odd", {kMoe, kConvert}},
@@ -105,6 +110,9 @@ TEST_P(CapabilitiesTest, StepsRunTheOperationsThatAreNeeded) {
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   Harness harness(**model, *count, {.hidden_states = IsEncoder(checkpoint_.architecture)});
   harness.Run(std::vector<int32_t>(10, 5), 10);
+  if ((*model)->image_encoder() != nullptr) {
+    (void)EncodeImages(**model, *count, ReadTinyGolden(GetParam().model));
+  }
   for (const auto& [kind, capability] : {std::pair(OpKind::kAddResidual, kAddResidual),
                                          {OpKind::kSoftcap, kLogitSoftcap},
                                          {OpKind::kAddLayerNorm, kLayerNorm},

@@ -88,6 +88,12 @@ const std::string kDeepseek = R"("num_key_value_heads": null, "first_k_dense_rep
     "qk_nope_head_dim": 5, "v_head_dim": 7, "rope_theta": 100.0, )";
 const std::string kLongRope = R"("head_dim": 8, "rope_scaling": {"type": "longrope",
     "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 4.0])";
+// Tokens of the test are placeholders where they are 7.
+const std::string kLlava = R"("image_token_index": 7, "text_config": {"hidden_size": 24,
+    "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 256)";
+const std::string kVision = R"("vision_config": {"hidden_size": 24, "intermediate_size": 40,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 10, "patch_size": 4)";
 const std::string kMpt = R"("vocab_size": 50, "d_model": 24, "n_heads": 6, "n_layers": 3,
     "max_seq_len": 256, "attn_config": {"clip_qkv": 1.0})";
 const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2,
@@ -140,6 +146,14 @@ const Family kFamilies[] = {
     {"LlamaForCausalLM",
      {kLongRope + R"(}, "original_max_position_embeddings": 64)",
       kLongRope + R"(, "original_max_position_embeddings": 64})", kLongRope + "}", ""}},
+    {"LlavaForConditionalGeneration",
+     {kLlava + "}, " + kVision + "}",
+      kLlava + R"(, "model_type": "mistral", "sliding_window": 20}, )" + kVision +
+          R"(, "model_type": "siglip_vision_model"})",
+      kLlava + R"(, "model_type": "qwen2", "use_sliding_window": true, "max_window_layers": 1,
+          "sliding_window": 20}, )" +
+          kVision + "}"},
+     {"text_config", "vision_config"}},
     {"MistralForCausalLM", {R"("sliding_window": 20)"}},
     {"Mistral3ForConditionalGeneration",
      {R"("text_config": {"hidden_act": "silu", "hidden_size": 24, "intermediate_size": 40,
@@ -275,6 +289,38 @@ TEST(Mistral, NullMeansNoWindowAndAnAbsentFieldTheDefault) {
   EXPECT_EQ(WindowOf(config.dump()), 4096);
   config["sliding_window"] = nullptr;
   EXPECT_EQ(WindowOf(config.dump()), 0);
+}
+
+TEST(Llava, ErrorsNameTheField) {
+  const auto error = [](const std::string& vision, const std::string& outer = "",
+                        const std::string& text = "") {
+    return ErrorOf(Config("LlavaForConditionalGeneration",
+                          outer + kLlava + text + "}, " + kVision + vision + "}"));
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_THAT(error(R"(, "model_type": "pixtral")"),
+              HasSubstr("vision_config.model_type: \"pixtral\" is not supported; supported are "
+                        "\"clip_vision_model\" and \"siglip_vision_model\""));
+  EXPECT_THAT(error("", "", R"(, "model_type": "gemma")"),
+              HasSubstr("text_config.model_type: \"gemma\" is not supported"));
+  EXPECT_THAT(error(R"(, "patch_size": 11)"),
+              HasSubstr("vision_config.patch_size: 11 is larger than image_size, 10"));
+  EXPECT_THAT(error(R"(, "num_channels": 4)"), HasSubstr("vision_config.num_channels: is 4"));
+  EXPECT_THAT(error(R"(, "hidden_act": "relu")"),
+              HasSubstr("vision_config.hidden_act: \"relu\" is not supported"));
+  EXPECT_THAT(error(R"(, "rope_theta": 1.0)"), HasSubstr("vision_config.rope_theta (1)"));
+  EXPECT_THAT(error("", R"("vision_feature_layer": -5, )"),
+              HasSubstr("vision_feature_layer: expected an integer from -4 to 3, got -5"));
+  EXPECT_THAT(error("", R"("vision_feature_layer": [], )"),
+              HasSubstr("vision_feature_layer: expected at least one layer, got []"));
+  EXPECT_THAT(error("", R"("vision_feature_select_strategy": "cls", )"),
+              HasSubstr("vision_feature_select_strategy: \"cls\" is not supported"));
+  EXPECT_THAT(error("", R"("image_token_id": 8, )"), HasSubstr("image_token_id: is 8"));
+  EXPECT_THAT(error("", R"("vision_feature_pooling": 2, )"),
+              HasSubstr("the fields vision_feature_pooling (2)"));
+  EXPECT_THAT(ErrorOf(Config("LlavaForConditionalGeneration",
+                             R"("text_config": {"vocab_size": 50}, "image_token_index": 50)")),
+              HasSubstr("vision_config: is missing"));
 }
 
 TEST(Families, BothNamesOfAFieldMustAgree) {

@@ -10,6 +10,7 @@
 
 #include "models/testing/backends.h"
 #include "models/testing/golden.h"
+#include "models/testing/images.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace tokamak::testing {
@@ -23,10 +24,34 @@ class TinyGoldenTest : public ::testing::TestWithParam<GoldenCase> {
   std::unique_ptr<Ops> ops_ = MakeBackend(std::get<1>(GetParam()));
   std::unique_ptr<Model> model_ = LoadOrDie(TinyModelPath(model()), *ops_);
   TinyGolden golden_ = ReadTinyGolden(model());
+  Harness MakeHarness(uint64_t seed = 1) {
+    return Harness(*model_, *ops_,
+                   {.seed = seed, .image_rows = EncodeImages(*model_, *ops_, golden_)});
+  }
 };
 
+// The rows that images become, before anything else can err.
+TEST_P(TinyGoldenTest, RowsOfImages) {
+  if (golden_.images.empty()) GTEST_SKIP() << "the golden has no images";
+  double worst = 0;
+  for (const GoldenImage& image : golden_.images) {
+    const ImageRows rows = EncodeImage(*model_->image_encoder(), *ops_, image.View());
+    ASSERT_EQ(rows.size(), image.num_rows);
+    for (size_t r = 0; r < image.kept_rows.size(); ++r) {
+      const std::vector<float>& row = rows[image.kept_rows[r]];
+      ASSERT_EQ(row.size(), image.kept_values[r].size());
+      for (size_t i = 0; i < row.size(); ++i) {
+        const double error = std::abs(row[i] - image.kept_values[r][i]);
+        worst = error <= worst ? worst : error;  // NaN counts as the worst
+      }
+    }
+  }
+  printf("worst difference: %g\n", worst);
+  EXPECT_LT(worst, 1e-4);
+}
+
 TEST_P(TinyGoldenTest, LogitsAtEveryPosition) {
-  Harness harness(*model_, *ops_);
+  Harness harness = MakeHarness();
   const auto logits = harness.Run(golden_.tokens, static_cast<int32_t>(golden_.tokens.size()));
   double worst = 0;
   for (size_t t = 0; t < logits.size(); ++t) {
@@ -43,7 +68,7 @@ TEST_P(TinyGoldenTest, LogitsAtEveryPosition) {
 }
 
 TEST_P(TinyGoldenTest, GreedyTokens) {
-  Harness harness(*model_, *ops_);
+  Harness harness = MakeHarness();
   EXPECT_EQ(CheckGreedy(harness, {golden_.greedy}), 64);
 }
 
@@ -51,12 +76,12 @@ TEST_P(TinyGoldenTest, GreedyTokens) {
 TEST_P(TinyGoldenTest, CutAndBatchChangeNoBit) {
   const std::vector<int32_t>& text = golden_.tokens;
   const auto length = static_cast<int32_t>(text.size());
-  Harness whole(*model_, *ops_);
+  Harness whole = MakeHarness();
   const auto expected = whole.Run(text, length);
-  Harness chunked(*model_, *ops_, {.seed = 2});
+  Harness chunked = MakeHarness(2);
   EXPECT_EQ(chunked.Run(text, length, 7), expected);
 
-  Harness together(*model_, *ops_, {.seed = 3});
+  Harness together = MakeHarness(3);
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 40, 17, 100, 33, 2, 64}) {
     // With a known length, they also use the RoPE factors of the whole text.
@@ -105,7 +130,8 @@ RelativeDistance BesideBf16(const TinyGolden& golden, const Ops& ops,
 
 RelativeDistance BesideBf16(const TinyGolden& golden, const Model& model, Ops& ops,
                             DType kv_dtype) {
-  Harness harness(model, ops, {.kv_dtype = kv_dtype});
+  Harness harness(model, ops,
+                  {.kv_dtype = kv_dtype, .image_rows = EncodeImages(model, ops, golden, kv_dtype)});
   return BesideBf16(golden, ops,
                     harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
 }
@@ -148,7 +174,9 @@ TEST_P(Fp8CacheTest, ErrsAsMuchAsItsBitsSay) {
 // A sequence alone, and in a batch with others: `logits` are of the former.
 void ExpectTheBatchChangesNoBit(const TinyGolden& golden, const Model& model, Ops& ops,
                                 DType kv_dtype, const std::vector<Harness::Logits>& logits) {
-  Harness together(model, ops, {.kv_dtype = kv_dtype, .seed = 3});
+  Harness together(
+      model, ops,
+      {.kv_dtype = kv_dtype, .seed = 3, .image_rows = EncodeImages(model, ops, golden, kv_dtype)});
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 17, 2, 33}) {
     rows.push_back({together.AddSequence(static_cast<int32_t>(golden.tokens.size())),
@@ -193,7 +221,9 @@ const std::set<std::string> kLargerByChance = {"olmo2_128",    "mixtral_odd", "q
 TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
   const auto length = static_cast<int32_t>(golden.tokens.size());
-  Harness whole(*model_, *ops_, {.kv_dtype = kv_dtype_});
+  Harness whole(
+      *model_, *ops_,
+      {.kv_dtype = kv_dtype_, .image_rows = EncodeImages(*model_, *ops_, golden, kv_dtype_)});
   const auto logits = whole.Run(golden.tokens, length);
   const Distance distance = DistanceFrom(golden, logits);
   printf(
@@ -241,8 +271,8 @@ constexpr const char* kDirectories[] = {
     "gguf/smollm3_128",     "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",  "gguf/deepseek_v2_gguf",
     "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",      "hf/llama_dynamic",
     "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128",
-    "hf/exaone4_odd",       "hf/exaone4_128",       "hf/ernie4_5_odd",    "hf/ernie4_5_128",
-    "gguf/ernie4_5_128"};
+    "hf/llava_odd",         "hf/llava_64",          "hf/llava_siglip",    "hf/exaone4_odd",
+    "hf/exaone4_128",       "hf/ernie4_5_odd",      "hf/ernie4_5_128",    "gguf/ernie4_5_128"};
 
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.
 std::vector<GoldenCase> Cases() {

@@ -22,14 +22,22 @@ void Residual::Add(const nn::Norm* before, const nn::Sublayer& sublayer, const n
   if (after != nullptr) after->Forward(pass_, out, delta_);
 }
 
+Tensor Residual::Rows(const Tensor& source, Tensor rows) const {
+  Tensor wanted = pass_.arena.Allocate(source.dtype, {rows.cols(), source.cols()});
+  pass_.ops.Run(GatherRows{.source = source, .rows = rows, .out = wanted}, pass_.stream);
+  return wanted;
+}
+
+void Residual::Gather(Tensor rows, Tensor out) const {
+  pass_.ops.Run(GatherRows{.source = h_, .rows = rows, .out = out}, pass_.stream);
+  if (delta_.shape.rank() == 0) return;
+  const ArenaScope scope(pass_.arena);
+  pass_.ops.Run(AddResidual{.x = Rows(delta_, rows), .residual = out}, pass_.stream);
+}
+
 void Residual::Normalize(const nn::Norm& norm, Tensor rows, Tensor out) const {
-  const auto gather = [&](const Tensor& source) {
-    Tensor wanted = pass_.arena.Allocate(source.dtype, {rows.cols(), source.cols()});
-    pass_.ops.Run(GatherRows{.source = source, .rows = rows, .out = wanted}, pass_.stream);
-    return wanted;
-  };
-  const Tensor delta = gather(delta_);
-  norm.AddForward(pass_, delta, gather(h_), out);
+  const Tensor delta = Rows(delta_, rows);
+  norm.AddForward(pass_, delta, Rows(h_, rows), out);
 }
 
 }  // namespace tokamak

@@ -32,11 +32,14 @@ class Residual {
   void Add(const nn::Norm& before, const SublayerPtr& sublayer, const nn::Norm& after) {
     Add(&before, *sublayer, &after);
   }
+  // out = h in these rows: f32 [R, hidden_size], which may be columns of a wider tensor.
+  void Gather(Tensor rows, Tensor out) const;
   // out = norm(h) in these rows. Allocates room for them.
   void Normalize(const nn::Norm& norm, Tensor rows, Tensor out) const;
 
  private:
   void Add(const nn::Norm* before, const nn::Sublayer& sublayer, const nn::Norm* after);
+  Tensor Rows(const Tensor& source, Tensor rows) const;
 
   nn::Pass& pass_;
   Tensor h_;       // without delta_

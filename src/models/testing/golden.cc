@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "models/testing/images.h"
 
 namespace tokamak::testing {
 namespace {
@@ -25,6 +26,20 @@ std::string Original(const std::string& model) { return "hf/" + model.substr(5);
 
 GoldenGreedy ToGreedy(const nlohmann::json& json, const std::string& name, const char* tokens) {
   return {name, json.at("prompt"), json.at(tokens), json.at("margins")};
+}
+
+GoldenImage ToImage(const nlohmann::json& json) {
+  GoldenImage image;
+  json.at("shape").get_to(image.shape);
+  size_t count = 1;
+  for (const int32_t n : image.shape) count *= static_cast<size_t>(n);
+  image.values = PixelValues(count, json.at("seed"));
+  json.at("grid").get_to(image.grid);
+  json.at("size").get_to(image.size);
+  json.at("num_rows").get_to(image.num_rows);
+  json.at("kept_rows").get_to(image.kept_rows);
+  json.at("kept_values").get_to(image.kept_values);
+  return image;
 }
 
 }  // namespace
@@ -46,6 +61,9 @@ TinyGolden ReadTinyGolden(const std::string& model) {
   json.at("kept_logits").get_to(golden.kept_logits);
   json.at("logsumexp").get_to(golden.logsumexp);
   golden.greedy = ToGreedy(json, model, "greedy");
+  for (const nlohmann::json& item : json.value("images", nlohmann::json::array())) {
+    golden.images.push_back(ToImage(item));
+  }
   const nlohmann::json& bf16 = json.at("bf16");
   golden.bf16 = {bf16.at("divergence"), bf16.at("median"), bf16.at("worst_logprob")};
   return golden;

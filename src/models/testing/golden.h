@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/image_encoder.h"
 #include "models/registry.h"
 #include "models/testing/harness.h"
 
@@ -33,9 +34,22 @@ struct Distance {
   double worst_logprob = 0;  // the largest |difference| of their logprobs
 };
 
-// tests/golden/<model>.json, made by make_tiny_llama.py.
+// An image of a golden, and some of the rows that it becomes.
+struct GoldenImage {
+  std::vector<int32_t> shape;
+  std::vector<float> values;
+  std::vector<int32_t> grid, size;  // heights and widths, as in ImageView
+  size_t num_rows = 0;
+  std::vector<size_t> kept_rows;
+  std::vector<std::vector<double>> kept_values;
+
+  ImageView View() const { return {shape, values, grid[0], grid[1], size[0], size[1]}; }
+};
+
+// tests/golden/<model>.json, made by make_tiny_llama.py or make_vision_goldens.py.
 struct TinyGolden {
   std::vector<int32_t> tokens;
+  std::vector<GoldenImage> images;  // whose placeholders are in `tokens`, and first in prompts
   // For each token: some ids, their logits, and log Σ exp of all logits.
   std::vector<std::vector<int32_t>> kept_ids;
   std::vector<std::vector<double>> kept_logits;

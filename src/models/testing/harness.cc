@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "base/check.h"
 
 namespace tokamak::testing {
 
 struct Harness::Sequence {
-  int32_t length = 0;  // positions computed so far
+  int32_t length = 0;          // positions computed so far
+  int32_t num_image_rows = 0;  // of these positions
   int32_t known_length = 0;
   bool long_rope = false;
   std::vector<int32_t> tokens;
@@ -25,11 +27,19 @@ struct Harness::Group {
 };
 
 Harness::Harness(const Model& model, Ops& ops, HarnessOptions options)
-    : model_(model), ops_(ops), options_(options), stream_(ops.MakeStream()) {
+    : model_(model), ops_(ops), options_(std::move(options)), stream_(ops.MakeStream()) {
   Result<Buffer> memory = ops_.Allocate(options_.arena_bytes, MemoryKind::kDevice);
   CHECK_MSG(memory.ok(), memory.status().ToString());
   arena_ = std::make_unique<Arena>(*std::move(memory));
   MakeCache();
+  if (options_.image_rows.empty()) return;
+  std::vector<float> rows;
+  for (const auto& row : options_.image_rows) rows.insert(rows.end(), row.begin(), row.end());
+  const auto count = static_cast<int64_t>(options_.image_rows.size());
+  Result<nn::OwnedTensor> uploaded =
+      nn::Upload(ops_, rows, {count, static_cast<int64_t>(rows.size()) / count});
+  CHECK_MSG(uploaded.ok(), uploaded.status().ToString());
+  image_rows_ = *std::move(uploaded);
 }
 
 Harness::~Harness() = default;
@@ -121,43 +131,19 @@ Harness::Row Harness::Switch(Row row) {
       std::max(static_cast<int32_t>(sequence.tokens.size()), sequence.known_length);
   if (!sequence.long_rope && UsesLongRope(original_context, known)) {
     sequence.long_rope = true;
-    sequence.length = 0;
+    sequence.length = sequence.num_image_rows = 0;
     row.tokens = sequence.tokens;
   }
   return row;
 }
 
-std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
-  std::vector<int32_t> ids, positions, logit_rows, seq_lens, query_start_loc = {0};
-  for (Group& group : groups_) group.slot_mapping.clear();
-  for (const Row& given : rows) {
-    const Row row = Switch(given);
-    Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
-    const int32_t offset = LongRopeOffset(model_.spec().cache.original_context, sequence.long_rope);
-    const int32_t begin = sequence.length;
-    const auto count = static_cast<int32_t>(row.tokens.size());
-    Extend(sequence, count);
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t position = begin + i;
-      if (i >= count - row.num_logits) logit_rows.push_back(static_cast<int32_t>(ids.size()));
-      ids.push_back(row.tokens[static_cast<size_t>(i)]);
-      positions.push_back(offset + position);
-      for (size_t g = 0; g < groups_.size(); ++g) {
-        const int32_t block =
-            sequence.blocks[g][static_cast<size_t>(position / options_.block_size)];
-        groups_[g].slot_mapping.push_back(int64_t{block} * options_.block_size +
-                                          position % options_.block_size);
-      }
-    }
-    query_start_loc.push_back(static_cast<int32_t>(ids.size()));
-    seq_lens.push_back(sequence.length);
-  }
-
-  arena_->Reset();
+std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& rows,
+                                                      const std::vector<int32_t>& query_start_loc,
+                                                      const std::vector<int32_t>& seq_lens) {
   std::vector<nn::AttentionMetadata> metadata;
   const auto num_rows = static_cast<int64_t>(rows.size());
-  std::vector<int32_t> table_rows(rows.size());
-  std::iota(table_rows.begin(), table_rows.end(), 0);
+  table_rows_.resize(rows.size());
+  std::iota(table_rows_.begin(), table_rows_.end(), 0);
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     const auto stride = static_cast<size_t>(options_.num_blocks);
@@ -171,7 +157,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
     batch.seq_lens = seq_lens;
     batch.device_query_start_loc = Upload(query_start_loc.data(), DType::kI32, num_rows + 1);
     batch.device_seq_lens = Upload(seq_lens.data(), DType::kI32, num_rows);
-    batch.table_rows = Upload(table_rows.data(), DType::kI32, num_rows);
+    batch.table_rows = Upload(table_rows_.data(), DType::kI32, num_rows);
     const Tensor tables = Upload(group.block_tables.data(), DType::kI32,
                                  static_cast<int64_t>(group.block_tables.size()));
     batch.block_tables = Tensor(tables.data, DType::kI32, {num_rows, static_cast<int64_t>(stride)});
@@ -179,6 +165,44 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
     const auto count = static_cast<int64_t>(group.slot_mapping.size());
     metadata.push_back({group.plan.get(), Upload(group.slot_mapping.data(), DType::kI64, count)});
   }
+  return metadata;
+}
+
+std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
+  std::vector<int32_t> ids, positions, logit_rows, seq_lens, query_start_loc = {0};
+  std::vector<int32_t> image_from = {-1}, image_to = {0};  // with padding
+  for (Group& group : groups_) group.slot_mapping.clear();
+  for (const Row& given : rows) {
+    const Row row = Switch(given);
+    Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
+    const int32_t offset = LongRopeOffset(model_.spec().cache.original_context, sequence.long_rope);
+    const int32_t begin = sequence.length;
+    const auto count = static_cast<int32_t>(row.tokens.size());
+    Extend(sequence, count);
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t position = begin + i;
+      if (i >= count - row.num_logits) logit_rows.push_back(static_cast<int32_t>(ids.size()));
+      const int32_t token = row.tokens[static_cast<size_t>(i)];
+      if (token == model_.spec().image_token &&
+          sequence.num_image_rows < image_rows_.tensor.rows()) {
+        image_from.push_back(sequence.num_image_rows++);
+        image_to.push_back(static_cast<int32_t>(ids.size()));
+      }
+      ids.push_back(token);
+      positions.push_back(offset + position);
+      for (size_t g = 0; g < groups_.size(); ++g) {
+        const int32_t block =
+            sequence.blocks[g][static_cast<size_t>(position / options_.block_size)];
+        groups_[g].slot_mapping.push_back(int64_t{block} * options_.block_size +
+                                          position % options_.block_size);
+      }
+    }
+    query_start_loc.push_back(static_cast<int32_t>(ids.size()));
+    seq_lens.push_back(sequence.length);
+  }
+
+  arena_->Reset();
+  const std::vector<nn::AttentionMetadata> metadata = FillPlans(rows, query_start_loc, seq_lens);
   const auto num_tokens = static_cast<int64_t>(ids.size());
   nn::Pass pass{.ops = ops_,
                 .stream = *stream_,
@@ -189,6 +213,12 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
                 .kv_layers = views_,
                 .logit_rows = Upload(logit_rows.data(), DType::kI32,
                                      static_cast<int64_t>(logit_rows.size()))};
+  if (!options_.image_rows.empty()) {
+    const auto count = static_cast<int64_t>(image_from.size());
+    pass.image_rows = image_rows_.tensor;
+    pass.image_from = Upload(image_from.data(), DType::kI32, count);
+    pass.image_to = Upload(image_to.data(), DType::kI32, count);
+  }
   const Tensor hidden = model_.Forward(pass);
   CHECK(hidden.rows() == static_cast<int64_t>(logit_rows.size()));
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "nn/builder.h"
 #include "ops/ops.h"
 
 namespace tokamak::testing {
@@ -19,6 +20,8 @@ struct HarnessOptions {
   size_t arena_bytes = size_t{256} << 20;
   uint64_t seed = 1;           // determines the blocks of each sequence
   bool hidden_states = false;  // instead of logits, for models loaded to embed
+  // The n-th placeholder of an image's row in a sequence stands for image_rows[n], if there is one.
+  std::vector<std::vector<float>> image_rows = {};
 };
 
 // Keeps each sequence's length and blocks. Blocks are assigned in shuffled order, to find code that
@@ -59,6 +62,10 @@ class Harness {
   // Returns the row, or the whole sequence if it must be recomputed.
   Row Switch(Row row);
   void Extend(Sequence& sequence, int32_t num_tokens);
+  // Uploads the step's batch. The lists must stay unchanged until it has run.
+  std::vector<nn::AttentionMetadata> FillPlans(const std::vector<Row>& rows,
+                                               const std::vector<int32_t>& query_start_loc,
+                                               const std::vector<int32_t>& seq_lens);
   Tensor Upload(const void* data, DType dtype, int64_t count);
 
   const Model& model_;
@@ -67,8 +74,10 @@ class Harness {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Arena> arena_;
   Buffer cache_;
-  std::vector<KvLayerView> views_;  // per attention layer
-  std::vector<Group> groups_;       // per cache group
+  nn::OwnedTensor image_rows_;       // f32 [rows, hidden_size], or empty
+  std::vector<KvLayerView> views_;   // per attention layer
+  std::vector<Group> groups_;        // per cache group
+  std::vector<int32_t> table_rows_;  // of the step
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_blocks_;
 };

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "models/testing/backends.h"
 #include "models/testing/harness.h"
+#include "models/testing/images.h"
 #include "nn/testing/random_tensors.h"
 
 namespace tokamak::testing {
@@ -43,6 +44,10 @@ const std::map<std::string_view, Values> kValues = {
     {"full_attention", {R"({"rope_theta": 2000.0})"}},
     {"sliding_attention", {R"({"rope_theta": 200.0})"}},
     {"attn_config", {"null"}},
+    {"image_size", {"12"}},
+    {"projector_hidden_act", {R"("gelu_pytorch_tanh")"}},
+    {"vision_feature_select_strategy", {R"("full")"}},
+    {"vision_feature_layer", {"[1, 1]", "1"}},
 };
 
 struct Outcome {
@@ -67,7 +72,14 @@ Outcome Run(const std::string& config_json, const char* optional_tensor = nullpt
   std::vector<int32_t> tokens(100);
   std::mt19937 random(8);
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 50);
-  Harness harness(**model, *ops, {.arena_bytes = 8 << 20, .hidden_states = encoder});
+  HarnessOptions options_of_run = {.arena_bytes = 8 << 20, .hidden_states = encoder};
+  if (const ImageEncoder* const eyes = (*model)->image_encoder()) {
+    const int32_t side = Json::parse(config_json)["vision_config"]["image_size"];
+    const std::vector<int32_t> shape = {1, 3, side, side};
+    const std::vector<float> values = PixelValues(size_t{3} * side * side, 1);
+    options_of_run.image_rows = EncodeImage(*eyes, *ops, {.shape = shape, .values = values});
+  }
+  Harness harness(**model, *ops, options_of_run);
   outcome.logits = harness.Run(tokens, 1).front();
   return outcome;
 }

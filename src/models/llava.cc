@@ -1,0 +1,205 @@
+// LLaVA 1.5: a vision tower, whose features a small MLP projects to the hidden size of a text
+// model. Paper: arXiv:2310.03744. Reference: transformers, models/llava.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "models/families.h"
+#include "models/fields.h"
+#include "models/image_encoder.h"
+#include "models/vision_tower.h"
+#include "nn/linear.h"
+
+namespace tokamak {
+namespace {
+
+struct Config {
+  DecoderConfig text;
+  VisionTowerConfig vision;
+  int32_t image_token = 0;
+  bool drops_first = false;  // the first token of a tile, which is CLIP's class token
+  Activation projector_activation = Activation::kGelu;
+  bool projector_bias = true;
+};
+
+// Sizes that published text_configs leave out, because they equal the defaults of the class.
+struct TextDefaults {
+  const char* model_type;
+  int32_t vocab_size, intermediate_size, num_kv_heads, max_positions;
+  ParseDecoderFamily* parse;
+};
+constexpr TextDefaults kTextModels[] = {
+    {"llama", 32000, 11008, 0, 2048, &ParseLlama},
+    {"mistral", 32000, 14336, 8, 131072, &ParseMistral},
+    {"qwen2", 151936, 22016, 32, 32768, &ParseQwen2},
+};
+
+Result<DecoderConfig> ParseText(ConfigReader& outer) {
+  ConfigReader text = outer.Part("text_config");
+  const std::string type = text.StringOr("model_type", "llama");
+  const auto* const known =
+      std::find_if(std::begin(kTextModels), std::end(kTextModels),
+                   [&](const auto& model) { return model.model_type == type; });
+  if (known == std::end(kTextModels)) {
+    text.Fail("model_type", "\"" + type +
+                                "\" is not supported as the text model of this architecture; "
+                                "supported are \"llama\", \"mistral\" and \"qwen2\"");
+    return text.status();
+  }
+  text.SetDefault("vocab_size", known->vocab_size);
+  text.SetDefault("hidden_size", 4096);
+  text.SetDefault("intermediate_size", known->intermediate_size);
+  text.SetDefault("num_hidden_layers", 32);
+  text.SetDefault("num_attention_heads", 32);
+  if (known->num_kv_heads > 0) text.SetDefault("num_key_value_heads", known->num_kv_heads);
+  text.SetDefault("hidden_act", "silu");
+  text.SetDefault("max_position_embeddings", known->max_positions);
+  text.SetDefault("rms_norm_eps", 1e-6);
+  return known->parse(text);
+}
+
+Result<Config> ParseConfig(ConfigReader reader) {
+  Config c;
+  ASSIGN_OR_RETURN(c.text, ParseText(reader));
+  // As in the reference, either field ties the output to the embeddings, unless the checkpoint
+  // stores an output matrix.
+  const bool tied = reader.BoolOr("tie_word_embeddings", false);
+  c.text.tie_word_embeddings = c.text.tie_word_embeddings || tied;
+  c.text.tied_unless_stored = c.text.tie_word_embeddings;
+  c.vision = ParseVisionTower(reader);
+  c.image_token = reader.IntOr("image_token_index", 32000, NonNegative(c.text.vocab_size - 1));
+  reader.ExpectOrAbsent("image_token_id", c.image_token);
+  const std::string select = reader.StringOr("vision_feature_select_strategy", "default");
+  c.drops_first = select == "default";
+  if (!c.drops_first && select != "full") {
+    reader.Fail("vision_feature_select_strategy", "\"" + select + "\" is not supported");
+  }
+  c.projector_activation = ParseVisionActivation(reader, "projector_hidden_act", "gelu");
+  c.projector_bias = reader.BoolOr("multimodal_projector_bias", true);
+  // The rows of an image follow from the tower; the others are for training and older versions.
+  reader.Ignore({"ignore_index", "image_seq_length", "vocab_size"});
+  return reader.Finish(std::move(c));
+}
+
+// linear_2(activation(linear_1(x))).
+class Projector {
+ public:
+  Projector(const nn::Builder& b, const Config& c)
+      : activation_(c.projector_activation),
+        up_(nn::Linear::Replicated(b / "linear_1", c.text.hidden_size, c.vision.num_features(),
+                                   c.projector_bias)),
+        down_(nn::Linear::Replicated(b / "linear_2", c.text.hidden_size, c.text.hidden_size,
+                                     c.projector_bias)) {
+    b.Needs({Capability::kActivate, Capability::kConvert});
+    b.Needs(NeedsOf(activation_));
+  }
+
+  // features: f32 [R, in]; rows: f32 [R, out].
+  void Forward(nn::Pass& pass, Tensor features, Tensor rows) const {
+    const ArenaScope scope(pass.arena);
+    Tensor x = pass.arena.Allocate(up_.activation(), features.shape);
+    pass.ops.Run(Convert{.x = features, .out = x}, pass.stream);
+    Tensor inner = pass.arena.Allocate(up_.output(), rows.shape);
+    up_.Forward(pass, x, inner);
+    Tensor activated = pass.arena.Allocate(down_.activation(), rows.shape);
+    pass.ops.Run(Activate{.x = inner, .activation = activation_, .out = activated}, pass.stream);
+    down_.Forward(pass, activated, rows);
+  }
+
+ private:
+  const Activation activation_;
+  const nn::Linear up_, down_;
+};
+
+class LlavaEncoder final : public ImageEncoder {
+ public:
+  LlavaEncoder(const nn::Builder& b, const Config& c)
+      : image_size_(c.vision.image_size),
+        drops_first_(c.drops_first),
+        tower_(b / "vision_tower", c.vision),
+        projector_(b / "multi_modal_projector", c),
+        num_features_(c.vision.num_features()) {
+    const int32_t tokens = c.vision.num_tokens();
+    spec_ = {.patch_size = c.vision.patch_values(),
+             .hidden_size = c.text.hidden_size,
+             .max_sequence_len = tokens,
+             .max_image_tokens = tokens,
+             .max_image_rows = tokens - (drops_first_ ? 1 : 0)};
+  }
+  void set_cache(nn::CacheLayout cache) { spec_.cache = std::move(cache); }
+
+  Result<ImageLayout> Layout(const ImageView& image) const override {
+    const std::vector<int32_t> expected = {1, 3, image_size_, image_size_};
+    if (!std::equal(expected.begin(), expected.end(), image.shape.begin(), image.shape.end())) {
+      return InvalidArgument(
+          "an image was prepared as {}, but the model takes {}: preprocessor_config.json does not "
+          "fit config.json",
+          Describe(image.shape), Describe(expected));
+    }
+    ImageLayout layout{.sequence_lens = {spec_.max_sequence_len}};
+    layout.positions.resize(static_cast<size_t>(spec_.max_sequence_len));
+    std::iota(layout.positions.begin(), layout.positions.end(), 0);
+    layout.rows = {layout.positions.begin() + (drops_first_ ? 1 : 0), layout.positions.end()};
+    return layout;
+  }
+
+  void Unfold(const ImageView& image, std::span<float> patches) const override {
+    tower_.Unfold(image.values, patches);
+  }
+
+  Tensor Forward(nn::Pass& pass, Tensor patches) const override {
+    const int64_t num_rows = pass.logit_rows.cols();
+    Tensor rows = pass.arena.Allocate(DType::kF32, {num_rows, spec_.hidden_size});
+    const ArenaScope scope(pass.arena);
+    Tensor features = pass.arena.Allocate(DType::kF32, {num_rows, num_features_});
+    tower_.Forward(pass, patches, features);
+    projector_.Forward(pass, features, rows);
+    return rows;
+  }
+
+ private:
+  static std::string Describe(std::span<const int32_t> shape) {
+    std::string text;
+    for (const int32_t n : shape) text += fmt::format("{}{}", text.empty() ? "[" : ", ", n);
+    return text.empty() ? "[]" : text + "]";
+  }
+
+  const int32_t image_size_;
+  const bool drops_first_;
+  const VisionTower tower_;
+  const Projector projector_;
+  const int64_t num_features_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> CreateLlava(ConfigReader config, nn::WeightLoad& load,
+                                           const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeDecoder(c.text, load, options));
+  const nn::Builder b(load);
+  if (options.task == Task::kEmbed) {  // texts only
+    b.Skip("vision_tower.");
+    b.Skip("multi_modal_projector.");
+    return model;
+  }
+  // The tower's attention has a cache of its own.
+  nn::CacheLayout cache = std::exchange(load.spec.cache, {});
+  const int64_t before = load.spec.weight_bytes;
+  auto encoder = std::make_unique<LlavaEncoder>(b, c);
+  std::swap(cache, load.spec.cache);
+  encoder->set_cache(std::move(cache));
+  model->set_image_encoder(std::move(encoder));
+  load.spec.image_token = c.image_token;
+  load.spec.image_weight_bytes = load.spec.weight_bytes - before;
+  return model;
+}
+
+}  // namespace tokamak

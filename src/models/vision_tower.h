@@ -1,0 +1,75 @@
+// The vision transformers of CLIP (arXiv:2103.00020) and SigLIP (arXiv:2303.15343): an image of a
+// fixed size is cut into patches, which are the tokens of a sequence. References: transformers,
+// models/clip and models/siglip.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/layer.h"
+#include "nn/attention.h"
+#include "nn/builder.h"
+#include "nn/linear.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+#include "weights/config_reader.h"
+
+namespace tokamak {
+
+struct VisionTowerConfig {
+  int32_t image_size = 0;  // width and height, in pixels
+  int32_t patch_size = 0;
+  bool clip = true;  // else SigLIP, which has no class token, no norm before the layers, and biases
+                     // of the patch embedding
+  nn::NormConfig norm;
+  nn::AttentionConfig attention;
+  nn::MlpShape mlp;
+  int32_t num_layers = 0;
+  // The hidden states that become features, side by side: 0 is the first layer's input, i the
+  // output of layer i - 1. At least one. Layers behind the last of them are not loaded.
+  std::vector<int32_t> feature_layers;
+
+  int32_t grid() const { return image_size / patch_size; }  // patches per side
+  int32_t class_tokens() const { return clip ? 1 : 0; }
+  int32_t num_tokens() const { return class_tokens() + grid() * grid(); }
+  int32_t patch_values() const { return 3 * patch_size * patch_size; }
+  int32_t num_features() const {
+    return attention.hidden_size * static_cast<int32_t>(feature_layers.size());
+  }
+};
+
+// Reads the vision_config of `outer`, and the field vision_feature_layer beside it.
+VisionTowerConfig ParseVisionTower(ConfigReader& outer);
+
+// The activation that transformers has by this name; a failure of `reader` if there is none here.
+Activation ParseVisionActivation(ConfigReader& reader, const char* field, const char* absent);
+
+// Immutable.
+class VisionTower {
+ public:
+  // Reads the weights below b (or b.vision_model, as older checkpoints have it) and marks those
+  // that are not needed as used.
+  VisionTower(const nn::Builder& b, const VisionTowerConfig& config);
+
+  // The patch of each token of `tiles`, [tiles, 3, image_size, image_size]: [tiles · num_tokens,
+  // patch_values], with zeros for class tokens.
+  void Unfold(std::span<const float> tiles, std::span<float> patches) const;
+
+  // Runs the layers over patches, f32 [T, patch_values]; pass.positions count the tokens of a tile.
+  // Writes the features of pass.logit_rows: f32 [R, num_features].
+  void Forward(nn::Pass& pass, Tensor patches, Tensor features) const;
+
+ private:
+  // h = embeddings of patches and positions.
+  void Embed(nn::Pass& pass, Tensor patches, Tensor h) const;
+
+  const VisionTowerConfig config_;
+  nn::Linear patch_embedding_;
+  nn::OwnedTensor positions_;  // f32 [num_tokens, hidden_size], the class embedding included
+  nn::Norm pre_norm_;          // CLIP's
+  std::vector<PreNorm> layers_;
+};
+
+}  // namespace tokamak

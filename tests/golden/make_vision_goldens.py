@@ -1,0 +1,214 @@
+"""Makes tiny random checkpoints of models that see (hf/<name>/) and their goldens (hf/<name>.json).
+
+Rows that images become, logits and greedy tokens are those of transformers in float32 on a CPU, with
+bf16 weights as checkpoints have them. Pixel values come from a formula (pixels), which the tests
+have too.
+
+  python3 tests/golden/make_vision_goldens.py [NAME...]
+"""
+import copy
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import safetensors.torch
+import torch
+import transformers
+
+import make_goldens
+import make_tiny_llama
+from make_goldens import HERE, ODD, WIDE, WIDE_HEADS
+
+GENERATED = 64
+KEPT_ROWS = 5  # of each image
+
+IMAGE_TOKEN = 126
+PROMPT_COUNTS = [9, 17]  # around the first image
+COUNTS = [20, 31, 0, 70]  # around three images, two of them next to each other
+
+# Name: (prefix of the classes, text_config, vision_config, other fields, numbers of text tokens
+# around the images, sizes of the images).
+MODELS = {
+    # Sizes that no vector width divides; images of 4 x 4 patches, and of pixels that belong to none.
+    "llava_odd": ("Llava", ODD | dict(model_type="llama", mlp_bias=True, attention_bias=True), dict(
+        model_type="clip_vision_model", hidden_size=42, intermediate_size=61, num_hidden_layers=3,
+        num_attention_heads=6, image_size=22, patch_size=5, layer_norm_eps=1e-3), dict(), COUNTS, [[22, 22]] * 3),
+    # CLIP's heads of 64 and patches of 14; two features, a projector without biases; a text model
+    # with a window, tied by the outer field.
+    "llava_64": ("Llava", WIDE | dict(model_type="mistral", sliding_window=90, tie_word_embeddings=False), dict(
+        model_type="clip_vision_model", hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=1, image_size=98, patch_size=14), dict(
+            vision_feature_layer=[-2, 2], multimodal_projector_bias=False, projector_hidden_act="quick_gelu",
+            tie_word_embeddings=True), COUNTS, [[98, 98]] * 3),
+    # SigLIP's heads of 72; its last layer's output, all tokens.
+    "llava_siglip": ("Llava", WIDE_HEADS | dict(model_type="qwen2", hidden_size=96, intermediate_size=48), dict(
+        model_type="siglip_vision_model", hidden_size=72, intermediate_size=77, num_hidden_layers=2,
+        num_attention_heads=1, image_size=56, patch_size=14, vision_use_head=False), dict(
+            vision_feature_layer=-1, vision_feature_select_strategy="full"), COUNTS, [[56, 56]] * 3),
+}
+# Written as older versions of transformers did.
+OLDER = {"llava_64": "published", "llava_siglip": "running"}
+
+
+def pixels(shape, seed: int) -> torch.Tensor:
+    """Values from -2 to 2 that look random."""
+    i = np.arange(np.prod(shape), dtype=np.uint32) + np.uint32(seed * 1000003 & 0xFFFFFFFF)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        i = (i ^ (i >> np.uint32(shift))) * np.uint32(factor)
+    i ^= i >> np.uint32(16)
+    return torch.from_numpy((i >> np.uint32(8)).astype(np.float32) * np.float32(2.0 ** -22) - np.float32(2)).reshape(shape)
+
+
+class Images:
+    """Images, in the order of their placeholders."""
+
+    def __init__(self, config, sizes, seed: int):
+        side = config.vision_config.image_size
+        self.images = [dict(shape=[1, 3, side, side], grid=[0, 0], size=list(size), seed=seed + i)
+                       for i, size in enumerate(sizes)]
+        self.values = [pixels(image["shape"], image["seed"]) for image in self.images]
+
+    def inputs(self, count: int, dtype=torch.float32) -> dict:
+        """The model's arguments for the first images."""
+        return dict(pixel_values=torch.cat(self.values[:count]).to(dtype))
+
+
+def features(model, images: Images) -> list:
+    """The rows of each image."""
+    count = len(images.images)
+    return [rows.float() for rows in model.model.get_image_features(**images.inputs(count)).pooler_output]
+
+
+def text_tokens(generator, vocab: int, count: int, image_token: int) -> list:
+    tokens = torch.randint(0, vocab - 1, (count,), generator=generator)
+    return (tokens + (tokens >= image_token)).tolist()
+
+
+def sequence(generator, config, counts, rows) -> torch.Tensor:
+    """Texts of so many tokens, with an image between them each."""
+    vocab, token = config.text_config.vocab_size, config.image_token_index
+    ids = text_tokens(generator, vocab, counts[0], token)
+    for count, image in zip(counts[1:], rows):
+        ids += [token] * len(image) + text_tokens(generator, vocab, count, token)
+    return torch.tensor(ids)
+
+
+def in_bf16(model, tokens, images: Images, logits, kept) -> dict:
+    with tempfile.TemporaryDirectory() as directory:
+        model.save_pretrained(directory)
+        rounded = type(model).from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="eager").eval()
+    other = rounded(input_ids=tokens[None], **images.inputs(len(images.images), torch.bfloat16)).logits[0].float()
+    logprobs = logits.log_softmax(1) - other.log_softmax(1)
+    return {"divergence": float(f"{make_tiny_llama.divergence(logits, other, kept):.3g}"),
+            "median": float(f"{torch.gather(logits - other, 1, kept).abs().median():.3g}"),
+            "worst_logprob": float(f"{torch.gather(logprobs, 1, kept).abs().max():.3g}")}
+
+
+@torch.no_grad()
+def golden(model, counts, sizes, seed: int) -> dict:
+    config, generator = model.config, torch.Generator().manual_seed(seed)
+    images = Images(config, sizes, seed)
+    rows = features(model, images)
+    tokens = sequence(generator, config, counts, rows)
+    logits = model(input_ids=tokens[None], **images.inputs(len(sizes))).logits[0]
+    random = torch.randint(0, config.text_config.vocab_size, (len(tokens), make_tiny_llama.RANDOM), generator=generator)
+    kept = torch.cat([torch.topk(logits, make_tiny_llama.TOP).indices, random], dim=1)
+    prompt = sequence(generator, config, PROMPT_COUNTS, rows)
+    ids, margins = prompt[None], []
+    for _ in range(GENERATED):
+        best = torch.topk(model(input_ids=ids, use_cache=False, **images.inputs(1)).logits[0, -1], 2)
+        margins.append(round(float(best.values[0] - best.values[1]), 5))
+        if best.indices[0] == config.image_token_index:
+            return {"margins": [0]}  # would stand for a row of an image
+        ids = torch.cat([ids, best.indices[:1][None]], dim=1)
+    for image, of_image in zip(images.images, rows):
+        image["num_rows"] = len(of_image)
+        at = torch.randperm(len(of_image), generator=generator)[:KEPT_ROWS].sort().values
+        image["kept_rows"] = at.tolist()
+        image["kept_values"] = [[round(v, 6) for v in row] for row in of_image[at].tolist()]
+    return {
+        "tokens": tokens.tolist(),
+        "images": images.images,
+        "kept_ids": kept.tolist(),
+        "kept_logits": [[round(v, 6) for v in row] for row in torch.gather(logits, 1, kept).tolist()],
+        "logsumexp": [round(v, 6) for v in torch.logsumexp(logits, dim=1).tolist()],
+        "prompt": prompt.tolist(),
+        "greedy": ids[0, len(prompt):].tolist(),
+        "margins": margins,
+        "bf16": in_bf16(model, tokens, images, logits, kept),
+    }
+
+
+def randomize(model, seed: int) -> None:
+    """Also the parameters that text models do not have."""
+    make_goldens.randomize(model, seed)
+    generator = torch.Generator().manual_seed(seed + 2000)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if "norm" in name and name.endswith("weight"):
+            parameter.data = 1 + 0.3 * noise
+        elif parameter.dim() == 4:  # the patch embedding
+            parameter.data = noise * (0.7 / parameter[0].numel() ** 0.5)
+        elif "position_embedding" in name or "class_embedding" in name:
+            parameter.data = noise * 0.5
+        else:
+            continue
+        parameter.data = parameter.data.to(torch.bfloat16).to(torch.float32)
+
+
+def older(directory: pathlib.Path, running: bool) -> None:
+    """Rewrites a saved model as older versions of transformers did: with the names that checkpoints
+    were published with, or those that the classes had (`running`); and without the fields of
+    config.json that have their default values."""
+    path = directory / "model.safetensors"
+    tensors = {}
+    for name, tensor in safetensors.torch.load_file(path).items():
+        name = name.replace("vision_tower.", "vision_tower.vision_model.")
+        if running:
+            name = "model." + name.replace("language_model.model.", "language_model.")
+        tensors[name.replace("model.language_model.lm_head.", "lm_head.")] = tensor
+    if not running:  # a buffer that was once stored
+        tensors["vision_tower.vision_model.embeddings.position_ids"] = torch.arange(50)[None]
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    path.chmod(0o644)
+    file = directory / "config.json"
+    config = json.loads(file.read_text())
+    for part in ("text_config", "vision_config"):
+        defaults = transformers.AutoConfig.for_model(config[part]["model_type"]).to_dict()
+        config[part] = {k: v for k, v in config[part].items()
+                        if k in ("model_type", "head_dim") or v != defaults.get(k)}
+    config |= dict(ignore_index=-100, torch_dtype=config.pop("dtype"), vocab_size=config["text_config"]["vocab_size"])
+    file.write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
+
+
+def make(name: str, place: int) -> None:
+    family, text, vision, others, counts, sizes = MODELS[name]
+    config = getattr(transformers, family + "Config")(
+        text_config=copy.deepcopy(text), vision_config=copy.deepcopy(vision), image_token_index=IMAGE_TOKEN,
+        bos_token_id=1, eos_token_id=1, pad_token_id=None, attn_implementation="eager", **copy.deepcopy(others))
+    model = getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
+    randomize(model, place + 61)
+    make_goldens.save(model, HERE / name, {})
+    if name in OLDER:
+        older(HERE / name, OLDER[name] == "running")
+    model = type(model).from_pretrained(HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
+    seed = place + 410
+    while min((made := golden(model, counts, sizes, seed))["margins"]) < 1e-3 or len(set(made["greedy"])) < 16:
+        seed += 1000
+    made = {"made_with": f"transformers {transformers.__version__}, torch {torch.__version__}, float32, eager attention"} | made
+    lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in made.items())
+    (HERE / f"{name}.json").write_text("{\n" + lines + "\n}\n")
+    print(name, "smallest margin", min(made["margins"]), "distinct greedy tokens", len(set(made["greedy"])),
+          "rows", [image["num_rows"] for image in made["images"]])
+
+
+def main() -> None:
+    for place, name in enumerate(MODELS):
+        if not sys.argv[1:] or name in sys.argv[1:]:
+            make(name, place)
+
+
+if __name__ == "__main__":
+    main()
