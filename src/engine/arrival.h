@@ -14,9 +14,16 @@
 
 namespace tokamak {
 
+// Positions of a prompt that show an image, or a part of its rows.
+struct ArrivalImage {
+  ImageSpan span;
+  std::shared_ptr<const EncodeImage> image;  // span.image is its id
+};
+
 struct Arrival {
-  RequestId id = 0;             // unique among the requests that have not ended
-  std::vector<TokenId> prompt;  // at least one token
+  RequestId id = 0;                  // unique among the requests that have not ended
+  std::vector<TokenId> prompt;       // at least one token; placeholder tokens where images are
+  std::vector<ArrivalImage> images;  // in the order of their positions; spans do not overlap
   SamplingParams sampling;
   std::vector<TokenId> eos_ids;  // the model's own end tokens; sampling.ignore_eos turns them off
   int32_t priority = 0;          // higher runs first; clients of equal priority take turns

@@ -85,6 +85,7 @@ void RecordWriter::WriteArrival(const Arrival& arrival) {
   event.arrival.priority = arrival.priority;
   event.arrival.client = arrival.client;
   event.arrival.cache_root = arrival.cache_root;
+  event.arrival.images = arrival.images;
   event.has_decoders = !arrival.decoders.empty();
   Write(std::move(event));
 }

@@ -22,7 +22,7 @@
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 13;
+inline constexpr int32_t kRecordVersion = 14;
 
 // The events of a record: its header, then the calls of the engine core in order. The clock
 // readings and executor calls of a Step follow its StepEvent.
@@ -38,6 +38,7 @@ struct RecordHeader {
     return version == kRecordVersion && step_version == kStepVersion;
   }
 };
+// Has the values of images, too, so that a replay needs nothing else to compute every token again.
 struct ArrivalEvent {
   Arrival arrival;  // without decoders, constraints and callback
   bool has_decoders = false;

@@ -17,7 +17,7 @@ void Field(auto& a, CacheGroup& v) {
 void Field(auto& a, ExecutorLimits& v) {
   Fields(a, v.cache.groups, v.cache.block_bytes, v.cache.num_device_blocks, v.cache.num_host_blocks,
          v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_step_drafts, v.max_context,
-         v.vocab_size, v.depth, v.has_candidates);
+         v.vocab_size, v.depth, v.has_candidates, v.max_encoder_rows, v.max_step_image_rows);
 }
 void Field(auto& a, DraftOptions& v) {
   Fields(a, v.most, v.least, v.from_model, v.min_match, v.max_match, v.min_probability, v.always);
@@ -71,8 +71,20 @@ void Field(auto& a, RecordHeader& v) {
   if (!v.has_known_version()) return;  // the rest may look different
   Fields(a, v.properties, v.options, v.limits);
 }
+template <typename A>
+void Field(A& a, ArrivalImage& v) {
+  Field(a, v.span);
+  if constexpr (A::kReads) {
+    auto image = std::make_shared<EncodeImage>();
+    Field(a, *image);
+    v.image = std::move(image);
+  } else {
+    EncodeImage none;  // in an arrival that will be refused
+    Field(a, v.image ? const_cast<EncodeImage&>(*v.image) : none);
+  }
+}
 void Field(auto& a, ArrivalEvent& v) {
-  Fields(a, v.arrival.id, v.arrival.prompt, v.arrival.sampling, v.arrival.eos_ids,
+  Fields(a, v.arrival.id, v.arrival.prompt, v.arrival.images, v.arrival.sampling, v.arrival.eos_ids,
          v.arrival.priority, v.arrival.client, v.arrival.cache_root, v.arrival.speculate,
          v.has_decoders);
 }

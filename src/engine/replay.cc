@@ -203,6 +203,8 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
                       limits.max_seqs == header.limits.max_seqs &&
                       limits.max_step_tokens == header.limits.max_step_tokens &&
                       limits.max_step_drafts == header.limits.max_step_drafts &&
+                      limits.max_encoder_rows == header.limits.max_encoder_rows &&
+                      limits.max_step_image_rows == header.limits.max_step_image_rows &&
                       limits.max_context == header.limits.max_context &&
                       limits.vocab_size == header.limits.vocab_size;
     if (!same) {

@@ -18,10 +18,15 @@ struct ExecutorLimits {
   int32_t vocab_size = 0;
   int depth = 1;                // steps in flight at once
   bool has_candidates = false;  // rows may ask for them (StepRow::num_candidates)
-  int32_t num_moe_layers = 0;   // rows of StepOutput::expert_loads
-  int32_t max_experts = 0;      // its columns
+  // Rows of images that the encoder cache holds, and that the images of one step may have together.
+  // 0: the model does not see.
+  int32_t max_encoder_rows = 0;
+  int32_t max_step_image_rows = 0;
+  int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
+  int32_t max_experts = 0;     // its columns
 };
 
+inline constexpr size_t kMaxImageDims = 8;  // EncodeImage::shape
 // The most entries of SamplingParams::logit_bias and stop_token_ids in a request.
 inline constexpr size_t kMaxBiases = 4096;
 inline constexpr size_t kMaxStopTokens = 1024;

@@ -11,9 +11,11 @@ StepBounds StepBounds::Of(const ExecutorLimits& limits) {
   const auto drafts = static_cast<uint64_t>(limits.max_step_drafts);
   const auto vocab = static_cast<uint64_t>(limits.vocab_size);
   // A step moves each device block to the host and overwrites it at most once. To a request's stop
-  // tokens it adds the model's own, each once.
+  // tokens it adds the model's own, each once. An image has at least one row.
   return {.seqs = seqs,
           .copies = 2 * static_cast<uint64_t>(limits.cache.num_device_blocks),
+          .forgotten = static_cast<uint64_t>(limits.max_encoder_rows),
+          .encoded = static_cast<uint64_t>(limits.max_step_image_rows),
           .appends = seqs * limits.cache.groups.size(),
           .context = static_cast<uint64_t>(limits.max_context),
           .step_tokens = static_cast<uint64_t>(limits.max_step_tokens),

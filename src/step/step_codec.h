@@ -3,9 +3,10 @@
 //
 // Decoding trusts nobody. It accepts exactly the bytes that encoding writes, and bounds the length
 // of every list: by the limits, or by the bytes if none applies (the tokens of one bad word and of
-// one sequence breaker). It checks enums, and the token ids of logprobs, which nobody checks later.
-// What slots, blocks and tokens may be, and that none is named twice, is for the receiver to check,
-// who knows its state: SequenceSlots::Apply, Runner::SampleMasked and, for outputs, EngineCore.
+// one sequence breaker, and the values of an image). It checks enums, and the token ids of
+// logprobs, which nobody checks later. What slots, blocks and tokens may be, and that none is named
+// twice, is for the receiver to check, who knows its state: SequenceSlots::Apply,
+// Runner::SampleMasked and, for outputs, EngineCore.
 //
 // Fields of SamplingParams that do not decide what is drawn are not sent.
 #pragma once
@@ -23,7 +24,7 @@
 namespace tokamak {
 
 // Changes whenever the bytes of a value do.
-inline constexpr uint64_t kStepVersion = 4;
+inline constexpr uint64_t kStepVersion = 5;
 
 std::string Encode(const StepInput& step);
 std::string Encode(const std::vector<TokenMask>& masks);

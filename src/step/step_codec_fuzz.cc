@@ -56,9 +56,14 @@ class Source {
 
   void Fill(std::pair<int32_t, float>& v) { FillAll(v.first, v.second); }
   void Fill(CopyBlock& v) { FillAll(v.source_tier, v.source, v.destination_tier, v.destination); }
+  void Fill(EncodeImage& v) {
+    FillAll(v.id, v.shape, v.grid_height, v.grid_width, v.image_height, v.image_width, v.num_rows,
+            v.values);
+  }
+  void Fill(ImageSpan& v) { FillAll(v.position, v.image, v.first_row, v.num_rows); }
   void Fill(AdmitSequence& v) {
     SamplingParams& s = v.sampling;
-    FillAll(v.slot, v.tokens, v.num_prompt_tokens, v.num_computed, v.choice, v.long_rope,
+    FillAll(v.slot, v.tokens, v.num_prompt_tokens, v.num_computed, v.choice, v.long_rope, v.images,
             s.temperature, s.dynatemp_range, s.dynatemp_exponent, s.top_n_sigma, s.top_k, s.top_p,
             s.min_p, s.typical_p, s.xtc_probability, s.xtc_threshold, s.repetition_penalty,
             s.presence_penalty, s.frequency_penalty, s.repeat_last_n, s.dry_multiplier, s.dry_base,
@@ -72,7 +77,7 @@ class Source {
     FillAll(v.slot, v.num_tokens, v.sample, v.masked, v.drafts, v.num_proposals, v.num_candidates);
   }
   void Fill(StepInput& v) {
-    FillAll(v.number, v.free, v.copies, v.admit, v.fork, v.append, v.rows);
+    FillAll(v.number, v.free, v.copies, v.forget, v.encode, v.admit, v.fork, v.append, v.rows);
   }
   void Fill(TokenMask& v) { FillAll(v.slot, v.draw, v.allowed); }
   void Fill(TokenLogprobs::Entry& v) {
@@ -97,6 +102,8 @@ ExecutorLimits Limits() {
           .max_step_drafts = 8,
           .max_context = 8,
           .vocab_size = 1 << 16,
+          .max_encoder_rows = 8,
+          .max_step_image_rows = 8,
           .num_moe_layers = 2,
           .max_experts = 4};
 }

@@ -21,6 +21,8 @@ ExecutorLimits Limits() {
           .max_step_drafts = 3,
           .max_context = 5,
           .vocab_size = 40,
+          .max_encoder_rows = 4,
+          .max_step_image_rows = 2,
           .num_moe_layers = 2,
           .max_experts = 3};
 }
@@ -59,10 +61,20 @@ StepInput Input() {
                                    .stop_token_ids = {39},
                                    .logprobs = 5},
                       .choice = 6,
-                      .long_rope = true};
+                      .long_rope = true,
+                      .images = {{.position = 29, .image = 30, .first_row = 31, .num_rows = 32}}};
   return {.number = 300,
           .free = {0},
           .copies = {{.source_tier = Tier::kHost, .source = 10, .destination = 11}},
+          .forget = {41},
+          .encode = {{.id = 42,
+                      .shape = {43, 44},
+                      .grid_height = 45,
+                      .grid_width = 46,
+                      .image_height = 47,
+                      .image_width = 48,
+                      .num_rows = 49,
+                      .values = {0.6875f}}},
           .admit = {admit},
           .fork = {{.slot = 25, .source = 26, .tokens = {27}}},
           .append = {{.slot = 1, .group = 1, .blocks = {12, kNoBlock}}},
@@ -110,11 +122,13 @@ std::string Bytes(const std::string& hex) {
 // changes, kStepVersion must change too.
 std::string InputBytes() {
   return Bytes(
-      "04"              // version
-      "ac02"            // number
-      "01 00"           // free
-      "01 01 14 00 16"  // copies: tier, block, tier, block
-      "01"              // admit
+      "05"                                         // version
+      "ac02"                                       // number
+      "01 00"                                      // free
+      "01 01 14 00 16"                             // copies: tier, block, tier, block
+      "01 29"                                      // forget
+      "01 2a 02 56 58 5a 5c 5e 60 62 01 0000303f"  // encode
+      "01"                                         // admit
       "02 02 0e 10 04 02"
       "0000003f 0000103f 0000203f 0000a03f 06 0000803e 0000003e 0000403f"
       "0000c03e 0000403e 0000c03f 000080bf 00000040"
@@ -125,14 +139,15 @@ std::string InputBytes() {
       "01 ffffffffffffffffff01"          // seed
       "08 01 4e 01 0a 00"                // min_tokens, stop_token_ids, logprobs, prompt_logprobs
       "0c 01"                            // choice, long_rope
+      "01 3a 1e 3e 40"                   // images
       "01 32 34 01 36"                   // fork
       "01 02 02 02 18 01"                // append
       "01 02 06 01 01 02 1a 1c 06 38");  // rows
 }
-std::string MaskBytes() { return Bytes("04 01 02 04 02 01000080 02000000"); }
+std::string MaskBytes() { return Bytes("05 01 02 04 02 01000080 02000000"); }
 std::string OutputBytes() {
   return Bytes(
-      "04 02 01"                       // version, number, rows
+      "05 02 01"                       // version, number, rows
       "02 01 01 06"                    // slot, health, tokens
       "01 06 000080bf 01 08 000000bf"  // logprobs
       "01 0a 000080bf 01 0c 000000bf"  // prompt_logprobs
@@ -143,7 +158,7 @@ std::string OutputBytes() {
 }
 
 TEST(StepCodec, WritesTheDocumentedBytes) {
-  ASSERT_EQ(kStepVersion, 4u) << "update the bytes in this test";
+  ASSERT_EQ(kStepVersion, 5u) << "update the bytes in this test";
   EXPECT_EQ(Encode(Input()), InputBytes());
   EXPECT_EQ(Encode(Masks()), MaskBytes());
   EXPECT_EQ(Encode(Output()), OutputBytes());
@@ -201,7 +216,7 @@ TEST(StepCodec, RefusesOtherVersionsBeforeTheRest) {
   for (const Message& message : Messages()) {
     const Status status = message.decode("\x01 anything", Limits());
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_NE(status.message().find("version 1, but this build reads only version 4"),
+    EXPECT_NE(status.message().find("version 1, but this build reads only version 5"),
               std::string::npos)
         << status.message();
   }
@@ -224,32 +239,32 @@ std::string InputError(const std::string& hex) {
 
 TEST(StepCodec, ErrorsNameTheFieldAndTheOffset) {
   EXPECT_EQ(InputError(""), "step input: version: byte 0: is cut off");
-  EXPECT_EQ(InputError("04 80"), "step input: number: byte 1: is cut off");
-  EXPECT_EQ(InputError("04 00 00 00 00 00 00 00 ff"),
-            "step input: byte 8: 1 bytes follow the last field");
-  EXPECT_EQ(InputError("04 00 00 00 00 00 00 02  00 02 00 00 00 00 00  02 02 01 03 00 00 00"),
-            "step input: rows[1].masked: byte 18: is out of range for its type");
-  EXPECT_EQ(InputError("04 00 00 01 02 00 00 00 00 00 00 00"),
+  EXPECT_EQ(InputError("05 80"), "step input: number: byte 1: is cut off");
+  EXPECT_EQ(InputError("05 00 00 00 00 00 00 00 00 00 ff"),
+            "step input: byte 10: 1 bytes follow the last field");
+  EXPECT_EQ(InputError("05 00 00 00 00 00 00 00 00 02  00 02 00 00 00 00 00  02 02 01 03 00 00 00"),
+            "step input: rows[1].masked: byte 20: is out of range for its type");
+  EXPECT_EQ(InputError("05 00 00 01 02 00 00 00 00 00 00 00 00 00"),
             "step input: copies[0].source_tier: byte 4: is 2, which is not below 2");
-  EXPECT_EQ(InputError("04 00 01 ffffffff7f"),
+  EXPECT_EQ(InputError("05 00 01 ffffffff7f"),
             "step input: free[0]: byte 3: is out of range for its type");
-  EXPECT_EQ(InputError("04 00 00 00 01 00 02 0e 80"),
-            "step input: admit[0].tokens[1]: byte 8: is cut off");
+  EXPECT_EQ(InputError("05 00 00 00 00 00 01 00 02 0e 80"),
+            "step input: admit[0].tokens[1]: byte 10: is cut off");
 }
 
 TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
-  EXPECT_EQ(InputError("04 8000"), "step input: number: byte 1: is not in its shortest form");
-  EXPECT_EQ(InputError("8400"), "step input: version: byte 0: is not in its shortest form");
-  EXPECT_EQ(InputError("04 ffffffffffffffffff02"),
+  EXPECT_EQ(InputError("05 8000"), "step input: number: byte 1: is not in its shortest form");
+  EXPECT_EQ(InputError("8500"), "step input: version: byte 0: is not in its shortest form");
+  EXPECT_EQ(InputError("05 ffffffffffffffffff02"),
             "step input: number: byte 1: is longer than 64 bits");
-  EXPECT_EQ(InputError("04 ffffffffffffffffff8100"),
+  EXPECT_EQ(InputError("05 ffffffffffffffffff8100"),
             "step input: number: byte 1: is longer than 64 bits");
 }
 
 TEST(StepCodec, RefusesCountsBeyondTheBytes) {
-  EXPECT_EQ(InputError("04 00 00 06 00 00"),
+  EXPECT_EQ(InputError("05 00 00 06 00 00"),
             "step input: copies: byte 3: has 6 elements, but only 2 bytes follow");
-  EXPECT_EQ(DecodeTokenMasks(Bytes("04 01 00 00 02 01000000 020000"), Limits()).status().message(),
+  EXPECT_EQ(DecodeTokenMasks(Bytes("05 01 00 00 02 01000000 020000"), Limits()).status().message(),
             "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");
 }
 
@@ -265,6 +280,12 @@ TEST(StepCodec, RefusesListsBeyondTheLimits) {
       {"fork", [](StepInput& s) { s.fork.push_back(s.fork[0]); }},
       {"fork[0].tokens",
        [](StepInput& s) { s.fork[0].tokens.resize(s.fork[0].tokens.size() < 5 ? 5 : 6); }},
+      {"forget", [](StepInput& s) { s.forget.resize(s.forget.size() < 4 ? 4 : 5); }},
+      {"encode", [](StepInput& s) { s.encode.push_back(s.encode[0]); }},
+      {"encode[0].shape",
+       [](StepInput& s) { s.encode[0].shape.resize(s.encode[0].shape.size() < 8 ? 8 : 9); }},
+      {"admit[0].images",
+       [](StepInput& s) { s.admit[0].images.resize(s.admit[0].images.size() < 5 ? 5 : 6); }},
       {"append", [](StepInput& s) { s.append.resize(s.append.size() < 4 ? 4 : 5); }},
       {"rows", [](StepInput& s) { s.rows.push_back(s.rows[0]); }},
       {"admit[0].tokens",

@@ -14,6 +14,8 @@ namespace tokamak::codec {
 struct StepBounds {
   uint64_t seqs = kNoLimit;
   uint64_t copies = kNoLimit;
+  uint64_t forgotten = kNoLimit;  // images
+  uint64_t encoded = kNoLimit;    // images
   uint64_t appends = kNoLimit;
   uint64_t context = kNoLimit;
   uint64_t step_tokens = kNoLimit;
@@ -98,8 +100,28 @@ void DrawFields(auto& a, SamplingParams& v) {
   Field(a, "prompt_logprobs", prompt_logprobs);
 }
 
+void Field(auto& a, EncodeImage& v) {
+  auto& [id, shape, grid_height, grid_width, image_height, image_width, num_rows, values] = v;
+  Field(a, "id", id);
+  Field(a, "shape", shape, kMaxImageDims);
+  Field(a, "grid_height", grid_height);
+  Field(a, "grid_width", grid_width);
+  Field(a, "image_height", image_height);
+  Field(a, "image_width", image_width);
+  Field(a, "num_rows", num_rows);
+  Field(a, "values", values);
+}
+
+void Field(auto& a, ImageSpan& v) {
+  auto& [position, image, first_row, num_rows] = v;
+  Field(a, "position", position);
+  Field(a, "image", image);
+  Field(a, "first_row", first_row);
+  Field(a, "num_rows", num_rows);
+}
+
 void Field(auto& a, AdmitSequence& v) {
-  auto& [slot, tokens, num_prompt_tokens, num_computed, sampling, choice, long_rope] = v;
+  auto& [slot, tokens, num_prompt_tokens, num_computed, sampling, choice, long_rope, images] = v;
   Field(a, "slot", slot);
   Field(a, "tokens", tokens, BoundsOf(a).context);
   Field(a, "num_prompt_tokens", num_prompt_tokens);
@@ -107,6 +129,7 @@ void Field(auto& a, AdmitSequence& v) {
   DrawFields(a, sampling);
   Field(a, "choice", choice);
   Field(a, "long_rope", long_rope);
+  Field(a, "images", images, BoundsOf(a).context);
 }
 
 void Field(auto& a, ForkSequence& v) {
@@ -135,10 +158,12 @@ void Field(auto& a, StepRow& v) {
 }
 
 void Field(auto& a, StepInput& v) {
-  auto& [number, free, copies, admit, fork, append, rows] = v;
+  auto& [number, free, copies, forget, encode, admit, fork, append, rows] = v;
   Field(a, "number", number);
   Field(a, "free", free, BoundsOf(a).seqs);
   Field(a, "copies", copies, BoundsOf(a).copies);
+  Field(a, "forget", forget, BoundsOf(a).forgotten);
+  Field(a, "encode", encode, BoundsOf(a).encoded);
   Field(a, "admit", admit, BoundsOf(a).seqs);
   Field(a, "fork", fork, BoundsOf(a).seqs);
   Field(a, "append", append, BoundsOf(a).appends);

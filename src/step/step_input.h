@@ -7,7 +7,7 @@
 // It is a delta on the state that the runner keeps per sequence slot: token history, number of
 // computed positions, block tables, sampling parameters. The runner derives positions, slot mapping
 // and input tokens from that state. The parts take effect in this order:
-//   free → copies → admit → fork → append → rows.
+//   free → copies → forget → encode → admit → fork → append → rows.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,34 @@ namespace tokamak {
 
 using TokenId = int32_t;
 using SequenceSlotId = int32_t;  // index of a sequence's state in the runner, in [0, max_seqs)
+
+// Names an image by its pixels and how it was prepared. 0 names none.
+using ImageId = uint64_t;
+
+// Has the model's image encoder compute the rows of an image that the encoder cache does not have.
+// They stay there until the image is forgotten.
+struct EncodeImage {
+  ImageId id = 0;
+  std::vector<int32_t> shape = {};  // of the values
+  int32_t grid_height = 0, grid_width = 0;
+  int32_t image_height = 0, image_width = 0;  // in pixels, before it was prepared
+  int32_t num_rows = 0;                       // at least one
+  std::vector<float> values = {};             // as the image processor prepared them
+
+  friend bool operator==(const EncodeImage&, const EncodeImage&) = default;
+};
+
+// Positions of a prompt that show an image: `num_rows` of its rows, from `first_row` on, take the
+// place of the embeddings of the placeholder tokens from `position` on.
+struct ImageSpan {
+  int32_t position = 0;
+  ImageId image = 0;
+  int32_t first_row = 0;
+  int32_t num_rows = 0;
+
+  int32_t end() const { return position + num_rows; }
+  friend bool operator==(const ImageSpan&, const ImageSpan&) = default;
+};
 
 // Assigns a sequence to a free slot. A sequence that resumes after a preemption brings the tokens
 // it had generated; draws are keyed by position, so its tokens stay the same.
@@ -36,6 +64,9 @@ struct AdmitSequence {
   // Uses the long RoPE factors although it has not more tokens than CacheSpec::original_context,
   // because its forks will.
   bool long_rope = false;
+  // In the prompt, in order. When a row computes a position of one, the encoder cache has the
+  // image.
+  std::vector<ImageSpan> images = {};
 
   friend bool operator==(const AdmitSequence&, const AdmitSequence&) = default;
 };
@@ -109,6 +140,8 @@ struct StepInput {
   uint64_t number = 0;  // consecutive; a gap is an error
   std::vector<SequenceSlotId> free = {};
   std::vector<CopyBlock> copies = {};
+  std::vector<ImageId> forget = {};  // the encoder cache drops these
+  std::vector<EncodeImage> encode = {};
   std::vector<AdmitSequence> admit = {};
   std::vector<ForkSequence> fork = {};
   std::vector<AppendBlocks> append = {};
