@@ -57,6 +57,9 @@ struct EngineStats {
   int64_t queried_prompt_tokens = 0;  // looked up in the prefix cache
   int64_t cached_prompt_tokens = 0;   // of those, found
   int64_t preemptions = 0;
+  int64_t images_encoded = 0;      // by steps; an image that was evicted is encoded again
+  int64_t image_rows_evicted = 0;  // from the encoder cache, to make room for other images
+  int32_t image_rows_cached = 0;   // in the encoder cache now
   // For each MoE layer, in order: positions computed by each expert.
   std::vector<std::vector<int64_t>> expert_positions;
   int64_t decode_steps = 0;  // steps in which every sequence computes one position after its prompt

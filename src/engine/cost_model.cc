@@ -21,6 +21,10 @@ void CostModel::Observe(const StepCost& step, double seconds, double proposing) 
   proposing = proposing > 0 ? std::min(proposing, seconds) : 0;
   ObserveProposals(step.proposals, proposing);
   seconds -= proposing;
+  if (step.image_rows > 0) {
+    const double others = PredictTokens(step);
+    return ObserveImages(step.image_rows, std::max(0.0, seconds - others));
+  }
   const Features x = MakeFeatures(step);
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) products_[i][j] = kForget * products_[i][j] + x[i] * x[j];
@@ -41,6 +45,12 @@ void CostModel::ObserveProposals(int64_t count, double seconds) {
   proposal_seconds_ += proposal_seconds_ == 0 ? one : (one - proposal_seconds_) * kLearn;
 }
 
+void CostModel::ObserveImages(int64_t num_rows, double seconds) {
+  constexpr double kLearn = 1.0 / 4;
+  const double one = seconds / static_cast<double>(num_rows);
+  image_row_seconds_ += image_row_seconds_ == 0 ? one : (one - image_row_seconds_) * kLearn;
+}
+
 void CostModel::Fit() {
   // Coordinate descent on the normal equations, with coefficients >= 0, because a cost that falls
   // as work grows would be noise. Starts from the last fit, so that a few sweeps suffice.
@@ -56,10 +66,14 @@ void CostModel::Fit() {
   }
 }
 
-double CostModel::Predict(const StepCost& step) const {
+double CostModel::PredictTokens(const StepCost& step) const {
   const Features x = MakeFeatures(step);
-  return x[0] * coefficients_[0] + x[1] * coefficients_[1] + x[2] * coefficients_[2] +
-         static_cast<double>(step.proposals) * proposal_seconds_;
+  return x[0] * coefficients_[0] + x[1] * coefficients_[1] + x[2] * coefficients_[2];
+}
+
+double CostModel::Predict(const StepCost& step) const {
+  return PredictTokens(step) + static_cast<double>(step.proposals) * proposal_seconds_ +
+         static_cast<double>(step.image_rows) * image_row_seconds_;
 }
 
 int32_t CostModel::MaxTokens(const StepCost& step, int32_t start, int32_t wanted,

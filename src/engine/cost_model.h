@@ -9,8 +9,9 @@ namespace tokamak {
 // The quantities that determine a step's time.
 struct StepCost {
   int64_t tokens = 0;
-  int64_t keys = 0;       // sum over tokens of the positions each attends to
-  int64_t proposals = 0;  // of a draft model
+  int64_t keys = 0;        // sum over tokens of the positions each attends to
+  int64_t proposals = 0;   // of a draft model
+  int64_t image_rows = 0;  // of images that it encodes
 
   void Add(int32_t start, int32_t num_tokens, int32_t num_rows = 1) {
     tokens += int64_t{num_tokens} * num_rows;
@@ -20,7 +21,8 @@ struct StepCost {
 
 // seconds = a + b * tokens + c * keys, fitted by least squares with exponential forgetting, so that
 // it follows clock speeds and machine load. Proposals are measured apart, because steps may have
-// equally many for long. Deterministic. Engine thread only.
+// equally many for long, and so are rows of images, because few steps have any. Deterministic.
+// Engine thread only.
 class CostModel {
  public:
   // `proposing`: the part of `seconds` in which the draft model made the step's proposals.
@@ -39,13 +41,17 @@ class CostModel {
 
  private:
   void Fit();
+  // The part of a step's time that its tokens and keys take.
+  double PredictTokens(const StepCost& step) const;
   void ObserveProposals(int64_t count, double seconds);
+  void ObserveImages(int64_t num_rows, double seconds);
 
   // Normal equations of the features {1, tokens / 64, keys / 65536}.
   std::array<std::array<double, 3>, 3> products_{};
   std::array<double, 3> targets_{};
   std::array<double, 3> coefficients_{};
-  double proposal_seconds_ = 0;  // of one; 0: unknown
+  double proposal_seconds_ = 0;   // of one; 0: unknown
+  double image_row_seconds_ = 0;  // the same
 };
 
 }  // namespace tokamak

@@ -85,6 +85,21 @@ TEST(CostModel, MaxTokensIsTheLargestThatFits) {
   EXPECT_EQ(model.MaxTokens(base, 100, 5, 0.0), 0);
 }
 
+TEST(CostModel, LearnsWhatImagesTake) {
+  CostModel model;
+  std::mt19937 rng(1);
+  for (int i = 0; i < 300; ++i) {
+    StepCost c = Cost(rng() % 500 + 1, rng() % 500000);
+    if (i % 10 == 9) c.image_rows = rng() % 600 + 1;
+    model.Observe(c, Truth(c) + 2e-4 * static_cast<double>(c.image_rows));
+  }
+  StepCost c = Cost(64, 40000);
+  EXPECT_NEAR(model.Predict(c), Truth(c), 0.05 * Truth(c));
+  const double without = model.Predict(c);
+  c.image_rows = 100;
+  EXPECT_NEAR(model.Predict(c) - without, 20e-3, 2e-3);
+}
+
 TEST(LruHeap, AgreesWithSortingUnderRandomChanges) {
   LruHeap heap;
   std::mt19937 rng(7);

@@ -52,7 +52,7 @@ int32_t TextDrafter::Follow(std::span<const ContentId> text, int32_t most_indexe
   }
   for (; known < text.size(); ++known) {
     const PromptLookup::Match& match = lookup_.match();
-    if (match.end > 0) {
+    if (match.end > 0 && !ShowsImage(text[static_cast<size_t>(match.end)])) {
       const bool same = text[static_cast<size_t>(match.end)] == text[known];
       acceptance_.Note(match.length, same);
       all->Note(match.length, same);
@@ -84,6 +84,7 @@ std::vector<TokenId> TextDrafter::Propose(std::span<const ContentId> text, int32
   const size_t end = found ? static_cast<size_t>(lookup_.match().end) : text.size() - 1;
   // Drafts repeat the text behind the match and, where that text ends, the drafts themselves.
   for (size_t i = end; drafts.size() < static_cast<size_t>(count); ++i) {
+    if (i < text.size() && ShowsImage(text[i])) break;
     drafts.push_back(i < text.size() ? static_cast<TokenId>(text[i]) : drafts[i - text.size()]);
   }
   return drafts;

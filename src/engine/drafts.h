@@ -66,7 +66,8 @@ class TextDrafter {
   // The probabilities that at least 1, 2, ... drafts are accepted, at most `most` of them; none if
   // there is no match.
   std::vector<double> Chances(int32_t most, const MatchAcceptance& all) const;
-  // The first `count` drafts; the last token again and again if there is no match.
+  // The first `count` drafts, or those before an image; the last token again and again if there is
+  // no match.
   std::vector<TokenId> Propose(std::span<const ContentId> text, int32_t count) const;
 
   static constexpr double kMemory = 32;

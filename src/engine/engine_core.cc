@@ -154,7 +154,9 @@ EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* execut
       executor_(executor),
       pool_(pool),
       blocks_(limits_.cache, options_.prefix_cache),
-      scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_, &step_times_),
+      encoder_(limits_.max_encoder_rows, limits_.max_step_image_rows),
+      scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &encoder_, &costs_,
+                 &step_times_),
       queued_(options_.max_queue) {
   max_length_ = LongestOf(1);
   counters_.total_blocks = limits_.cache.num_device_blocks;
@@ -205,6 +207,7 @@ Status EngineCore::Check(const Arrival& arrival) const {
                              limits_.vocab_size);
     }
   }
+  RETURN_IF_ERROR(CheckImages(arrival));
   const std::vector<TokenId> end_ids = EndIds(arrival);
   const auto num_ends = std::count_if(end_ids.begin(), end_ids.end(), [this](TokenId id) {
     return id >= 0 && id < limits_.vocab_size;
@@ -318,6 +321,7 @@ void EngineCore::Admit(Arrival arrival) {
     request->choices.push_back(std::move(sequence));
   }
   request->num_unfinished = n;
+  AddImages(&arrival, request.get());
   request->has_form = arrival.sampling.structured_output.has_value();
   if (request->has_form) request->eos_ids = arrival.eos_ids;
   std::vector<TokenId> end_ids = EndIds(arrival);
@@ -445,6 +449,7 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
   input.fork = schedule.forks;
   *work = blocks_.TakeStepWork();
   input.copies = std::move(work->copies);
+  PackImages(&input);
   input.rows.reserve(schedule.rows.size());
   for (const ScheduledRow& row : schedule.rows) {
     Sequence& sequence = *row.sequence;
@@ -480,7 +485,8 @@ AdmitSequence EngineCore::PackAdmission(const ScheduledRow& row) const {
       sequence.beams ? static_cast<size_t>(sequence.beams->base) : sequence.content.size();
   admit.tokens.reserve(size);
   for (size_t i = 0; i < size; ++i) {
-    admit.tokens.push_back(static_cast<TokenId>(sequence.content[i]));
+    const ContentId content = sequence.content[i];
+    admit.tokens.push_back(ShowsImage(content) ? request.prompt[i] : static_cast<TokenId>(content));
   }
   admit.num_prompt_tokens = sequence.num_prompt;
   admit.num_computed = row.start;
@@ -489,6 +495,7 @@ AdmitSequence EngineCore::PackAdmission(const ScheduledRow& row) const {
   if (!sequence.prompt_logprobs_missing()) admit.sampling.prompt_logprobs.reset();
   admit.choice = sequence.choice;
   admit.long_rope = sequence.beams && sequence.long_rope;
+  for (const ArrivalImage& image : request.images) admit.images.push_back(image.span);
   return admit;
 }
 
@@ -561,6 +568,8 @@ void EngineCore::Publish() {
   counters_.used_blocks = blocks_.num_used();
   counters_.cached_blocks = blocks_.num_cached();
   counters_.preemptions = scheduler_.num_preemptions();
+  counters_.image_rows_cached = encoder_.num_rows();
+  counters_.image_rows_evicted = encoder_.num_evicted_rows();
   const bool busy = HasWork();
   if (!busy) last_progress_ = now_;
   MutexLock lock(stats_mutex_);

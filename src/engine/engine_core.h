@@ -16,6 +16,7 @@
 #include "engine/block_manager.h"
 #include "engine/client_shares.h"
 #include "engine/cost_model.h"
+#include "engine/encoder_cache.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/step_times.h"
@@ -181,6 +182,12 @@ class EngineCore {
   // Adds a drawn token to its sequence: emits it, or ends the sequence, or both.
   void AddToken(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs);
 
+  // Images.
+  Status CheckImages(const Arrival& arrival) const;
+  // Gives a request and its sequences the images of its arrival.
+  static void AddImages(Arrival* arrival, RequestState* request);
+  void PackImages(StepInput* input);
+
   // Beam search.
   Status CheckBeams(const Arrival& arrival, int32_t positions) const;
   // Gives a sequence the beams of its request, with the arrival's decoders and constraints.
@@ -215,6 +222,7 @@ class EngineCore {
   CostModel costs_;
   StepTimes step_times_;
   BlockManager blocks_;
+  EncoderCache encoder_;
   Scheduler scheduler_;
 
   TimePoint now_{};  // when the running Step began

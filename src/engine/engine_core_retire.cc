@@ -69,6 +69,7 @@ void EngineCore::NoteTime(const StepInFlight& step, const StepOutput& output, do
   // The executor measures this on its own clock, which need not agree with the engine's.
   const double proposing_seconds = std::min(output.proposing_seconds, seconds);
   costs_.Observe(step.cost, seconds, proposing_seconds);
+  if (step.cost.image_rows > 0) return;
   const auto num_decodes = static_cast<int32_t>(step.rows.size());
   int32_t num_drafts = 0;
   int32_t num_tokens = 0;
@@ -413,6 +414,7 @@ void EngineCore::FailSteps(const Status& error) {
   in_flight_.clear();
   scheduler_.Reset();
   blocks_.Reset();
+  encoder_.Reset();
   needs_reset_ = true;
   for (const RequestId id : failed) {
     RequestState* request = requests_.at(id).get();

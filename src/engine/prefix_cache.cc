@@ -1,8 +1,10 @@
 #include "engine/prefix_cache.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace tokamak {
 namespace {
@@ -15,6 +17,11 @@ int32_t CommonPrefix(std::span<const ContentId> a, std::span<const ContentId> b)
 }
 
 }  // namespace
+
+ContentId ImageContent(ImageId image, int32_t row) {
+  constexpr ContentId kNegative = std::numeric_limits<ContentId>::min();
+  return static_cast<ContentId>(Hash64(&row, sizeof(row), image)) | kNegative;
+}
 
 PrefixCache::PrefixCache(std::vector<CacheGroup> groups, BlockPool* device, BlockPool* host)
     : groups_(std::move(groups)),

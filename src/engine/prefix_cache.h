@@ -17,8 +17,11 @@
 
 namespace tokamak {
 
-// The content of a position: a token id, or an id interned for an input that is not a token.
+// The content of a position: a token id, or a negative number for a row of an image.
 using ContentId = int64_t;
+
+inline bool ShowsImage(ContentId content) { return content < 0; }
+ContentId ImageContent(ImageId image, int32_t row);
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;

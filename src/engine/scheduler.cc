@@ -8,10 +8,11 @@
 
 namespace tokamak {
 
-Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs,
-                     const StepTimes* step_times)
+Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, EncoderCache* encoder,
+                     const CostModel* costs, const StepTimes* step_times)
     : options_(options),
       blocks_(blocks),
+      encoder_(encoder),
       costs_(costs),
       step_times_(step_times),
       fair_share_(options.quantum) {
@@ -77,6 +78,7 @@ Schedule Scheduler::Next(bool idle) {
   FairShare::Walk walk(fair_share_);
   const std::vector<Sequence*> ranked = RankRunning(&walk);
   SetBudgets(ranked);
+  BeginImages();
   if (options_.drafts.most > 0) PlanDrafts();
   if (options_.drafts.from_model) PlanProposals();
   size_t rank = 0;  // index in running_ of the next running sequence
@@ -166,6 +168,7 @@ bool Scheduler::ScheduleRunning(size_t rank) {
   std::vector<TokenId> drafts;
   if (schedulable == 1) drafts = TakeDrafts(sequence);
   int32_t granted = FindBlocks(rank, wanted + static_cast<int32_t>(drafts.size()));
+  granted = UseImages(*sequence, granted);
   if (granted == 0) return true;
   if (schedulable == 1) {
     if (granted - 1 < options_.drafts.least) granted = 1;
@@ -233,6 +236,7 @@ std::vector<double> Scheduler::FindDrafts(Sequence* sequence) {
   std::vector<TokenId> drafts;
   if (!sequence->constraint) {
     drafts = propose();
+    chances.resize(std::min(chances.size(), drafts.size()));
   } else {
     ConstrainedDrafts allowed(*sequence);
     allowed.AddForced(most);
@@ -410,7 +414,7 @@ void Scheduler::Suspend(Sequence* sequence) {
 }
 
 bool Scheduler::Admit(Sequence* sequence, size_t rank) {
-  if (PrefillTokens(0, 1) == 0) return false;
+  if (PrefillTokens(0, 1) == 0 || !MayUseImages(*sequence)) return false;
   while (!TryAdmit(sequence, rank)) {
     if (MakeRoom(rank) == Room::kMade) continue;
     pass_.blocked = true;
@@ -423,7 +427,8 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
   ++sequence->request->num_holding;
   const int32_t start = sequence->num_scheduled;
   const int32_t wanted = std::max(1, PrefillTokens(start, sequence->num_schedulable()));
-  const int32_t granted = blocks_->Grow(start + wanted, !pass_.blocked, &sequence->blocks) - start;
+  int32_t granted = blocks_->Grow(start + wanted, !pass_.blocked, &sequence->blocks) - start;
+  granted = UseImages(*sequence, granted);
   CHECK(granted > 0);
   pass_.prefill_tokens -= granted;
   pass_.expected.Add(start, granted);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "engine/block_manager.h"
 #include "engine/cost_model.h"
+#include "engine/encoder_cache.h"
 #include "engine/fair_share.h"
 #include "engine/sequence.h"
 #include "engine/step_times.h"
@@ -88,14 +89,18 @@ struct Schedule {
 // meanwhile, and all that search do so in the same steps: one that could go on waits while others'
 // beams are in flight.
 //
+// A row ends before an image that the step cannot use: one that finds no room in the encoder cache
+// beside images that rows above use, or whose encoding would make the step too long. The step's
+// first image is encoded whatever it takes, if nothing can be computed before it.
+//
 // A sequence that outgrows CacheSpec::original_context goes back to waiting, because its keys are
 // no longer valid. It is admitted again as soon as its rank allows.
 //
 // Owns the set of waiting and running sequences, but not the sequences. Engine thread only.
 class Scheduler {
  public:
-  Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs,
-            const StepTimes* step_times);
+  Scheduler(const SchedulerOptions& options, BlockManager* blocks, EncoderCache* encoder,
+            const CostModel* costs, const StepTimes* step_times);
 
   void Add(Sequence* sequence);
   // Fills the next step and counts it as in flight. `idle`: no step is in flight now.
@@ -174,6 +179,15 @@ class Scheduler {
   // Returns whether running_[rank] is still the same sequence.
   bool ScheduleRunning(size_t rank);
   void ScheduleBeams(size_t rank);
+  // Prepares for the step's images. Those that running sequences will need are forgotten last, by
+  // rank.
+  void BeginImages();
+  // Takes the images that the sequence's next `wanted` positions show into the step. Returns how
+  // many of the positions can be computed.
+  int32_t UseImages(const Sequence& sequence, int32_t wanted);
+  // Whether the step can use each of the sequence's images, so that it can compute a position
+  // wherever what is cached ends.
+  bool MayUseImages(const Sequence& sequence) const;
   bool Admit(Sequence* sequence, size_t rank);
   bool TryAdmit(Sequence* sequence, size_t rank);
   int32_t PrefillTokens(int32_t start, int32_t wanted) const;
@@ -238,6 +252,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   BlockManager* const blocks_;
+  EncoderCache* const encoder_;
   const CostModel* const costs_;
   const StepTimes* const step_times_;
   FairShare fair_share_;

@@ -49,6 +49,7 @@ struct Sequence {
 
   std::vector<ContentId> content;  // prompt, then known generated tokens
   int32_t num_prompt = 0;
+  int32_t images_end = 0;  // the position behind the last image; 0: there is none
   int32_t max_length = 0;  // prompt and all tokens that it may generate
 
   SequenceSlotId slot = -1;
@@ -132,6 +133,8 @@ struct RequestState {
   std::string client;
   ClientQueue* queue = nullptr;  // the queue that its choices are in
   std::string cache_root;
+  std::vector<ArrivalImage> images;
+  std::vector<TokenId> prompt;  // with the placeholder tokens of images; empty if it has none
   std::shared_ptr<const OutputCallback> on_output;  // null: none
   Usage usage;
   std::vector<std::unique_ptr<Sequence>> choices;  // or one sequence with beams

@@ -1,0 +1,260 @@
+// Images in prompts: when they are encoded, and what the caches do for them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "engine/drafts.h"
+#include "engine/testing/engine_core_fixture.h"
+
+namespace tokamak {
+namespace {
+
+constexpr TokenId kPlaceholder = 90;
+
+class EngineImagesTest : public EngineCoreTest {
+ protected:
+  EngineImagesTest() {
+    executor_.limits_.max_encoder_rows = 12;
+    executor_.limits_.max_step_image_rows = 8;
+  }
+
+  // A request for one token whose prompt has `before` tokens, an image and `after` tokens.
+  Arrival Ask(RequestId id, int32_t before, ImageId image, int32_t num_rows, int32_t after) {
+    std::vector<TokenId> prompt(static_cast<size_t>(before), 1);
+    prompt.insert(prompt.end(), static_cast<size_t>(num_rows), kPlaceholder);
+    prompt.insert(prompt.end(), static_cast<size_t>(after), 2);
+    Arrival arrival = Make(id, std::move(prompt), 1);
+    if (num_rows > 0) arrival.images.push_back(MakeImage(before, image, num_rows));
+    return arrival;
+  }
+  static ArrivalImage MakeImage(int32_t position, ImageId image, int32_t num_rows) {
+    return {.span = {.position = position, .image = image, .num_rows = num_rows},
+            .image = std::make_shared<EncodeImage>(
+                EncodeImage{.id = image, .num_rows = num_rows, .values = {0.5f}})};
+  }
+  void Submit(Arrival arrival) {
+    const Status status = core_->Submit(std::move(arrival));
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+  // Runs a request alone. Returns the images that its steps encode.
+  std::vector<ImageId> Run(Arrival arrival) {
+    const size_t first = executor_.steps.size();
+    Submit(std::move(arrival));
+    RunAll();
+    return Encoded(first);
+  }
+  std::vector<ImageId> Encoded(size_t first_step = 0) const {
+    std::vector<ImageId> ids;
+    for (size_t i = first_step; i < executor_.steps.size(); ++i) {
+      for (const EncodeImage& image : executor_.steps[i].encode) ids.push_back(image.id);
+    }
+    return ids;
+  }
+  EngineStats Stats() const { return core_->stats(TimePoint{}); }
+};
+
+using Images = std::vector<ImageId>;
+
+TEST_F(EngineImagesTest, AStepHasTheImageThatItsRowsNeed) {
+  Start();
+  Arrival arrival = Ask(1, 3, 77, 6, 2);
+  const std::vector<TokenId> prompt = arrival.prompt;
+  EXPECT_EQ(Run(std::move(arrival)), Images{77});
+  ASSERT_EQ(executor_.steps.size(), 1u);
+  const StepInput& step = executor_.steps[0];
+  EXPECT_EQ(step.encode[0].values, std::vector<float>{0.5f});
+  EXPECT_EQ(step.admit[0].tokens, prompt);
+  EXPECT_EQ(step.admit[0].images,
+            (std::vector<ImageSpan>{{.position = 3, .image = 77, .num_rows = 6}}));
+  EXPECT_EQ(results_.at({1, 0}).tokens, Continue(prompt, 1));
+}
+
+TEST_F(EngineImagesTest, ASharedImageIsEncodedOnce) {
+  Start();
+  Submit(Ask(1, 1, 77, 6, 0));
+  Submit(Ask(2, 2, 77, 6, 0));
+  RunAll();
+  EXPECT_EQ(Encoded(), Images{77});
+  EXPECT_EQ(Run(Ask(3, 3, 77, 6, 1)), Images{});
+  EXPECT_EQ(Stats().images_encoded, 1);
+  EXPECT_EQ(Stats().image_rows_cached, 6);
+  EXPECT_EQ(Stats().image_rows_evicted, 0);
+}
+
+TEST_F(EngineImagesTest, AnImageOfAnEarlierTurnIsNotEncodedAgain) {
+  Start();
+  Arrival first = Ask(1, 2, 77, 6, 3);
+  Arrival second = Ask(3, 2, 77, 6, 3);
+  EXPECT_EQ(Run(std::move(first)), Images{77});
+  EXPECT_EQ(Run(Ask(2, 0, 78, 8, 1)), Images{78});  // 77 must go
+  EXPECT_EQ(Stats().image_rows_evicted, 6);
+  second.prompt.insert(second.prompt.end(), {5, 6, 7, 8});
+  EXPECT_EQ(Run(std::move(second)), Images{});
+  EXPECT_EQ(results_.at({3, 0}).usage.cached_tokens, 8);  // whole blocks
+  EXPECT_EQ(Stats().images_encoded, 2);
+}
+
+TEST_F(EngineImagesTest, ImagesWithTheSamePlaceholdersShareNoBlocks) {
+  Start();
+  EXPECT_EQ(Run(Ask(1, 2, 77, 6, 3)), Images{77});
+  EXPECT_EQ(Run(Ask(2, 2, 78, 6, 3)), Images{78});
+  EXPECT_EQ(results_.at({2, 0}).usage.cached_tokens, 2);
+  // What was computed for text is of no use either.
+  Submit(Make(3, std::vector<TokenId>(11, kPlaceholder), 1));
+  RunAll();
+  EXPECT_EQ(results_.at({3, 0}).usage.cached_tokens, 0);
+}
+
+TEST_F(EngineImagesTest, OtherRowsOfAnImageShareNoBlocks) {
+  Start();
+  EXPECT_EQ(Run(Ask(1, 0, 77, 8, 1)), Images{77});
+  Arrival half = Ask(2, 0, 77, 8, 1);
+  half.images[0].span.first_row = 4;
+  half.images[0].span.num_rows = 4;
+  EXPECT_EQ(Run(std::move(half)), Images{});
+  EXPECT_EQ(results_.at({2, 0}).usage.cached_tokens, 0);
+}
+
+TEST_F(EngineImagesTest, ARowEndsBeforeAnImageThatTheStepHasNoRoomFor) {
+  Start();
+  Submit(Ask(1, 1, 77, 5, 1));
+  Submit(Ask(2, 3, 78, 5, 1));
+  RunAll();
+  // 77 leaves no room to encode 78, and a request is not admitted unless the step can use its
+  // image.
+  ASSERT_GE(executor_.steps.size(), 2u);
+  EXPECT_EQ(executor_.steps[0].rows.size(), 1u);
+  EXPECT_EQ(executor_.steps[1].encode[0].id, 78u);
+}
+
+TEST_F(EngineImagesTest, ARowEndsBeforeItsSecondImageIfBothDoNotFit) {
+  Start();
+  Arrival arrival = Ask(1, 1, 77, 5, 1);
+  arrival.prompt.insert(arrival.prompt.end(), 4, kPlaceholder);
+  arrival.images.push_back(MakeImage(7, 78, 4));
+  EXPECT_EQ(Run(std::move(arrival)), (Images{77, 78}));
+  ASSERT_EQ(executor_.steps.size(), 2u);
+  EXPECT_EQ(executor_.steps[0].rows[0].num_tokens, 7);
+  EXPECT_EQ(executor_.steps[1].rows[0].num_tokens, 4);
+}
+
+TEST_F(EngineImagesTest, ChunksMayCutThroughAnImage) {
+  executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
+  Start();
+  EXPECT_EQ(Run(Ask(1, 6, 77, 24, 4)), Images{77});
+  ASSERT_EQ(executor_.steps.size(), 3u);  // of 16 tokens at most
+  EXPECT_EQ(executor_.steps[0].rows[0].num_tokens, 16);
+  EXPECT_EQ(executor_.steps[1].rows[0].num_tokens, 16);
+}
+
+// With --target-itl-ms a step encodes no second image, and none behind a whole chunk of text.
+TEST_F(EngineImagesTest, StreamsWaitForOneImageAtATime) {
+  executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
+  executor_.on_wait = [this] {
+    int32_t rows = 0;
+    for (const EncodeImage& image : executor_.steps.back().encode) rows += image.num_rows;
+    clock_.Advance(std::chrono::milliseconds(1 + 10 * rows));
+  };
+  EngineCoreOptions options;
+  options.target_itl_ms = 5;
+  Start(options);
+  Submit(Make(1, {60, 61, 62}, 30));
+  for (int i = 0; i < 5; ++i) core_->Step();
+  Submit(Ask(2, 0, 77, 6, 2));  // shows what an image takes
+  for (int i = 0; i < 5; ++i) core_->Step();
+  const size_t first = executor_.steps.size();
+  Submit(Ask(3, 5, 78, 6, 2));
+  Submit(Ask(4, 0, 79, 6, 2));
+  RunAll();
+  for (size_t i = first; i < executor_.steps.size(); ++i) {
+    EXPECT_LE(executor_.steps[i].encode.size(), 1u) << "step " << i;
+  }
+  EXPECT_EQ(Encoded(first), (Images{79, 78}));
+  EXPECT_EQ(executor_.steps[first].rows[1].num_tokens, 5);  // the text before the image
+}
+
+TEST_F(EngineImagesTest, APreemptedSequenceNeedsItsImageAgain) {
+  executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
+  EngineCoreOptions options;
+  options.prefix_cache = false;
+  Start(options);
+  Submit(Ask(1, 6, 77, 24, 4));
+  core_->Step();
+  core_->Pause(1);  // in the middle of the image
+  Submit(Ask(2, 0, 78, 16, 1));
+  for (int i = 0; i < 5; ++i) core_->Step();
+  core_->Resume(1);
+  RunAll();
+  EXPECT_EQ(Encoded(), (Images{77, 78, 77}));
+  EXPECT_EQ(executor_.steps.back().forget, Images{});
+  EXPECT_EQ(results_.at({1, 0}).reason, FinishReason::kLength);
+  EXPECT_EQ(Stats().images_encoded, 3);
+}
+
+TEST_F(EngineImagesTest, AResetForgetsAllImages) {
+  Start();
+  EXPECT_EQ(Run(Ask(1, 0, 77, 6, 1)), Images{77});
+  executor_.fail_submits = 1;
+  Submit(Ask(2, 1, 77, 6, 1));
+  RunAll();
+  EXPECT_EQ(results_.at({2, 0}).reason, FinishReason::kError);
+  EXPECT_EQ(Run(Ask(3, 0, 77, 6, 1)), Images{77});
+}
+
+TEST_F(EngineImagesTest, AllChoicesUseTheImage) {
+  Start();
+  Arrival arrival =
+      Ask(1, 2, 77, 6, 0);  // ends with the image, so each choice computes its last row
+  arrival.sampling.n = 3;
+  const std::vector<TokenId> prompt = arrival.prompt;
+  EXPECT_EQ(Run(std::move(arrival)), Images{77});
+  for (int32_t choice = 0; choice < 3; ++choice) {
+    EXPECT_EQ(results_.at({1, choice}).tokens, Continue(prompt, 1));
+  }
+}
+
+TEST_F(EngineImagesTest, RefusesWhatItCannotEncode) {
+  Start();
+  const auto refused = [&](const std::function<void(Arrival*)>& change) {
+    Arrival arrival = Ask(1, 2, 77, 6, 1);
+    change(&arrival);
+    return std::string(core_->Check(arrival).message());
+  };
+  using A = Arrival;
+  EXPECT_EQ(refused([](A*) {}), "");
+  EXPECT_EQ(refused([](A* a) { a->images[0] = MakeImage(0, 77, 9); }),
+            "images[0]: has 9 rows, but the engine can encode at most 8");
+  EXPECT_EQ(refused([](A* a) { a->images[0].image = nullptr; }), "images[0]: there is no image 77");
+  EXPECT_EQ(refused([](A* a) { a->images[0].span.image = 78; }), "images[0]: there is no image 78");
+  EXPECT_EQ(refused([](A* a) { a->images[0].span.first_row = 1; }),
+            "images[0]: shows 6 rows from row 1 on, but has 6");
+  EXPECT_EQ(refused([](A* a) { a->images[0].span.num_rows = 0; }),
+            "images[0]: shows 0 rows from row 0 on, but has 6");
+  EXPECT_EQ(refused([](A* a) { a->images[0].span.position = 4; }),
+            "images[0]: 6 rows from position 4 on overlap another image or exceed the prompt of 9 "
+            "tokens");
+  EXPECT_EQ(refused([](A* a) { a->images.push_back(MakeImage(7, 78, 2)); }),
+            "images[1]: 2 rows from position 7 on overlap another image or exceed the prompt of 9 "
+            "tokens");
+  executor_.limits_.max_encoder_rows = 0;
+  Start();
+  EXPECT_EQ(refused([](A*) {}), "images: the model takes no images, got 1");
+}
+
+// A draft is a token, so what follows a match up to an image is all that can be proposed.
+TEST(TextDrafter, ProposesNoRowsOfImages) {
+  TextDrafter drafter({.most = 4, .min_match = 2, .max_match = 3});
+  MatchAcceptance all(100);
+  const ContentId image = ImageContent(77, 0);
+  const std::vector<ContentId> text = {1, 2, 3, image, ImageContent(77, 1), 4, 1, 2};
+  drafter.Follow(text, 100, &all);
+  EXPECT_EQ(drafter.Propose(text, 4), std::vector<TokenId>{3});
+  EXPECT_NE(image, ImageContent(77, 1));
+  EXPECT_NE(image, ImageContent(78, 0));
+  EXPECT_TRUE(ShowsImage(image));
+}
+
+}  // namespace
+}  // namespace tokamak
