@@ -117,6 +117,7 @@ void EngineChecker::OnSubmit(const StepInput& step) {
   }
   CheckDraftWaits();
   CheckBeamRows();
+  CheckForgotten(step);
 }
 
 void EngineChecker::CheckBeamRows() {

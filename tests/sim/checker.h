@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -36,6 +37,8 @@ class EngineChecker {
   // Call it when no step is being built or retired.
   void AfterStep();
   void OnAccepted(RequestId id);
+  // Compares the encoder cache with the executor's: the images that it holds, with their rows.
+  void CheckImages(const std::map<ImageId, int32_t>& held);
   // Call it after an executor failure: all work starts again.
   void OnFailure();
   // Call it when a request was paused or resumed.
@@ -68,6 +71,7 @@ class EngineChecker {
 
   void CheckDrafts(const StepInput& step);
   void CheckDraftWaits();
+  void CheckForgotten(const StepInput& step);
   void CheckBeamRows();
   void CheckSequences();
   void CheckPlaces(const Sequence& s);

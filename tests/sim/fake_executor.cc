@@ -56,6 +56,7 @@ Status FakeExecutor::Submit(StepInput sent) {
   if (Injected(options_.failure_permille)) return Internal("injected at submit");
   for (const SequenceSlotId slot : step.free) Free(slot);
   for (const CopyBlock& copy : step.copies) Copy(copy);
+  const int32_t image_rows = EncodeImages(step);
   for (const AdmitSequence& admit : step.admit) Admit(admit);
   for (const ForkSequence& fork : step.fork) Fork(fork);
   for (const AppendBlocks& append : step.append) Append(append);
@@ -81,8 +82,9 @@ Status FakeExecutor::Submit(StepInput sent) {
   if (step.rows.empty()) Fail("has no rows");
   if (tokens > options_.limits.max_step_tokens) Fail("has {} tokens", tokens);
   const double noise = 1 + options_.jitter * rng_.Unit();
-  const double seconds =
-      (options_.step_seconds + (tokens + proposals) * options_.token_seconds) * noise;
+  const double seconds = (options_.step_seconds + (tokens + proposals) * options_.token_seconds +
+                          image_rows * options_.image_row_seconds) *
+                         noise;
   busy_until_ = std::max(busy_until_, clock_->Now()) +
                 std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
   in_flight.done = busy_until_;
@@ -235,6 +237,7 @@ Status FakeExecutor::Reset() {
   std::fill(device_.begin(), device_.end(), 0xdead);
   std::fill(host_.begin(), host_.end(), 0xdead);
   std::fill(named_by_.begin(), named_by_.end(), -1);
+  images_.clear();
   next_number_ = 0;
   oldest_ = 0;
   return Status();
@@ -260,6 +263,50 @@ void FakeExecutor::Copy(const CopyBlock& copy) {
             to.begin() + static_cast<size_t>(copy.destination) * block_size_);
 }
 
+int32_t FakeExecutor::EncodeImages(const StepInput& step) {
+  for (const ImageId image : step.forget) {
+    if (images_.erase(image) == 0) Fail("forgets image {}, which it does not have", image);
+  }
+  int32_t rows = 0;
+  for (const EncodeImage& image : step.encode) {
+    if (image.id == 0 || image != ImageOf(image.id)) Fail("encodes another image as {}", image.id);
+    if (!images_.emplace(image.id, image.num_rows).second) Fail("encodes image {} again", image.id);
+    rows += image.num_rows;
+  }
+  num_encoded_ += static_cast<int64_t>(step.encode.size());
+  if (rows > options_.limits.max_step_image_rows) Fail("encodes {} rows", rows);
+  int32_t held = 0;
+  for (const auto& [image, num_rows] : images_) held += num_rows;
+  if (held > options_.limits.max_encoder_rows) Fail("has {} rows in the encoder cache", held);
+  return rows;
+}
+
+void FakeExecutor::CheckSpans(const AdmitSequence& admit) {
+  int32_t free = 0;
+  for (const ImageSpan& span : admit.images) {
+    if (span.position < free || span.num_rows < 1 || span.end() > admit.num_prompt_tokens) {
+      return Fail("shows {} rows of an image from position {} on", span.num_rows, span.position);
+    }
+    for (int32_t p = span.position; p < span.end(); ++p) {
+      if (admit.tokens[p] != options_.limits.vocab_size - 1) {
+        Fail("has token {} in an image", admit.tokens[p]);
+      }
+    }
+    free = span.end();
+  }
+}
+
+void FakeExecutor::CheckImages(const Slot& slot, int32_t start, int32_t end) {
+  for (const ImageSpan& span : slot.images) {
+    if (span.end() <= start || span.position >= end) continue;
+    const auto held = images_.find(span.image);
+    if (held == images_.end() || span.first_row + span.num_rows > held->second) {
+      Fail("computes positions {} to {}, which show image {}, without it", start, end - 1,
+           span.image);
+    }
+  }
+}
+
 void FakeExecutor::Admit(const AdmitSequence& admit) {
   Slot& slot = slots_[admit.slot];
   if (slot.used) Fail("admits to slot {}, which is in use", admit.slot);
@@ -272,7 +319,9 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   slot.long_rope =
       original_context > 0 &&
       (admit.long_rope || static_cast<int32_t>(admit.tokens.size()) > original_context);
+  CheckSpans(admit);
   slot.tokens = admit.tokens;
+  slot.images = admit.images;
   slot.num_prompt = admit.num_prompt_tokens;
   slot.computed = admit.num_computed;
   slot.last_row = slot.draft_row = -1;
@@ -282,11 +331,7 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   slot.choice = admit.choice;
   slot.tables.resize(options_.limits.cache.groups.size());
   for (auto& table : slot.tables) table.clear();
-  slot.prefixes.clear();
-  uint64_t prefix = TokenModel::Root(admit.sampling.seed.value());
-  for (const TokenId token : slot.tokens) {
-    slot.prefixes.push_back(prefix = TokenModel::Extend(prefix, token));
-  }
+  slot.prefixes = TokenModel::Prefixes(admit.sampling.seed.value(), slot.tokens, slot.images);
 }
 
 void FakeExecutor::Fork(const ForkSequence& fork) {
@@ -422,6 +467,7 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     CheckPast(slot, g, start);
     WriteRow(slot, g, start, row.num_tokens);
   }
+  CheckImages(slot, start, end);
   CheckProposals(slot, row, end);
   CheckCandidates(slot, row, end);
   slot.num_candidates = row.num_candidates;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct FakeExecutorOptions {
   TokenModel model;
   double step_seconds = 1e-3;
   double token_seconds = 1e-5;
+  double image_row_seconds = 0;
   double jitter = 0;             // a step takes up to (1 + jitter) times as long
   int32_t failure_permille = 0;  // per Submit, Sample and Wait
   int32_t reset_failure_percent = 0;
@@ -39,8 +41,8 @@ struct FakeExecutorOptions {
 
 // An independent model of slots and blocks that knows only StepInputs. A position's cache entry is
 // the hash of its prefix, including the salt and the kind of its RoPE factors
-// (CacheSpec::original_context). A copy copies a whole block's entries. Steps take simulated time
-// and finish in order.
+// (CacheSpec::original_context). A copy copies a whole block's entries. Images are encoded when the
+// step that has them is submitted. Steps take simulated time and finish in order.
 class FakeExecutor final : public Executor {
  public:
   FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClock* clock, Verdict* verdict);
@@ -65,6 +67,9 @@ class FakeExecutor final : public Executor {
   int64_t num_masked_accepted() const { return num_masked_accepted_; }
   int64_t num_proposals() const { return num_proposals_; }
   int64_t num_forks() const { return num_forks_; }
+  int64_t num_encoded() const { return num_encoded_; }
+  // The images in the encoder cache, and their numbers of rows.
+  const std::map<ImageId, int32_t>& images() const { return images_; }
 
  private:
   struct Slot {
@@ -72,6 +77,7 @@ class FakeExecutor final : public Executor {
     uint64_t life = 0;  // distinguishes the sequences that had this slot
     bool long_rope = false;
     std::vector<TokenId> tokens;
+    std::vector<ImageSpan> images;
     std::vector<uint64_t> prefixes;  // [tokens]: hash of the tokens up to and including this one
     int32_t num_prompt = 0;
     int32_t computed = 0;
@@ -99,6 +105,11 @@ class FakeExecutor final : public Executor {
   bool Injected(int32_t permille);
   void Free(SequenceSlotId slot);
   void Copy(const CopyBlock& copy);
+  // Returns how many rows were encoded.
+  int32_t EncodeImages(const StepInput& step);
+  void CheckSpans(const AdmitSequence& admit);
+  // The row computes positions [start, end).
+  void CheckImages(const Slot& slot, int32_t start, int32_t end);
   void Admit(const AdmitSequence& admit);
   void Fork(const ForkSequence& fork);
   void Append(const AppendBlocks& append);
@@ -140,6 +151,7 @@ class FakeExecutor final : public Executor {
   std::vector<uint64_t> host_;
   std::vector<int64_t> named_by_;     // by device block: the last step whose rows used it
   std::vector<uint64_t> named_life_;  // the life of the sequence that used it; 0: several
+  std::map<ImageId, int32_t> images_;
   std::deque<StepInFlight> steps_in_flight_;
   bool broken_ = false;  // an error was returned; Reset must follow
   uint64_t next_number_ = 0;
@@ -155,6 +167,7 @@ class FakeExecutor final : public Executor {
   int64_t num_masked_accepted_ = 0;
   int64_t num_proposals_ = 0;
   int64_t num_forks_ = 0;
+  int64_t num_encoded_ = 0;
 };
 
 }  // namespace tokamak::sim

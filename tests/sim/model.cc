@@ -95,6 +95,30 @@ std::vector<std::unique_ptr<TokenConstraint>> MakeConstraints(const SamplingPara
   return constraints;
 }
 
+EncodeImage ImageOf(ImageId id) {
+  EncodeImage image{.id = id, .num_rows = static_cast<int32_t>(Mix(id, 0x20f5) % 7) + 1};
+  image.shape = {image.num_rows, 2};
+  for (int32_t i = 0; i < 2 * image.num_rows; ++i) {
+    image.values.push_back(static_cast<float>(Mix(id, static_cast<uint64_t>(i)) % 1000));
+  }
+  return image;
+}
+
+std::vector<uint64_t> TokenModel::Prefixes(uint64_t seed, std::span<const TokenId> tokens,
+                                           std::span<const ImageSpan> images) {
+  std::vector<uint64_t> prefixes;
+  uint64_t prefix = Root(seed);
+  auto span = images.begin();
+  for (int32_t i = 0; i < std::ssize(tokens); ++i) {
+    while (span != images.end() && span->end() <= i) ++span;
+    const bool shown = span != images.end() && span->position <= i;
+    prefix = shown ? ExtendByRow(prefix, span->image, span->first_row + i - span->position)
+                   : Extend(prefix, tokens[static_cast<size_t>(i)]);
+    prefixes.push_back(prefix);
+  }
+  return prefixes;
+}
+
 std::optional<TokenId> TokenModel::Draw(uint64_t prefix, uint64_t seed, int32_t choice,
                                         const std::function<bool(TokenId)>& allowed) const {
   TokenId token = 0;
@@ -135,7 +159,7 @@ class Growing {
  public:
   Growing(const RequestSpec& spec, int32_t max_context) : spec_(&spec) {
     const SamplingParams& p = spec.sampling;
-    for (const TokenId token : spec.prompt) prefix_ = TokenModel::Extend(prefix_, token);
+    prefix_ = TokenModel::Prefixes(*p.seed, spec.prompt, spec.images).back();
     ends_ = p.stop_token_ids;
     if (!p.ignore_eos) ends_.insert(ends_.end(), spec.eos_ids.begin(), spec.eos_ids.end());
     const int32_t room =
@@ -206,7 +230,7 @@ class Growing {
   const RequestSpec* spec_;
   std::vector<TokenId> ends_;
   int32_t most_ = 0;
-  uint64_t prefix_ = TokenModel::Root(*spec_->sampling.seed);
+  uint64_t prefix_ = 0;
   std::optional<uint64_t> state_;  // of the structured output
   std::string text_;
   bool could_stop_ = false;  // stop strings may begin with the last token
@@ -302,10 +326,10 @@ std::vector<Expectation> ExpectBeams(const TokenModel& model, const RequestSpec&
 
 std::vector<float> ExpectPromptLogprobs(const RequestSpec& spec) {
   std::vector<float> logprobs;
-  uint64_t prefix = TokenModel::Root(*spec.sampling.seed);
+  const std::vector<uint64_t> prefixes =
+      TokenModel::Prefixes(*spec.sampling.seed, spec.prompt, spec.images);
   for (size_t i = 0; i + 1 < spec.prompt.size(); ++i) {
-    prefix = TokenModel::Extend(prefix, spec.prompt[i]);
-    logprobs.push_back(TokenModel::Logprob(prefix, spec.prompt[i + 1]));
+    logprobs.push_back(TokenModel::Logprob(prefixes[i], spec.prompt[i + 1]));
   }
   return logprobs;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,9 @@ class Rng {
   uint64_t state_;
 };
 
+// An image of the workload: a pure function of its id.
+EncodeImage ImageOf(ImageId id);
+
 // Requests with different salts must not share cache entries. The executor does not see salts, so
 // the workload encodes them in the seeds.
 inline constexpr uint64_t kNumSalts = 3;
@@ -55,6 +59,12 @@ struct TokenModel {
   static uint64_t Extend(uint64_t prefix, TokenId token) {
     return Mix(prefix, static_cast<uint64_t>(token));
   }
+  static uint64_t ExtendByRow(uint64_t prefix, ImageId image, int32_t row) {
+    return Mix(prefix, Mix(image, static_cast<uint64_t>(row) ^ 0x1336));
+  }
+  // The hash of each of the sequence's prefixes from the first token on.
+  static std::vector<uint64_t> Prefixes(uint64_t seed, std::span<const TokenId> tokens,
+                                        std::span<const ImageSpan> images);
   // Draws a token that is `allowed`, or nothing if there is none.
   std::optional<TokenId> Draw(uint64_t prefix, uint64_t seed, int32_t choice,
                               const std::function<bool(TokenId)>& allowed) const;
@@ -117,6 +127,7 @@ class LetterDecoder final : public TextDecoder {
 struct RequestSpec {
   RequestId id = 0;
   std::vector<TokenId> prompt;
+  std::vector<ImageSpan> images;
   SamplingParams sampling;  // the seed is always set
   std::vector<TokenId> eos_ids;
   int32_t priority = 0;

@@ -49,6 +49,8 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   proposals += other.proposals;
   searches += other.searches;
   forks += other.forks;
+  with_images += other.with_images;
+  encoded += other.encoded;
   refused += other.refused;
   preemptions += other.preemptions;
   pauses += other.pauses;
@@ -65,7 +67,10 @@ void Simulation::Fail(const char* format, Args... args) {
 }
 
 Simulation::Simulation(const ScheduleOptions& options)
-    : options_(options), rng_(options.seed), client_rng_(Mix(options.seed, 0xc11e47)) {
+    : options_(options),
+      rng_(options.seed),
+      client_rng_(Mix(options.seed, 0xc11e47)),
+      image_rng_(Mix(options.seed, 0x13a9e5)) {
   clock_.Set(TimePoint(std::chrono::seconds(1)));
   DrawConfiguration();
   executor_ = std::make_unique<FakeExecutor>(executor_options_, rng_.Next(), &clock_, &verdict_);
@@ -148,11 +153,22 @@ void Simulation::DrawConfiguration() {
   if (client_rng_.Chance(40)) beam_percent_ = client_rng_.In(1, 100);
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
+  if (image_rng_.Chance(40)) DrawImages();
   for (int i = rng_.In(1, 4); i > 0; --i) {
-    std::vector<TokenId> stem(rng_.In(1, max_prompt_));
-    for (TokenId& token : stem) token = rng_.In(0, limits.vocab_size - 1);
-    stems_.push_back(std::move(stem));
+    Prompt& stem = stems_.emplace_back();
+    stem.tokens.resize(rng_.In(1, max_prompt_));
+    for (TokenId& token : stem.tokens) token = rng_.In(0, limits.vocab_size - 1);
+    AddImages(0, &stem);
   }
+}
+
+void Simulation::DrawImages() {
+  num_images_ = image_rng_.In(1, 8);
+  ExecutorLimits& limits = executor_options_.limits;
+  // Some images have more rows, and are refused.
+  limits.max_encoder_rows = image_rng_.Chance(90) ? image_rng_.In(7, 30) : image_rng_.In(1, 6);
+  limits.max_step_image_rows = image_rng_.Chance(90) ? image_rng_.In(7, 20) : image_rng_.In(1, 6);
+  executor_options_.image_row_seconds = 1e-3 * image_rng_.Unit();
 }
 
 void Simulation::DrawCache() {
@@ -177,18 +193,40 @@ void Simulation::DrawCache() {
 
 // The workload.
 
-std::vector<TokenId> Simulation::DrawPrompt() {
+Simulation::Prompt Simulation::DrawPrompt() {
   const int32_t vocab = executor_options_.limits.vocab_size;
-  const auto& stem = stems_[rng_.In(0, static_cast<int32_t>(stems_.size()) - 1)];
-  std::vector<TokenId> prompt;
+  const Prompt& stem = stems_[rng_.In(0, static_cast<int32_t>(stems_.size()) - 1)];
+  const auto size = static_cast<int32_t>(stem.tokens.size());
+  Prompt prompt;
+  int32_t taken = 0;
   if (rng_.Chance(75)) {
-    const int32_t taken = rng_.Chance(50) ? static_cast<int32_t>(stem.size())
-                                          : rng_.In(0, static_cast<int32_t>(stem.size()));
-    prompt.assign(stem.begin(), stem.begin() + taken);
+    taken = rng_.Chance(50) ? size : rng_.In(0, size);
+    prompt.tokens.assign(stem.tokens.begin(), stem.tokens.begin() + taken);
+    for (ImageSpan span : stem.images) {
+      span.num_rows = std::min(span.num_rows, taken - span.position);
+      if (span.num_rows > 0) prompt.images.push_back(span);
+    }
   }
-  const int32_t more = rng_.In(prompt.empty() ? 1 : 0, rng_.Chance(70) ? 6 : max_prompt_);
-  for (int32_t i = 0; i < more; ++i) prompt.push_back(rng_.In(0, vocab - 1));
+  const int32_t more = rng_.In(prompt.tokens.empty() ? 1 : 0, rng_.Chance(70) ? 6 : max_prompt_);
+  for (int32_t i = 0; i < more; ++i) prompt.tokens.push_back(rng_.In(0, vocab - 1));
+  AddImages(taken, &prompt);
   return prompt;
+}
+
+void Simulation::AddImages(int32_t begin, Prompt* prompt) {
+  const auto size = static_cast<int32_t>(prompt->tokens.size());
+  if (num_images_ == 0) return;
+  for (int32_t at = begin + image_rng_.In(0, 4); at < size; at += image_rng_.In(0, 6)) {
+    const auto id = static_cast<ImageId>(image_rng_.In(1, num_images_));
+    const int32_t rows = ImageOf(id).num_rows;
+    const int32_t first = image_rng_.Chance(20) ? image_rng_.In(0, rows - 1) : 0;
+    const int32_t shown = std::min(rows - first, size - at);
+    prompt->images.push_back({.position = at, .image = id, .first_row = first, .num_rows = shown});
+    for (int32_t i = 0; i < shown; ++i) {
+      prompt->tokens[at + i] = executor_options_.limits.vocab_size - 1;
+    }
+    at += shown;
+  }
 }
 
 void Simulation::DrawEnds(RequestSpec* spec) {
@@ -226,7 +264,9 @@ void Simulation::DrawBeams(SamplingParams* sampling) {
 RequestSpec Simulation::DrawRequest() {
   RequestSpec spec;
   spec.id = next_id_++;
-  spec.prompt = DrawPrompt();
+  Prompt prompt = DrawPrompt();
+  spec.prompt = std::move(prompt.tokens);
+  spec.images = std::move(prompt.images);
   SamplingParams& p = spec.sampling;
   p.seed = rng_.Next();
   spec.salt = fmt::format("salt {}", SaltOf(*p.seed));
@@ -246,6 +286,9 @@ void Simulation::SubmitOne() {
   Arrival arrival;
   arrival.id = spec.id;
   arrival.prompt = spec.prompt;
+  for (const ImageSpan& span : spec.images) {
+    arrival.images.push_back({span, std::make_shared<EncodeImage>(ImageOf(span.image))});
+  }
   arrival.sampling = spec.sampling;
   arrival.eos_ids = spec.eos_ids;
   arrival.priority = spec.priority;
@@ -270,6 +313,7 @@ void Simulation::SubmitOne() {
   if (spec.sampling.structured_output) ++stats_.structured;
   if (spec.sampling.beam_search) ++stats_.searches;
   if (spec.sampling.thinking_token_budget) ++stats_.budgets;
+  if (!spec.images.empty()) ++stats_.with_images;
   Live live;
   live.unfinished = spec.sampling.n;
   live.choices.resize(spec.sampling.n);
@@ -453,6 +497,7 @@ std::string Simulation::Run() {
     if (executor_->num_failures() != failures) checker_->OnFailure();
     failures = executor_->num_failures();
     checker_->AfterStep();
+    checker_->CheckImages(executor_->images());
     if (round > kMaxRounds) Fail("no end after {} rounds", round);
   }
   if (!core_->health().ok()) {
@@ -471,6 +516,7 @@ std::string Simulation::Run() {
   stats_.masked = executor_->num_masked_accepted();
   stats_.proposals = executor_->num_proposals();
   stats_.forks = executor_->num_forks();
+  stats_.encoded = executor_->num_encoded();
   stats_.failures = failures;
   stats_.preemptions = checker_->preemptions();
   stats_.cached_tokens = checker_->cached_tokens();

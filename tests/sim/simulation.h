@@ -40,6 +40,8 @@ struct ScheduleStats {
   int64_t proposals = 0;
   int64_t searches = 0;  // requests with beam search
   int64_t forks = 0;
+  int64_t with_images = 0;  // requests
+  int64_t encoded = 0;      // images
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t pauses = 0;
@@ -87,8 +89,15 @@ class Simulation {
   Status StartCore();
   void DrawConfiguration();
   void DrawCache();
+  void DrawImages();
   RequestSpec DrawRequest();
-  std::vector<TokenId> DrawPrompt();
+  struct Prompt {
+    std::vector<TokenId> tokens;
+    std::vector<ImageSpan> images;
+  };
+  Prompt DrawPrompt();
+  // Puts images into the prompt from position `begin` on.
+  void AddImages(int32_t begin, Prompt* prompt);
   void DrawEnds(RequestSpec* spec);
   void DrawBeams(SamplingParams* sampling);
   void SubmitOne();
@@ -107,6 +116,7 @@ class Simulation {
   const ScheduleOptions options_;
   Rng rng_;
   Rng client_rng_;
+  Rng image_rng_;
   Verdict verdict_;
   ManualClock clock_;
   FakeExecutorOptions executor_options_;
@@ -126,9 +136,10 @@ class Simulation {
   int32_t pause_permille_ = 0;
   int32_t structured_percent_ = 0;  // of the requests
   int32_t beam_percent_ = 0;        // of the requests
+  int32_t num_images_ = 0;          // that requests show; 0: the model does not see
   int32_t max_prompt_ = 0;
   int32_t max_generated_ = 0;
-  std::vector<std::vector<TokenId>> stems_;  // prefixes that prompts share
+  std::vector<Prompt> stems_;  // prefixes that prompts share
   RequestId next_id_ = 1;
   std::map<RequestId, Live> live_;
 };
