@@ -11,6 +11,7 @@ namespace tokamak {
 SequenceSlots::SequenceSlots(const Limits& limits, const CacheSpec& cache)
     : limits_(limits),
       cache_(cache),
+      encoder_rows_(limits.max_encoder_rows),
       slots_(static_cast<size_t>(limits.max_seqs)),
       table_updates_(cache.groups.size()),
       has_row_(slots_.size(), false) {
@@ -20,12 +21,15 @@ SequenceSlots::SequenceSlots(const Limits& limits, const CacheSpec& cache)
 
 void SequenceSlots::Clear() {
   for (SequenceSlot& slot : slots_) slot.active = false;
+  encoder_rows_.Clear();
 }
 
 Status SequenceSlots::Apply(StepInput& step) {
   for (std::vector<TableUpdate>& updates : table_updates_) updates.clear();
   for (const SequenceSlotId slot : step.free) RETURN_IF_ERROR(Free(slot));
   for (const CopyBlock& copy : step.copies) RETURN_IF_ERROR(CheckCopy(copy));
+  for (const ImageId image : step.forget) RETURN_IF_ERROR(encoder_rows_.Forget(image));
+  RETURN_IF_ERROR(Encode(step.encode));
   for (AdmitSequence& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
   for (const ForkSequence& fork : step.fork) RETURN_IF_ERROR(Fork(fork));
   for (const AppendBlocks& append : step.append) RETURN_IF_ERROR(Append(append));
@@ -85,6 +89,17 @@ Status SequenceSlots::CheckCopy(const CopyBlock& copy) const {
   return Status();
 }
 
+Status SequenceSlots::Encode(const std::vector<EncodeImage>& images) {
+  int64_t num_rows = 0;
+  for (const EncodeImage& image : images) {
+    RETURN_IF_ERROR(encoder_rows_.Add(image));
+    num_rows += image.num_rows;
+  }
+  if (num_rows <= limits_.max_step_image_rows) return Status();
+  return Internal("a step encodes images with {} rows, but at most {} fit", num_rows,
+                  limits_.max_step_image_rows);
+}
+
 // Checks only what would do harm; the engine has validated the ranges.
 Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   const auto is_token = [this](TokenId id) { return id >= 0 && id < limits_.vocab_size; };
@@ -142,6 +157,20 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   return Status();
 }
 
+Status SequenceSlots::CheckSpans(const AdmitSequence& admit) {
+  int32_t free = 0;  // the first position behind the images so far
+  for (const ImageSpan& span : admit.images) {
+    if (span.position < free || span.first_row < 0 || span.num_rows < 1 ||
+        int64_t{span.position} + span.num_rows > admit.num_prompt_tokens) {
+      return Internal("slot {} shows {} rows of image {} from row {} on at position {} of {}",
+                      admit.slot, span.num_rows, span.image, span.first_row, span.position,
+                      admit.num_prompt_tokens);
+    }
+    free = span.end();
+  }
+  return Status();
+}
+
 Status SequenceSlots::Admit(AdmitSequence& admit) {
   SequenceSlot* slot = nullptr;
   RETURN_IF_ERROR(Find(admit.slot, &slot));
@@ -159,6 +188,7 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   if (Status status = CheckTokens(admit.slot, admit.tokens); !status.ok()) {
     return status.WithContext("admit");
   }
+  if (Status status = CheckSpans(admit); !status.ok()) return status.WithContext("admit");
   if (Status status = CheckSampling(admit.sampling); !status.ok()) {
     return status.WithContext(fmt::format("admit: slot {}", admit.slot));
   }
@@ -173,6 +203,7 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
                     (admit.long_rope || UsesLongRope(cache_.original_context, size));
   slot->sampling = std::move(admit.sampling);
   slot->choice = admit.choice;
+  slot->images = std::move(admit.images);
   for (size_t g = 0; g < slot->block_tables.size(); ++g) {
     slot->block_tables[g].clear();
     slot->block_tables[g].reserve(static_cast<size_t>(MaxBlocks(cache_.groups[g])));
@@ -284,6 +315,9 @@ Status SequenceSlots::AddRow(const StepRow& row) {
   if (Status status = CheckTables(*slot, begin, static_cast<int32_t>(end)); !status.ok()) {
     return status.WithContext(fmt::format("rows: slot {}", row.slot));
   }
+  if (Status status = CheckImages(*slot, begin, static_cast<int32_t>(end)); !status.ok()) {
+    return status.WithContext(fmt::format("rows: slot {}", row.slot));
+  }
   RETURN_IF_ERROR(CheckProposals(*slot, row, end));
   RETURN_IF_ERROR(CheckCandidates(*slot, row, end));
   slot->num_computed = static_cast<int32_t>(end);
@@ -291,6 +325,17 @@ Status SequenceSlots::AddRow(const StepRow& row) {
   slot->awaits_proposals = row.num_proposals > 0;
   if (row.sample) slot->num_known = static_cast<int32_t>(end) + 1;
   return Status();
+}
+
+Status SequenceSlots::CheckImages(const SequenceSlot& slot, int32_t begin, int32_t end) const {
+  Status status;
+  slot.ForEachImage(begin, end, [&](const ImageSpan& span, int32_t first, int32_t last) {
+    const std::vector<int32_t>* const rows = encoder_rows_.Find(span.image);
+    if (rows != nullptr && int64_t{span.first_row} + span.num_rows <= std::ssize(*rows)) return;
+    status = Internal("positions {} to {} show image {}, of which the encoder cache has {} rows",
+                      first, last - 1, span.image, rows == nullptr ? 0 : rows->size());
+  });
+  return status;
 }
 
 Status SequenceSlots::CheckDrafts(const SequenceSlot& slot, const StepRow& row) const {

@@ -1,11 +1,13 @@
 // The runner's state of each sequence, and the rules that steps must follow.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "runner/encoder_rows.h"
 #include "step/step_input.h"
 #include "tokamak/status.h"
 
@@ -23,7 +25,19 @@ struct SequenceSlot {
   bool long_rope = false;  // admitted with the long RoPE factors (CacheSpec::original_context)
   SamplingParams sampling;
   int32_t choice = 0;
+  std::vector<ImageSpan> images;
   std::vector<std::vector<BlockId>> block_tables;  // one per cache group
+
+  // Calls visit(span, begin, end) for the positions among [begin, end) that show images.
+  template <typename Visit>
+  void ForEachImage(int32_t begin, int32_t end, Visit visit) const {
+    if (begin >= num_prompt) return;
+    for (const ImageSpan& span : images) {
+      const int32_t first = std::max(begin, span.position);
+      const int32_t last = std::min(end, span.end());
+      if (first < last) visit(span, first, last);
+    }
+  }
 };
 
 // Owned by the runner's thread.
@@ -36,13 +50,14 @@ class SequenceSlots {
     int32_t max_step_proposals = 0;  // 0: no draft model
     int32_t max_context = 0;
     int32_t vocab_size = 0;
+    int32_t max_encoder_rows = 0;  // 0: the model does not see
+    int32_t max_step_image_rows = 0;
   };
   SequenceSlots(const Limits& limits, const CacheSpec& cache);
 
-  // Applies the step's changes: free, admit, fork, append, rows. Moves what is admitted out of the
-  // step. A
-  // step that breaks a rule is kInternal, with the rule, the slot and the numbers; then the state
-  // is unspecified until Clear.
+  // Applies the step's changes: free, forget, encode, admit, fork, append, rows. Moves what is
+  // admitted out of the step. A step that breaks a rule is kInternal, with the rule, the slot and
+  // the numbers; then the state is unspecified until Clear.
   Status Apply(StepInput& step);
   // A row with drafts has drawn `num_tokens` tokens: takes back the positions of the other drafts.
   void Settle(SequenceSlotId slot, int32_t num_tokens);
@@ -62,6 +77,9 @@ class SequenceSlots {
     return table_updates_[static_cast<size_t>(group)];
   }
 
+  // What the encoder cache holds after all applied steps.
+  const EncoderRows& encoder_rows() const { return encoder_rows_; }
+
   // The state after all applied steps. A row's first position is num_computed - row.num_tokens.
   const SequenceSlot& operator[](SequenceSlotId slot) const {
     return slots_[static_cast<size_t>(slot)];
@@ -71,11 +89,15 @@ class SequenceSlots {
   Status Find(SequenceSlotId slot, SequenceSlot** found);
   Status Free(SequenceSlotId slot);
   Status CheckCopy(const CopyBlock& copy) const;
+  Status Encode(const std::vector<EncodeImage>& images);
   Status CheckSampling(const SamplingParams& sampling) const;
+  static Status CheckSpans(const AdmitSequence& admit);
   Status Admit(AdmitSequence& admit);
   Status Fork(const ForkSequence& fork);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
+  // The encoder cache has all images that positions [begin, end) show.
+  Status CheckImages(const SequenceSlot& slot, int32_t begin, int32_t end) const;
   Status CheckDrafts(const SequenceSlot& slot, const StepRow& row) const;
   Status CheckTokens(SequenceSlotId slot, std::span<const TokenId> tokens) const;
   static Status CheckCandidates(const SequenceSlot& slot, const StepRow& row, int64_t end);
@@ -88,6 +110,7 @@ class SequenceSlots {
 
   const Limits limits_;
   const CacheSpec cache_;
+  EncoderRows encoder_rows_;
   std::vector<SequenceSlot> slots_;
   std::vector<std::vector<TableUpdate>> table_updates_;  // per group
   std::vector<bool> has_row_;                            // in the step being applied

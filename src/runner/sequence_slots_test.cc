@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -341,6 +343,94 @@ TEST(SequenceSlots, AWindowNeedsOnlyTheBlocksFromItsFirstKeyOn) {
                                  {.slot = 0, .group = 1, .blocks = {kNoBlock, 4, 5}}},
                       .rows = {{.slot = 0, .num_tokens = 12 - computed}}};
     EXPECT_EQ(table.Apply(step).ok(), computed == 8) << computed;
+  }
+}
+
+// An encoder cache of 8 rows, of which a step may compute 6.
+SequenceSlots SlotsForImages() {
+  return SequenceSlots({.max_seqs = 4,
+                        .max_step_tokens = 16,
+                        .max_context = 24,
+                        .vocab_size = 50,
+                        .max_encoder_rows = 8,
+                        .max_step_image_rows = 6},
+                       {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
+                        .block_bytes = 64,
+                        .num_device_blocks = 10});
+}
+
+// Slot 1 shows image 7, which has 5 rows, at positions 1 to 5. The step computes positions 0 to 2.
+StepInput StepWithImage() {
+  return {.encode = {{.id = 7, .num_rows = 5}},
+          .admit = {{.slot = 1,
+                     .tokens = {1, 2, 2, 2, 2, 2, 3},
+                     .num_prompt_tokens = 7,
+                     .images = {{.position = 1, .image = 7, .num_rows = 5}}}},
+          .append = {{.slot = 1, .group = 0, .blocks = {4, 2}}},
+          .rows = {{.slot = 1, .num_tokens = 3}}};
+}
+
+TEST(SequenceSlots, RowsOfForgottenImagesAreUsedAgain) {
+  SequenceSlots table = SlotsForImages();
+  StepInput step = StepWithImage();
+  ASSERT_TRUE(table.Apply(step).ok());
+  ASSERT_NE(table.encoder_rows().Find(7), nullptr);
+  const std::vector<int32_t> first = *table.encoder_rows().Find(7);
+  EXPECT_EQ(std::set<int32_t>(first.begin(), first.end()).size(), 5u);
+  StepInput next = {.encode = {{.id = 8, .num_rows = 3}}, .rows = {{.slot = 1, .num_tokens = 4}}};
+  ASSERT_TRUE(table.Apply(next).ok());
+  // All positions that show the image are computed.
+  StepInput last = {.forget = {7}, .encode = {{.id = 9, .num_rows = 5}}};
+  ASSERT_TRUE(table.Apply(last).ok());
+  EXPECT_EQ(table.encoder_rows().Find(7), nullptr);
+  std::vector<int32_t> all = *table.encoder_rows().Find(9);
+  EXPECT_TRUE(std::is_permutation(all.begin(), all.end(), first.begin(), first.end()));
+  all.insert(all.end(), table.encoder_rows().Find(8)->begin(), table.encoder_rows().Find(8)->end());
+  EXPECT_EQ(*std::max_element(all.begin(), all.end()), 7);
+  EXPECT_EQ(std::set<int32_t>(all.begin(), all.end()).size(), 8u);
+  table.Clear();
+  EXPECT_EQ(table.encoder_rows().Find(9), nullptr);
+  StepInput again = StepWithImage();
+  EXPECT_TRUE(table.Apply(again).ok());
+}
+
+TEST(SequenceSlots, RefusesImagesThatBreakARule) {
+  struct Violation {
+    std::function<void(StepInput&)> change;
+    const char* message;
+  };
+  const Violation violations[] = {
+      {[](StepInput& s) { s.forget = {7}; }, "forget: the encoder cache does not have image 7"},
+      {[](StepInput& s) { s.encode.push_back({.id = 7, .num_rows = 1}); },
+       "encode: the encoder cache has image 7 already"},
+      {[](StepInput& s) { s.encode[0].num_rows = 9; },
+       "encode: image 7 has 9 rows, but 8 of 8 are free in the encoder cache"},
+      {[](StepInput& s) { s.encode[0].num_rows = 0; },
+       "encode: image 7 has 0 rows, but 8 of 8 are free in the encoder cache"},
+      {[](StepInput& s) { s.encode[0].num_rows = 7; },
+       "a step encodes images with 7 rows, but at most 6 fit"},
+      {[](StepInput& s) { s.encode.clear(); },
+       "rows: slot 1: positions 1 to 2 show image 7, of which the encoder cache has 0 rows"},
+      {[](StepInput& s) { s.encode[0].num_rows = 4; },
+       "rows: slot 1: positions 1 to 2 show image 7, of which the encoder cache has 4 rows"},
+      {[](StepInput& s) { s.admit[0].images[0].num_rows = 7; },
+       "admit: slot 1 shows 7 rows of image 7 from row 0 on at position 1 of 7"},
+      {[](StepInput& s) { s.admit[0].images[0].num_rows = 0; },
+       "admit: slot 1 shows 0 rows of image 7 from row 0 on at position 1 of 7"},
+      {[](StepInput& s) { s.admit[0].images[0].first_row = -1; },
+       "admit: slot 1 shows 5 rows of image 7 from row -1 on at position 1 of 7"},
+      {[](StepInput& s) {
+         s.admit[0].images.push_back({.position = 5, .image = 7, .num_rows = 1});
+       },
+       "admit: slot 1 shows 1 rows of image 7 from row 0 on at position 5 of 7"},
+  };
+  for (const Violation& violation : violations) {
+    SequenceSlots table = SlotsForImages();
+    StepInput step = StepWithImage();
+    violation.change(step);
+    const Status status = table.Apply(step);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_EQ(status.message(), violation.message);
   }
 }
 

@@ -30,6 +30,14 @@ void BatchLayout::SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_
   table_rows = place(I32Bytes(seqs));
   slot_mapping = place(num_groups * I64Bytes(tokens));
   updates.resize(static_cast<size_t>(num_groups));
+  SetImageTokens(0);
+}
+
+void BatchLayout::SetImageTokens(int32_t count) {
+  num_image_tokens = count;
+  image_from = bytes;
+  image_to = bytes + I32Bytes(count);
+  bytes += 2 * I32Bytes(count);
 }
 
 void BatchLayout::SetUpdates(int32_t group, int32_t count) {
@@ -50,6 +58,7 @@ bool BatchLayout::no_updates() const {
 int64_t StepShape::StagingBytes() const {
   BatchLayout layout;
   layout.SetCounts(max_tokens, MaxPaddedSeqs(), max_tokens, num_groups);
+  layout.SetImageTokens(max_image_tokens);
   for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_updates);
   return layout.bytes;
 }
@@ -134,12 +143,16 @@ class Packer {
   }
 
   void LayOut(std::span<const StepRow> rows, int32_t padded_tokens) {
-    int32_t tokens = 0, scored = 0;
+    int32_t tokens = 0, scored = 0, image_tokens = 0;
     size_t masked = 0, unmasked = 0, drafts = 0, unmasked_drafts = 0;
     for (const StepRow& row : rows) {
       const auto [begin, end] = Scored(row);
       tokens += row.num_tokens;
       scored += end - begin;
+      const SequenceSlot& slot = slots_[row.slot];
+      slot.ForEachImage(
+          slot.num_computed - row.num_tokens, slot.num_computed,
+          [&](const ImageSpan&, int32_t first, int32_t last) { image_tokens += last - first; });
       if (NeedsLogits(row)) ++(row.masked ? masked : unmasked);
       drafts += row.drafts.size();
       if (!row.masked) unmasked_drafts += row.drafts.size();
@@ -156,6 +169,7 @@ class Packer {
     BatchLayout& layout = in_flight_.layout;
     layout.SetCounts(tokens + padding, padded_tokens > 0 ? padded_tokens : num_rows,
                      logits + padding, shape_.num_groups);
+    layout.SetImageTokens(image_tokens);
     for (int32_t g = 0; g < shape_.num_groups; ++g) {
       layout.SetUpdates(g, static_cast<int32_t>(LastUpdates(g).size()));
     }
@@ -165,6 +179,8 @@ class Packer {
     query_start_loc_ = At<int32_t>(layout.query_start_loc);
     seq_lens_ = At<int32_t>(layout.seq_lens);
     table_rows_ = At<int32_t>(layout.table_rows);
+    image_from_ = At<int32_t>(layout.image_from);
+    image_to_ = At<int32_t>(layout.image_to);
     query_start_loc_[0] = 0;
   }
 
@@ -200,6 +216,15 @@ class Packer {
                       row.num_tokens,
                       At<int64_t>(in_flight_.layout.SlotMappingOf(g)) + num_tokens_);
     }
+    slot.ForEachImage(begin, slot.num_computed,
+                      [&](const ImageSpan& span, int32_t first, int32_t last) {
+                        const std::vector<int32_t>& rows = *slots_.encoder_rows().Find(span.image);
+                        for (int32_t p = first; p < last; ++p) {
+                          const int32_t image_row = span.first_row + p - span.position;
+                          *image_from_++ = rows[static_cast<size_t>(image_row)];
+                          *image_to_++ = num_tokens_ + p - begin;
+                        }
+                      });
     num_tokens_ += row.num_tokens;
     EndSequence(slot.num_computed, row.slot);
     StepInFlight::Row& packed = in_flight_.rows.emplace_back();
@@ -251,6 +276,8 @@ class Packer {
   int32_t* query_start_loc_ = nullptr;
   int32_t* seq_lens_ = nullptr;
   int32_t* table_rows_ = nullptr;
+  int32_t* image_from_ = nullptr;
+  int32_t* image_to_ = nullptr;
   int32_t num_tokens_ = 0;
   int32_t num_seqs_ = 0;
   struct Place {

@@ -20,6 +20,7 @@ struct StepShape {
   int32_t max_blocks_per_seq = 0;
   int32_t num_groups = 0;
   int32_t max_updates = 0;  // block table entries per group and step: see MakeStepShape
+  int32_t max_image_tokens = 0;
 
   // A step for a graph has as many sequences as tokens (GraphRunner).
   int32_t MaxPaddedSeqs() const { return max_seqs + max_drafts; }
@@ -28,18 +29,21 @@ struct StepShape {
 };
 
 // Byte offsets of a packed batch's parts, equal in staging memory and on the device. All but the
-// table updates depend only on the three counts, so batches of equal counts have equal addresses.
+// table updates depend only on the four counts, so batches of equal counts have equal addresses.
 struct BatchLayout {
-  int32_t num_tokens = 0;       // T, padding included
-  int32_t num_seqs = 0;         // S, padding included
-  int32_t num_logits = 0;       // R
-  int64_t token_ids = 0;        // i32 [T]
-  int64_t positions = 0;        // i32 [T]: as in nn::Pass
-  int64_t logit_rows = 0;       // i32 [R]: first rows to draw from, then prompt positions to score
-  int64_t query_start_loc = 0;  // i32 [S + 1]
-  int64_t seq_lens = 0;         // i32 [S]
-  int64_t table_rows = 0;       // i32 [S]: the sequences' slots
-  int64_t slot_mapping = 0;     // i64 [T] per group: see SlotMappingOf
+  int32_t num_tokens = 0;        // T, padding included
+  int32_t num_seqs = 0;          // S, padding included
+  int32_t num_logits = 0;        // R
+  int32_t num_image_tokens = 0;  // K
+  int64_t token_ids = 0;         // i32 [T]
+  int64_t positions = 0;         // i32 [T]: as in nn::Pass
+  int64_t logit_rows = 0;        // i32 [R]: first rows to draw from, then prompt positions to score
+  int64_t query_start_loc = 0;   // i32 [S + 1]
+  int64_t seq_lens = 0;          // i32 [S]
+  int64_t table_rows = 0;        // i32 [S]: the sequences' slots
+  int64_t slot_mapping = 0;      // i64 [T] per group: see SlotMappingOf
+  int64_t image_from = 0;        // i32 [K]: as in nn::Pass
+  int64_t image_to = 0;          // i32 [K]
   // Block table entries that the step sets: i32 indices, then i32 values.
   struct Updates {
     int64_t indices = 0;
@@ -50,7 +54,8 @@ struct BatchLayout {
   int64_t bytes = 0;
 
   void SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_t num_groups);
-  void SetUpdates(int32_t group, int32_t count);  // in order of groups, after SetCounts
+  void SetImageTokens(int32_t count);             // after SetCounts, which sets it to 0
+  void SetUpdates(int32_t group, int32_t count);  // in order of groups, after the others
   int64_t SlotMappingOf(int32_t group) const;
   bool no_updates() const;
 };

@@ -15,7 +15,8 @@ constexpr StepShape kShape = {.max_seqs = 4,
                               .max_drafts = 3,
                               .max_blocks_per_seq = 8,
                               .num_groups = 1,
-                              .max_updates = 6};
+                              .max_updates = 6,
+                              .max_image_tokens = 16};
 
 CacheSpec Cache() {
   CacheSpec cache;
@@ -54,7 +55,9 @@ class PackRowsTest : public ::testing::Test {
                         .max_step_tokens = 16,
                         .max_step_drafts = 3,
                         .max_context = 32,
-                        .vocab_size = 50},
+                        .vocab_size = 50,
+                        .max_encoder_rows = 8,
+                        .max_step_image_rows = 8},
                        cache_};
   StepInFlight in_flight_;
 };
@@ -150,6 +153,34 @@ TEST_F(PackRowsTest, TheLastUpdatesAreUploadedWithTheStep) {
   ASSERT_EQ(updates.count, 2);
   EXPECT_EQ(Ints(in_flight_, updates.indices, 2), (std::vector<int32_t>{8, 9}));
   EXPECT_EQ(Ints(in_flight_, updates.values, 2), (std::vector<int32_t>{10, 11}));
+}
+
+// One row shows the end of an image and the start of another, of which it shows other rows.
+TEST_F(PackRowsTest, PositionsThatShowImagesNameTheirRows) {
+  Apply({.encode = {{.id = 7, .num_rows = 3}, {.id = 8, .num_rows = 4}},
+         .admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2},
+                   {.slot = 2,
+                    .tokens = {1, 9, 9, 9, 2, 9, 9, 3},
+                    .num_prompt_tokens = 8,
+                    .images = {{.position = 1, .image = 7, .num_rows = 3},
+                               {.position = 5, .image = 8, .first_row = 2, .num_rows = 2}}}},
+         .append = {{.slot = 0, .group = 0, .blocks = {5}},
+                    {.slot = 2, .group = 0, .blocks = {6, 7}}},
+         .rows = {{.slot = 0, .num_tokens = 1}, {.slot = 2, .num_tokens = 3}}},
+        0);
+  const std::vector<int32_t>& seven = *table_.encoder_rows().Find(7);
+  const std::vector<int32_t>& eight = *table_.encoder_rows().Find(8);
+  const BatchLayout& layout = in_flight_.layout;
+  ASSERT_EQ(layout.num_image_tokens, 2);
+  EXPECT_EQ(Ints(in_flight_, layout.image_from, 2), (std::vector<int32_t>{seven[0], seven[1]}));
+  EXPECT_EQ(Ints(in_flight_, layout.image_to, 2), (std::vector<int32_t>{2, 3}));
+  Apply({.number = 1, .rows = {{.slot = 0, .num_tokens = 1}, {.slot = 2, .num_tokens = 5}}}, 0);
+  ASSERT_EQ(layout.num_image_tokens, 3);
+  EXPECT_EQ(Ints(in_flight_, layout.image_from, 3),
+            (std::vector<int32_t>{seven[2], eight[2], eight[3]}));
+  EXPECT_EQ(Ints(in_flight_, layout.image_to, 3), (std::vector<int32_t>{1, 3, 4}));
+  EXPECT_EQ(Ints(in_flight_, layout.token_ids, 6), (std::vector<int32_t>{2, 9, 2, 9, 9, 3}));
+  EXPECT_LE(layout.bytes, kShape.StagingBytes());
 }
 
 // Graphs require that batches of equal counts have equal addresses, whatever they append.
