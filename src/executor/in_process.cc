@@ -23,6 +23,8 @@ class InProcessExecutor final : public Executor {
                 .vocab_size = runner_->vocab_size(),
                 .depth = runner_->shape().depth,
                 .has_candidates = runner_->has_candidates(),
+                .max_encoder_rows = runner_->shape().max_encoder_rows,
+                .max_step_image_rows = runner_->shape().max_step_image_rows,
                 .num_moe_layers = model_->spec().num_moe_layers,
                 .max_experts = model_->spec().max_experts} {}
 

@@ -68,6 +68,18 @@ TEST(InProcessExecutor, ReportsItsLimits) {
   EXPECT_EQ(limits.cache.groups[1].kind, CacheGroupKind::kWindow);
 }
 
+TEST(InProcessExecutor, ReportsTheRowsOfImagesThatItTakes) {
+  std::unique_ptr<Ops> ops = *MakeCpuOps({.threads = 1});
+  std::unique_ptr<const Model> model = testing::MakeToyModel(*ops, {.sees = true});
+  const auto executor = MakeInProcessExecutor(
+      std::move(ops), std::move(model),
+      {.max_seqs = 3, .max_context = 64, .max_encoder_rows = 40, .max_step_image_rows = 30},
+      {.arena_bytes = 8 << 20, .num_device_blocks = 20});
+  ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+  EXPECT_EQ((*executor)->limits().max_encoder_rows, 40);
+  EXPECT_EQ((*executor)->limits().max_step_image_rows, 30);
+}
+
 TEST(InProcessExecutor, OverlapChangesNoToken) {
   const std::vector<TokenId> expected = Generate(*MakeToyExecutor(1), 40);
   EXPECT_EQ(expected.size(), 40u);

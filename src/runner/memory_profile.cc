@@ -97,9 +97,13 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
     profile.arena_bytes = std::max(profile.arena_bytes, drafting.arena_bytes);
     profile.staging_bytes += DrafterStagingBytes(*draft, shape);
   }
+  if (model.image_encoder() != nullptr) {
+    ASSIGN_OR_RETURN(profile.encoder_bytes, EncoderBytes(*model.image_encoder(), shape));
+  }
   profile.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
   const int64_t host_bytes = budget.host_tier_apart ? 0 : budget.host_cache_bytes;
-  const int64_t fixed = profile.arena_bytes + profile.staging_bytes + host_bytes;
+  const int64_t activations = profile.arena_bytes + profile.encoder_bytes;
+  const int64_t fixed = activations + profile.staging_bytes + host_bytes;
   const int64_t free_bytes = budget.available_bytes - fixed;
 
   int64_t blocks = budget.num_blocks;
@@ -117,14 +121,14 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
         "activations take {}, batches and block tables {}, and the host tier {}: lower "
         "max_batch_tokens, max_seqs or max_context, or give the cache more with kv_cache_bytes",
         blocks, ByteCount(profile.block_bytes), least, ByteCount(budget.available_bytes),
-        ByteCount(profile.arena_bytes), ByteCount(profile.staging_bytes), ByteCount(host_bytes));
+        ByteCount(activations), ByteCount(profile.staging_bytes), ByteCount(host_bytes));
   }
   if (blocks > free_bytes / profile.block_bytes) {
     return ResourceExhausted(
         "a KV cache of {} blocks takes {}, activations {}, batches and block tables {}, and the "
         "host tier {}, but only {} of memory are available: lower num_blocks, kv_cache_bytes, "
         "max_batch_tokens, max_seqs or max_context",
-        blocks, ByteCount(blocks * profile.block_bytes), ByteCount(profile.arena_bytes),
+        blocks, ByteCount(blocks * profile.block_bytes), ByteCount(activations),
         ByteCount(profile.staging_bytes), ByteCount(host_bytes), ByteCount(budget.available_bytes));
   }
   profile.num_device_blocks = static_cast<int32_t>(blocks);

@@ -26,7 +26,8 @@ StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache) 
           .max_drafts = shape.max_step_drafts,
           .max_blocks_per_seq = max_blocks,
           .num_groups = static_cast<int32_t>(cache.groups.size()),
-          .max_updates = static_cast<int32_t>(std::min(all, started + kWholeTables * max_blocks))};
+          .max_updates = static_cast<int32_t>(std::min(all, started + kWholeTables * max_blocks)),
+          .max_image_tokens = shape.max_encoder_rows > 0 ? shape.max_step_tokens : 0};
 }
 
 Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn::CacheLayout& cache,
@@ -42,7 +43,9 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn:
               .max_step_drafts = shape.max_step_drafts,
               .max_step_proposals = proposes ? shape.max_step_drafts : 0,
               .max_context = shape.max_context,
-              .vocab_size = model.spec().vocab_size},
+              .vocab_size = model.spec().vocab_size,
+              .max_encoder_rows = shape.max_encoder_rows,
+              .max_step_image_rows = shape.max_step_image_rows},
              pool_.spec()),
       steps_in_flight_(static_cast<size_t>(shape.depth)) {}
 
@@ -99,6 +102,7 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
     }
   }
   RETURN_IF_ERROR(MakeGroups());
+  RETURN_IF_ERROR(MakeImageRunner());
   if (draft != nullptr) {
     ASSIGN_OR_RETURN(drafter_,
                      Drafter::Create(*draft, ops_, shape_, pool_.spec(), std::move(draft_groups)));
@@ -151,6 +155,7 @@ Status Runner::MakeGroups() {
 int64_t Runner::bytes() const {
   size_t bytes = arena_->peak() + batch_.size() + expert_offsets_.size();
   if (drafter_) bytes += static_cast<size_t>(drafter_->bytes());
+  if (image_runner_) bytes += static_cast<size_t>(image_runner_->bytes()) + encoder_cache_.size();
   for (const Buffer& table : tables_) bytes += table.size();
   for (const StepInFlight& in_flight : steps_in_flight_) {
     bytes += in_flight.staging.size() + in_flight.expert_offsets.size();
@@ -187,6 +192,7 @@ Status Runner::Submit(StepInput step) {
   Status status = CheckSubmit(step);
   if (status.ok() && drafter_) status = EndDrafting();
   if (status.ok()) status = slots_.Apply(step);
+  if (status.ok()) status = EncodeImages(step);
   if (!status.ok()) return Fail(status.WithContext(fmt::format("step {}", step.number)));
   StepInFlight& in_flight = InFlight(step.number);
   in_flight.number = step.number;
@@ -225,8 +231,9 @@ int32_t Runner::PaddedTokens(const StepInput& step) const {
   for (const StepRow& row : step.rows) {
     const bool draws_from_all = (row.sample || row.num_candidates > 0) &&
                                 row.num_tokens == static_cast<int32_t>(row.drafts.size()) + 1;
-    if (!draws_from_all || row.num_tokens > kMaxGraphQueries ||
-        slots_[row.slot].sampling.prompt_logprobs) {
+    const SequenceSlot& slot = slots_[row.slot];
+    if (!draws_from_all || row.num_tokens > kMaxGraphQueries || slot.sampling.prompt_logprobs ||
+        slot.ShowsImage(slot.num_computed - row.num_tokens, slot.num_computed)) {
       return 0;
     }
     num_tokens += row.num_tokens;
@@ -300,6 +307,9 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
           .groups = groups_,
           .kv_layers = pool_.layers().first(model_.spec().cache.layers.size()),
           .logit_rows = view(layout.logit_rows, layout.num_logits),
+          .image_rows = EncoderCache(),
+          .image_from = view(layout.image_from, layout.num_image_tokens),
+          .image_to = view(layout.image_to, layout.num_image_tokens),
           .expert_offsets = ExpertOffsets(expert_offsets_)};
 }
 

@@ -11,6 +11,7 @@
 #include "ops/ops.h"
 #include "runner/drafter.h"
 #include "runner/graph_runner.h"
+#include "runner/image_runner.h"
 #include "runner/joined_cache.h"
 #include "runner/kv_pool.h"
 #include "runner/sequence_slots.h"
@@ -33,6 +34,10 @@ struct RunnerShape {
   int32_t max_context = 0;  // positions of one sequence
   int32_t block_size = 16;
   DType kv_dtype = DType::kF32;
+  // Rows of images that the encoder cache holds, and that the images of one step may have together.
+  // 0: prompts show no images.
+  int32_t max_encoder_rows = 0;
+  int32_t max_step_image_rows = 0;
   int depth = 1;  // steps in flight at once
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   bool expert_loads = false;                       // fill StepOutput::expert_loads
@@ -42,6 +47,11 @@ struct RunnerShape {
 // Staging memory has room for the blocks that a step's rows append and for a few whole tables. A
 // step that admits more sequences with long cached prefixes uploads their tables in pieces.
 StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache);
+
+// A pass of the image encoder takes as many of its tokens as the images of one step have.
+ImageRunnerShape MakeImageRunnerShape(const RunnerShape& shape, const ImageEncoderSpec& encoder);
+// Memory for images besides the encoder's weights; 0 if prompts show none.
+Result<int64_t> EncoderBytes(const ImageEncoder& encoder, const RunnerShape& shape);
 
 // Memory sizes that ProfileMemory (runner/memory_profile.h) found.
 struct RunnerMemory {
@@ -61,7 +71,8 @@ struct RunnerMemory {
 class Runner {
  public:
   // `model`, `ops` and the draft model, if there is one, must outlive the runner. kUnimplemented if
-  // the layers of a cache group differ in shape; kResourceExhausted if memory runs out.
+  // the layers of a cache group differ in shape; kResourceExhausted if memory runs out;
+  // kInvalidArgument if the shape has an encoder cache, but the model no image encoder.
   static Result<std::unique_ptr<Runner>> Create(const Model& model, Ops& ops,
                                                 const RunnerShape& shape,
                                                 const RunnerMemory& memory,
@@ -88,6 +99,7 @@ class Runner {
          KvPool pool, bool proposes);
   Status Init(const RunnerMemory& memory, const Model* draft, std::vector<int32_t> draft_groups);
   Status MakeGroups();
+  Status MakeImageRunner();
   Status CaptureGraphs();
   // Gives the sampler what the slot has.
   void AdmitToSampler(SequenceSlotId id);
@@ -100,6 +112,9 @@ class Runner {
   StepInFlight& InFlight(uint64_t number) {
     return steps_in_flight_[number % steps_in_flight_.size()];
   }
+  Tensor EncoderCache() const;
+  // Encodes the images of a step that has been applied.
+  Status EncodeImages(const StepInput& step);
   Status CheckSubmit(const StepInput& step) const;
   Status CheckMasks(const StepInFlight& in_flight, const std::vector<TokenMask>& masks) const;
   Tensor Tables(size_t group) const;
@@ -144,6 +159,8 @@ class Runner {
   std::vector<Buffer> tables_;                         // per group: i32 [max_seqs, max_blocks]
   std::vector<nn::AttentionMetadata> groups_;
   SequenceSlots slots_;
+  std::unique_ptr<ImageRunner> image_runner_;  // null: prompts show no images
+  Buffer encoder_cache_;                       // f32 [max_encoder_rows, hidden_size]
   std::unique_ptr<Drafter> drafter_;           // null: no draft model
   std::vector<Drafter::Row> drafter_rows_;     // of the step being sampled
   std::vector<Tensor> drafter_tables_;         // of all groups

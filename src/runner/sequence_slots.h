@@ -38,6 +38,11 @@ struct SequenceSlot {
       if (first < last) visit(span, first, last);
     }
   }
+  bool ShowsImage(int32_t begin, int32_t end) const {
+    bool shows = false;
+    ForEachImage(begin, end, [&](const ImageSpan&, int32_t, int32_t) { shows = true; });
+    return shows;
+  }
 };
 
 // Owned by the runner's thread.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -118,6 +119,10 @@ class Driver {
   void ShareBlocks(Sequence* s, StepInput* step);
   void SwapIn(Sequence* s, StepInput* step);
   void AddRows(StepInput* step);
+  // Encodes the images that a row of `most` positions shows, as far as the encoder cache has room
+  // beside those of other rows. Returns how many positions the row can compute.
+  int32_t UseImages(const Sequence& s, int32_t most, StepInput* step);
+  bool ForgetUnused(StepInput* step);
   std::vector<TokenId> MakeDrafts(const Sequence& s, int32_t most);
   std::vector<TokenId> TakeProposals(Sequence* s, int32_t most);
   void Settle(Sequence* s, size_t num_tokens);
@@ -139,7 +144,10 @@ class Driver {
   std::vector<Sequence> running_;
   std::vector<Sequence> waiting_;  // preempted
   std::deque<std::vector<StepRow>> in_flight_;
-  size_t next_ = 0;  // request
+  std::map<ImageId, int32_t> held_;  // images in the encoder cache: their rows
+  std::set<ImageId> used_;           // by the step
+  int32_t image_rows_left_ = 0;      // that the step can encode
+  size_t next_ = 0;                  // request
   uint64_t number_ = 0;
   uint64_t waited_ = 0;
   // First position of a row, by step and slot.
@@ -322,6 +330,9 @@ void Driver::Admit(Sequence s, StepInput* step) {
                          .num_computed = s.computed,
                          .sampling = Request(s).sampling,
                          .choice = Request(s).choice});
+  for (const DriverImage& shown : Request(s).images) {
+    step->admit.back().images.push_back(shown.span);
+  }
   for (size_t g = 0; g < s.block_tables.size(); ++g) {
     step->append.push_back(
         {.slot = s.slot, .group = static_cast<int32_t>(g), .blocks = s.block_tables[g]});
@@ -409,6 +420,8 @@ void Driver::AddRows(StepInput* step) {
   int32_t left = runner_.shape().max_step_tokens;
   int32_t drafts_left = runner_.shape().max_step_drafts;
   int32_t proposals_left = drafts_left;
+  used_.clear();
+  image_rows_left_ = runner_.shape().max_step_image_rows;
   std::shuffle(running_.begin(), running_.end(), random_);
   for (Sequence& s : running_) {
     if (Scheduled(s) || left == 0 || s.num_drafts > 0 || s.awaits_proposals) continue;
@@ -416,6 +429,8 @@ void Driver::AddRows(StepInput* step) {
     int32_t most = std::min({s.known - s.computed, options_.chunk, left});
     if (options_.random_chunks)
       most = 1 + static_cast<int32_t>(random_() % static_cast<uint64_t>(most));
+    most = UseImages(s, most, step);
+    if (most == 0) continue;
     first_of_row_[{step->number, s.slot}] = s.computed;
     s.computed += most;
     left -= most;
@@ -445,6 +460,43 @@ void Driver::AddRows(StepInput* step) {
     if (sample) ++s.known;
     ++s.in_flight;
   }
+  if (Chance(options_.forget)) ForgetUnused(step);
+}
+
+int32_t Driver::UseImages(const Sequence& s, int32_t most, StepInput* step) {
+  for (const auto& [span, image] : Request(s).images) {
+    if (span.end() <= s.computed || span.position >= s.computed + most) continue;
+    counts_.cut_through += span.end() > s.computed + most ? 1 : 0;
+    if (!held_.contains(image.id)) {
+      const int32_t before = std::max(0, span.position - s.computed);
+      if (image.num_rows > image_rows_left_) return before;
+      const auto free = [&] {
+        int32_t rows = runner_.shape().max_encoder_rows;
+        for (const auto& [id, num_rows] : held_) rows -= num_rows;
+        return rows;
+      };
+      while (free() < image.num_rows) {
+        if (!ForgetUnused(step)) return before;
+      }
+      held_[image.id] = image.num_rows;
+      image_rows_left_ -= image.num_rows;
+      step->encode.push_back(image);
+      ++counts_.encoded;
+    }
+    used_.insert(image.id);
+  }
+  return most;
+}
+
+bool Driver::ForgetUnused(StepInput* step) {
+  std::vector<ImageId> unused;
+  for (const auto& [id, num_rows] : held_) {
+    if (!used_.contains(id)) unused.push_back(id);
+  }
+  if (unused.empty()) return false;
+  step->forget.push_back(unused[random_() % unused.size()]);
+  held_.erase(step->forget.back());
+  return true;
 }
 
 }  // namespace

@@ -12,8 +12,15 @@
 
 namespace tokamak::testing {
 
+struct DriverImage {
+  ImageSpan span;
+  EncodeImage image;
+};
+
 struct DriverRequest {
   std::vector<TokenId> prompt;
+  // Requests that show different rows at a position must have different tokens there.
+  std::vector<DriverImage> images = {};
   SamplingParams sampling;
   int32_t num_generated = 0;
   int32_t choice = 0;
@@ -37,6 +44,7 @@ struct DriverOptions {
   bool random_chunks = false;
   double recompute = 0;  // chance per step of preempting a sequence that then starts again
   double swap = 0;       // the same, with its blocks kept in the host tier
+  double forget = 0;     // chance per step of forgetting an image that no row shows
   double share = 0;      // chance that a request starts with a running sequence's blocks
   // The expected results, from which drafts are made, some of them wrong; null: no drafts.
   const std::vector<DriverResult>* drafts = nullptr;
@@ -50,8 +58,10 @@ struct DriverCounts {
   int64_t recomputed = 0;
   int64_t swapped = 0;
   int64_t shared = 0;
-  int64_t mixed = 0;     // steps that draw both with and without masks
-  int64_t accepted = 0;  // drafts
+  int64_t encoded = 0;      // images
+  int64_t cut_through = 0;  // images that a row ends in
+  int64_t mixed = 0;        // steps that draw both with and without masks
+  int64_t accepted = 0;     // drafts
   int64_t refused = 0;
   int64_t masked = 0;  // drafts of rows with masks
 };

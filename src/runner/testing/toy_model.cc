@@ -1,5 +1,6 @@
 #include "runner/testing/toy_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -20,6 +21,8 @@ constexpr int64_t kHidden = 32;
 constexpr int64_t kQ = kHeads * kHeadDim;
 constexpr int64_t kKv = kKvHeads * kHeadDim;
 constexpr int kLayers = 3;
+constexpr int32_t kPatch = 4;
+constexpr int32_t kMaxPatches = 24;
 
 template <typename T>
 T OrDie(Result<T> result) {
@@ -42,6 +45,47 @@ std::unique_ptr<PackedWeight> Weight(Ops& ops, const ToyConfig& config, WeightUs
        .use = use}));
 }
 
+// A row is a product with a patch: its tower has no layers.
+class ToyEncoder final : public ImageEncoder {
+ public:
+  ToyEncoder(Ops& ops, const ToyConfig& config)
+      : weight_(Weight(ops, config, WeightUse::kLinear, kHidden, kPatch, 3)) {
+    spec_ = {.patch_size = kPatch,
+             .hidden_size = kHidden,
+             .max_sequence_len = kMaxPatches,
+             .max_image_tokens = kMaxPatches,
+             .max_image_rows = kMaxPatches};
+    spec_.cache.groups = {{.kind = CacheGroupKind::kFull, .window = 0}};
+    spec_.cache.layers = {
+        {.group = 0, .num_heads = kHeads, .num_kv_heads = kKvHeads, .head_dim = kHeadDim}};
+  }
+  Result<ImageLayout> Layout(const ImageView& image) const override {
+    const int32_t patches = image.shape[0];
+    CHECK(image.shape.size() == 2 && image.shape[1] == kPatch && patches <= kMaxPatches);
+    ImageLayout layout{.sequence_lens = {patches}};
+    for (int32_t i = 0; i < patches; ++i) {
+      layout.positions.push_back(i);
+      layout.rows.push_back(i);
+    }
+    return layout;
+  }
+  void Unfold(const ImageView& image, std::span<float> patches) const override {
+    std::copy(image.values.begin(), image.values.end(), patches.begin());
+  }
+  Tensor Forward(nn::Pass& pass, Tensor patches) const override {
+    const Tensor rows = pass.arena.Allocate(DType::kF32, Shape{pass.logit_rows.cols(), kHidden});
+    ArenaScope scope(pass.arena);
+    const Tensor all = pass.arena.Allocate(DType::kF32, Shape{patches.rows(), kHidden});
+    pass.ops.Run(Linear{.x = patches, .weight = weight_.get(), .bias = {}, .out = all},
+                 pass.stream);
+    pass.ops.Run(GatherRows{.source = all, .rows = pass.logit_rows, .out = rows}, pass.stream);
+    return rows;
+  }
+
+ private:
+  std::unique_ptr<PackedWeight> weight_;
+};
+
 class ToyModel final : public Model {
  public:
   ToyModel(Ops& ops, const ToyConfig& config)
@@ -55,6 +99,11 @@ class ToyModel final : public Model {
                          i == 1 && config.window > 0 ? 1 : 0});
     }
     MakeRope(ops, config.max_context);
+    if (config.sees) {
+      ToyConfig encoder = config;
+      encoder.dtype = DType::kF32;
+      set_image_encoder(std::make_unique<ToyEncoder>(ops, encoder));
+    }
     ModelSpec spec;
     spec.architecture = "Toy";
     spec.vocab_size = config.vocab_size;
@@ -153,6 +202,13 @@ Tensor ToyModel::Forward(nn::Pass& pass) const {
   const Tensor delta = pass.arena.Allocate(DType::kF32, Shape{num_tokens, kHidden});
   pass.ops.Run(Embed{.ids = pass.token_ids, .table = embedding_.get(), .out = residual},
                pass.stream);
+  if (pass.image_from.cols() > 0) {
+    pass.ops.Run(CopyRows{.source = pass.image_rows,
+                          .from = pass.image_from,
+                          .to = pass.image_to,
+                          .out = residual},
+                 pass.stream);
+  }
   const Tensor* add = nullptr;
   for (size_t i = 0; i <= layers_.size(); ++i) {
     pass.ops.Run(

@@ -17,6 +17,8 @@ struct ToyConfig {
   uint64_t seed = 1;
   // Embedding this token makes the whole row NaN; -1: no token does.
   int32_t poison = -1;
+  // Has an image encoder: an image of shape {n, 4} becomes n rows. On the CPU only.
+  bool sees = false;
 };
 
 // Three attention layers: full, window, full. Errors are CHECKs. `ops` must outlive the model.

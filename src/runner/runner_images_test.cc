@@ -1,0 +1,243 @@
+// Steps with images: what they do to answers, and that schedules do nothing to them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/testing/golden.h"
+#include "ops/cpu/cpu_ops.h"
+#include "runner/memory_profile.h"
+#include "runner/runner.h"
+#include "runner/testing/driver.h"
+#include "runner/testing/queued_ops.h"
+#include "runner/testing/toy_model.h"
+
+namespace tokamak::testing {
+namespace {
+
+constexpr RunnerMemory kMemory = {
+    .arena_bytes = 32 << 20, .num_device_blocks = 3000, .num_host_blocks = 3000};
+constexpr int32_t kVocab = 96;
+constexpr int32_t kImages = 6;  // the last tokens are their placeholders
+
+std::unique_ptr<Ops> MakeCpu(int threads = 1) { return *MakeCpuOps({.threads = threads}); }
+
+EncodeImage MakeImage(int32_t index) {
+  std::mt19937_64 random(static_cast<uint64_t>(index) + 1000);
+  std::normal_distribution<float> normal;
+  EncodeImage image{.id = static_cast<ImageId>(index) + 1, .num_rows = 3 + 4 * index};
+  image.shape = {image.num_rows, 4};
+  for (int32_t i = 0; i < 4 * image.num_rows; ++i) image.values.push_back(normal(random));
+  return image;
+}
+
+void Append(const EncodeImage& image, DriverRequest* request) {
+  request->images.push_back({.span = {.position = static_cast<int32_t>(request->prompt.size()),
+                                      .image = image.id,
+                                      .num_rows = image.num_rows},
+                             .image = image});
+  request->prompt.insert(request->prompt.end(), static_cast<size_t>(image.num_rows),
+                         kVocab - static_cast<TokenId>(image.id));
+}
+
+DriverRequest Greedy(int32_t num_generated) {
+  DriverRequest request;
+  request.sampling = {.temperature = 0, .seed = 1, .logprobs = 1};
+  request.num_generated = num_generated;
+  return request;
+}
+
+// Text and images by turns. Some prompts begin alike, and some end with an image.
+std::vector<DriverRequest> RandomRequests(int count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto text = [&](DriverRequest* request) {
+    for (uint64_t i = random() % 12; i > 0; --i) {
+      request->prompt.push_back(static_cast<TokenId>(random() % (kVocab - kImages)));
+    }
+  };
+  DriverRequest stem;
+  stem.prompt = {1, 2, 3};
+  Append(MakeImage(2), &stem);
+  text(&stem);
+  std::vector<DriverRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    DriverRequest request = stem;
+    if (random() % 2 == 0) {
+      request.images.clear();
+      request.prompt = {4, 5};
+    }
+    for (uint64_t images = random() % 4; images > 0; --images) {
+      text(&request);
+      Append(MakeImage(static_cast<int32_t>(random() % kImages)), &request);
+    }
+    if (random() % 2 == 0) text(&request);
+    request.sampling = {.seed = random(), .logprobs = 1};
+    if (random() % 4 == 0) request.sampling.prompt_logprobs = 1;
+    request.num_generated = 1 + static_cast<int32_t>(random() % 12);
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+RunnerShape Shape(int depth) {
+  return {.max_seqs = 12,
+          .max_step_tokens = 48,
+          .max_step_drafts = 16,
+          .max_context = 200,
+          .block_size = 4,
+          .max_encoder_rows = 40,
+          .max_step_image_rows = 30,
+          .depth = depth};
+}
+
+std::vector<DriverResult> DriveOn(const Model& model, Ops& ops, const RunnerShape& shape,
+                                  const std::vector<DriverRequest>& requests,
+                                  const DriverOptions& options, DriverCounts* counts = nullptr) {
+  auto runner = Runner::Create(model, ops, shape, kMemory);
+  CHECK_MSG(runner.ok(), runner.status().ToString());
+  return Drive(**runner, requests, options, counts);
+}
+
+std::vector<DriverResult> Alone(const std::vector<DriverRequest>& requests) {
+  const auto ops = MakeCpu();
+  const auto model = MakeToyModel(*ops, {.sees = true});
+  RunnerShape shape = Shape(1);
+  shape.max_step_tokens = 200;  // each prompt in one row
+  shape.max_encoder_rows = shape.max_step_image_rows = 200;
+  return DriveOn(*model, *ops, shape, requests, {.max_concurrent = 1});
+}
+
+// Models with a whole tower, in f32 like the reference. Chunks of 7 tokens cut through every image.
+TEST(RunnerImages, GreedyTokensEqualTheReference) {
+  const std::unique_ptr<Ops> ops = *MakeCpuOps({.threads = 1, .isa = "baseline"});
+  for (const std::string name : {"hf/llava_odd", "hf/llava_64", "hf/llava_siglip"}) {
+    const auto model = LoadOrDie(GoldenPath(name), *ops);
+    const TinyGolden golden = ReadTinyGolden(name);
+    DriverRequest request = Greedy(static_cast<int32_t>(golden.greedy.tokens.size()));
+    request.prompt = golden.greedy.prompt;
+    auto next = request.prompt.begin();
+    for (const GoldenImage& image : golden.images) {
+      next = std::find(next, request.prompt.end(), model->spec().image_token);
+      if (next == request.prompt.end()) break;
+      const auto position = static_cast<int32_t>(next - request.prompt.begin());
+      const auto rows = static_cast<int32_t>(image.num_rows);
+      const ImageId id = request.images.size() + 1;
+      request.images.push_back(
+          {.span = {.position = position, .image = id, .num_rows = rows},
+           .image = {.id = id, .shape = image.shape, .num_rows = rows, .values = image.values}});
+      next += rows;
+    }
+    ASSERT_FALSE(request.images.empty()) << name;
+    RunnerShape shape = Shape(2);
+    shape.max_encoder_rows = shape.max_step_image_rows = 100;
+    const auto results = DriveOn(*model, *ops, shape, {request}, {.chunk = 7});
+    EXPECT_EQ(results[0].tokens, golden.greedy.tokens) << name;
+  }
+}
+
+// A queued device delays all work, and reorders what nothing orders.
+TEST(RunnerImages, AnswersDoNotDependOnTheSchedule) {
+  const auto requests = RandomRequests(40, 7);
+  const std::vector<DriverResult> expected = Alone(requests);
+  DriverCounts total;
+  for (const int depth : {1, 2, 4}) {
+    for (const bool queued : {false, true}) {
+      SCOPED_TRACE("depth " + std::to_string(depth) + (queued ? ", queued" : ""));
+      std::unique_ptr<Ops> ops = MakeCpu(2);
+      if (queued) ops = MakeQueuedOps(std::move(ops), 5);
+      const auto model = MakeToyModel(*ops, {.sees = true});
+      RunnerShape shape = Shape(depth);
+      if (queued) shape.cuda_graphs = CudaGraphs::kOn;
+      DriverCounts counts;
+      const auto results = DriveOn(*model, *ops, shape, requests,
+                                   {.seed = static_cast<uint64_t>(depth),
+                                    .max_concurrent = 9,
+                                    .chunk = 32,
+                                    .random_chunks = true,
+                                    .recompute = 0.1,
+                                    .swap = 0.1,
+                                    .forget = 0.2,
+                                    .share = 0.7,
+                                    .drafts = &expected},
+                                   &counts);
+      ASSERT_EQ(results.size(), expected.size());
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_EQ(results[i], expected[i]) << "request " << i;
+      }
+      total.encoded += counts.encoded;
+      total.cut_through += counts.cut_through;
+      total.recomputed += counts.recomputed;
+      total.shared += counts.shared;
+    }
+  }
+  EXPECT_GT(total.encoded, 100);
+  EXPECT_GT(total.cut_through, 100);
+  EXPECT_GT(total.recomputed, 10);
+  EXPECT_GT(total.shared, 20);
+}
+
+// Without this the test above would prove little.
+TEST(RunnerImages, AnswersDependOnEveryImage) {
+  DriverRequest request = Greedy(4);
+  Append(MakeImage(1), &request);
+  Append(MakeImage(3), &request);
+  const DriverResult answer = Alone({request})[0];
+  for (DriverImage& shown : request.images) {
+    const EncodeImage whole = shown.image;
+    for (float& value :
+         {std::ref(shown.image.values.front()), std::ref(shown.image.values.back())}) {
+      value += 0.5f;
+      EXPECT_NE(Alone({request})[0].logprobs, answer.logprobs);
+      shown.image = whole;
+    }
+  }
+  DriverRequest other = request;
+  for (TokenId& token : other.prompt) token = 0;  // placeholders mean nothing
+  EXPECT_EQ(Alone({other})[0].logprobs, answer.logprobs);
+}
+
+TEST(RunnerImages, ShowsOnlyTheRowsOfASpan) {
+  const EncodeImage image = MakeImage(2);
+  DriverRequest whole = Greedy(2);
+  Append(image, &whole);
+  // The same rows in two spans.
+  DriverRequest halves = whole;
+  halves.images.push_back(halves.images[0]);
+  halves.images[0].span.num_rows = 4;
+  halves.images[1].span.position = halves.images[1].span.first_row = 4;
+  halves.images[1].span.num_rows = image.num_rows - 4;
+  EXPECT_EQ(Alone({halves}), Alone({whole}));
+  halves.images[1].span.first_row = 3;
+  EXPECT_NE(Alone({halves}), Alone({whole}));
+}
+
+TEST(RunnerImages, NeedAModelThatSees) {
+  const auto ops = MakeCpu();
+  const auto model = MakeToyModel(*ops);
+  const Status status = Runner::Create(*model, *ops, Shape(1), kMemory).status();
+  EXPECT_EQ(status.message(), "max_encoder_rows: is 40, but the model has no image encoder");
+}
+
+TEST(RunnerImages, MemoryIsAsProfiled) {
+  const auto ops = MakeCpu();
+  const auto model = MakeToyModel(*ops, {.sees = true});
+  RunnerShape shape = Shape(2);
+  const auto profile = [&] {
+    return *ProfileMemory(*model, *MakeCountOps(), shape, {.available_bytes = 1 << 30});
+  };
+  const auto bytes = [&] { return (*Runner::Create(*model, *ops, shape, kMemory))->bytes(); };
+  const MemoryProfile with_images = profile();
+  const int64_t bytes_with_images = bytes();
+  shape.max_encoder_rows = shape.max_step_image_rows = 0;
+  const MemoryProfile without = profile();
+  EXPECT_EQ(without.encoder_bytes, 0);
+  EXPECT_EQ(bytes_with_images - bytes(),
+            with_images.encoder_bytes + with_images.staging_bytes - without.staging_bytes);
+}
+
+}  // namespace
+}  // namespace tokamak::testing
