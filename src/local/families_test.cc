@@ -48,41 +48,47 @@ std::vector<std::vector<int32_t>> Prompts(int32_t vocab_size) {
   return prompts;
 }
 
-// Runs the prompts together or one after another. Together, the first token waits until all are
-// submitted, so that timing does not decide which share batches.
+// Runs the prompts together or one after another. Together, a request before them holds the engine
+// until all are submitted, so that timing decides nothing.
 Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, int32_t max_tokens,
             bool together) {
   Mutex mutex;
   CondVar changed;
-  size_t submitted = 0;
+  bool held = together;
   size_t open = 0;
   Answers answers(prompts.size());
-  for (size_t i = 0; i < prompts.size(); ++i) {
+  // No answer: holds the engine.
+  const auto submit = [&](const std::vector<int32_t>& prompt, Answers::value_type* answer) {
     Request request;
-    request.token_ids = prompts[i];
+    request.token_ids = prompt;
     request.sampling.temperature = 0;
-    request.sampling.max_tokens = max_tokens;
+    request.sampling.max_tokens = answer != nullptr ? max_tokens : 1;
     request.sampling.ignore_eos = true;
     request.sampling.logprobs = 1;
     {
       MutexLock lock(mutex);
       ++open;
     }
-    const auto id = engine.Submit(request, [&, i](const OutputChunk& chunk) {
+    const auto id = engine.Submit(request, [&, answer](const OutputChunk& chunk) {
       MutexLock lock(mutex);
       EXPECT_TRUE(chunk.error.ok()) << chunk.error.ToString();
-      for (size_t t = 0; t < chunk.token_ids.size(); ++t) {
-        answers[i].emplace_back(chunk.token_ids[t], chunk.logprobs[t].token.logprob);
+      while (answer == nullptr && held) changed.Wait(mutex);
+      for (size_t t = 0; answer != nullptr && t < chunk.token_ids.size(); ++t) {
+        answer->emplace_back(chunk.token_ids[t], chunk.logprobs[t].token.logprob);
       }
-      while (together && submitted < prompts.size()) changed.Wait(mutex);
       if (chunk.finish_reason && --open == 0) changed.NotifyAll();
     });
     EXPECT_TRUE(id.ok()) << id.status().ToString();
     MutexLock lock(mutex);
     if (!id.ok()) --open;
-    if (++submitted == prompts.size()) changed.NotifyAll();
-    while (open > 0 && (!together || submitted == prompts.size())) changed.Wait(mutex);
-  }
+    while (open > 0 && !together) changed.Wait(mutex);
+  };
+  if (together) submit({1}, nullptr);
+  for (size_t i = 0; i < prompts.size(); ++i) submit(prompts[i], &answers[i]);
+  MutexLock lock(mutex);
+  held = false;
+  changed.NotifyAll();
+  while (open > 0) changed.Wait(mutex);
   return answers;
 }
 
