@@ -108,7 +108,7 @@ struct OutputChunk {
   std::vector<TokenLogprobs> logprobs;         // one per entry of token_ids, if requested
   std::vector<TokenLogprobs> prompt_logprobs;  // first chunk of choice 0; starts at prompt token 1
   std::optional<FinishReason> finish_reason;
-  // Of an answer of a beam search, which comes in one chunk (BeamSearchParams).
+  // Set by a beam search, whose answer comes in one chunk (BeamSearchParams).
   std::optional<float> beam_score = {};
   Status error;       // with kError
   uint64_t seed = 0;  // the effective seed

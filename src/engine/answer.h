@@ -1,4 +1,4 @@
-// What a token does to an answer: the rules by which answers end.
+// The rules by which answers end: how a token changes an answer.
 #pragma once
 
 #include <cstdint>

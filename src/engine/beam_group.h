@@ -39,7 +39,7 @@ class BeamGroup {
     bool used = false;  // the runner has a sequence in the slot
     SequenceBlocks blocks = {};
   };
-  // What a choice's answer is made with.
+  // Makes a choice's answer.
   struct Answer {
     std::unique_ptr<TextDecoder> decoder;
     std::unique_ptr<TokenConstraint> constraint;

@@ -35,7 +35,7 @@ class EncoderCache {
     std::vector<ImageId> forget;
     std::vector<std::shared_ptr<const EncodeImage>> encode;
   };
-  // What has changed since the last call.
+  // Returns the changes since the last call.
   StepWork TakeStepWork();
   // Forgets everything. An executor that is reset does, too.
   void Reset();

@@ -152,7 +152,7 @@ class EngineCore {
   bool Idle() const;  // no step is in flight, and none could be submitted
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSequence PackAdmission(const ScheduledRow& row) const;
-  // Its constraint, or its beam's. May be null.
+  // The constraint of the row's sequence or beam. May be null.
   static TokenConstraint* ConstraintOf(const ScheduledRow& row);
   void NoteScheduled(const Schedule& schedule);
   // Waits for the tokens before those that the latest step draws under constraints. Its forward

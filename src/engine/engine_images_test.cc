@@ -101,7 +101,7 @@ TEST_F(EngineImagesTest, ImagesWithTheSamePlaceholdersShareNoBlocks) {
   EXPECT_EQ(Run(Ask(1, 2, 77, 6, 3)), Images{77});
   EXPECT_EQ(Run(Ask(2, 2, 78, 6, 3)), Images{78});
   EXPECT_EQ(results_.at({2, 0}).usage.cached_tokens, 2);
-  // What was computed for text is of no use either.
+  // Blocks computed for text are of no use either.
   Submit(Make(3, std::vector<TokenId>(11, kPlaceholder), 1));
   RunAll();
   EXPECT_EQ(results_.at({3, 0}).usage.cached_tokens, 0);

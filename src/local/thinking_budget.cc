@@ -25,7 +25,7 @@ std::vector<TokenId> TokensOfMark(std::string_view mark, const ConstraintTokens&
   return TokensWithin(mark, tokens);
 }
 
-// What all choices of a request share.
+// Shared by all choices of a request.
 struct Rules {
   std::string open, close;
   std::vector<TokenId> closing;  // the tokens of `close`

@@ -74,7 +74,7 @@ TEST_F(ThinkingBudgetTest, ForcesTheClosingMarkAfterSoManyTokens) {
   EXPECT_FALSE(constraint_->Clone()->Accept(Id("t")));
   Take({"<|im_end|>"});
   EXPECT_EQ(Next(), "any");
-  // What comes now is the answer, even if it looks like reasoning.
+  // The answer begins here, even if it looks like reasoning.
   Take({"1", "2", "t", "t", "t"});
   EXPECT_EQ(Next(), "any");
   EXPECT_TRUE(constraint_->complete());

@@ -36,7 +36,7 @@ class Model {
     return std::nullopt;
   }
 
-  // What turns images into rows for nn::Pass::image_rows. Null if the model does not see.
+  // Turns images into rows for nn::Pass::image_rows. Null if the model does not see.
   const ImageEncoder* image_encoder() const { return image_encoder_.get(); }
   void set_image_encoder(std::unique_ptr<const ImageEncoder> encoder) {
     image_encoder_ = std::move(encoder);

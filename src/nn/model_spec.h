@@ -21,7 +21,7 @@ struct ModelSpec {
   double expert_share = 1;     // top_k / num_experts
   int32_t num_moe_layers = 0;  // layers with experts
   int32_t max_experts = 0;     // of any layer
-  // Of models that see; -1 and 0 for others.
+  // -1 and 0 for models that do not see.
   int32_t image_token = -1;        // stands for one row of an image
   int64_t image_weight_bytes = 0;  // of weight_bytes, those of the image encoder
   nn::CacheLayout cache;

@@ -15,7 +15,7 @@ namespace tokamak {
 
 struct SequenceSlot {
   bool active = false;
-  // Those that the engine knew when it admitted or forked; the sampler has those drawn since.
+  // The engine knew them when it admitted or forked; the sampler has the tokens drawn since.
   std::vector<TokenId> tokens;
   int32_t num_prompt = 0;
   int32_t num_known = 0;          // tokens, including those that submitted steps draw
@@ -82,7 +82,7 @@ class SequenceSlots {
     return table_updates_[static_cast<size_t>(group)];
   }
 
-  // What the encoder cache holds after all applied steps.
+  // The contents of the encoder cache after all applied steps.
   const EncoderRows& encoder_rows() const { return encoder_rows_; }
 
   // The state after all applied steps. A row's first position is num_computed - row.num_tokens.

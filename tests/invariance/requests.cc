@@ -164,7 +164,7 @@ void RequestMaker::BoundThinking(SamplingParams* params) {
   if (params->structured_output) params->structured_output->reasoning = marks;
   params->thinking_token_budget = static_cast<int32_t>(Between(0, 12));
   params->thinking = std::move(marks);
-  // Where these forbade the closing mark, the answer would end with an error.
+  // If these forbade the closing mark, the answer would end with an error.
   params->stop_token_ids.clear();
   params->allowed_token_ids.clear();
   params->bad_words.clear();
