@@ -21,7 +21,8 @@ class ThinkingBudgetTest : public ::testing::Test {
   ThinkingBudgetTest()
       : tokens_(MakeConstraintTokens(testing::MakeTokenizer(testing::TinyBytePairs()).value())) {}
 
-  void Start(int32_t budget, Marks marks, std::unique_ptr<TokenConstraint> answer = nullptr) {
+  void Start(int32_t budget, const Marks& marks,
+             std::unique_ptr<TokenConstraint> answer = nullptr) {
     auto made = MakeThinkingBudget(marks, budget, tokens_, std::move(answer));
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     constraint_ = std::make_unique<testing::LookingAhead>(*std::move(made));
