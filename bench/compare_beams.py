@@ -9,11 +9,9 @@ prompt's time, medians with the least and the most, and the most KV blocks in us
 gets the file's weights, dequantized; this needs a Python with torch, transformers and gguf.
 """
 import argparse
-import contextlib
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -40,18 +38,8 @@ def used_blocks(url):
     return int(float(next(line for line in lines if line.startswith(USED + ' ')).split()[1]))
 
 
-@contextlib.contextmanager
 def serve(args):
-    port = compare_chats.free_port()
-    process = subprocess.Popen([args.tokamak, 'serve', args.model, '--device', 'cpu', '--port', str(port)],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        url = f'http://127.0.0.1:{port}'
-        compare_chats.wait_until_healthy(process, url)
-        yield url
-    finally:
-        process.kill()
-        process.wait()
+    return compare_chats.serving([args.tokamak, 'serve', args.model, '--device', 'cpu'])
 
 
 def rate(url, body):

@@ -3,6 +3,7 @@
 Each measurement starts a new server: in the first round its cache is cold, in the second round the
 prefix is cached, and other words follow it.
 """
+import contextlib
 import json
 import socket
 import statistics
@@ -41,6 +42,21 @@ def wait_until_healthy(process, url):
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)
     raise RuntimeError(f'the server was not ready after {START_S} s')
+
+
+@contextlib.contextmanager
+def serving(command):
+    """Runs a server on a free port, which is added to its command, and gives its address."""
+    port = free_port()
+    process = subprocess.Popen([str(word) for word in command] + ['--port', str(port)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        url = f'http://127.0.0.1:{port}'
+        wait_until_healthy(process, url)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
 
 
 def one_round(args, url, shape, seed):

@@ -13,7 +13,6 @@ that a version of llama-server does not have, is left out.
 """
 import argparse
 import statistics
-import subprocess
 import sys
 
 import compare_chats
@@ -34,26 +33,18 @@ def kinds_of(args):
     return {'tokamak': ours, 'llama-server': theirs}
 
 
-def command_of(args, server, options, port):
+def command_of(args, server, options):
     if server == 'tokamak':
         command = [args.tokamak, 'serve', args.model, '--device', 'cpu']
     else:
         command = [args.llama_server, '-m', args.model, '-np', '1', '-c', '4096', '--no-webui']
-    return [*command, '--threads', args.threads, '--port', str(port), *options]
+    return [*command, '--threads', args.threads, *options]
 
 
 def take_turn(args, server, options, bodies):
     """Returns tokens per second, drafts and accepted ones of a new server."""
-    port = compare_chats.free_port()
-    url = f'http://127.0.0.1:{port}'
-    process = subprocess.Popen(command_of(args, server, options, port), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
-    try:
-        compare_chats.wait_until_healthy(process, url)
+    with compare_chats.serving(command_of(args, server, options)) as url:
         answers = [compare_speculation.post(url, body) for body in bodies]
-    finally:
-        process.kill()
-        process.wait()
     timings = [answer['timings'] for answer in answers]
     milliseconds = 'decode_ms' if server == 'tokamak' else 'predicted_ms'
     seconds = sum(timing[milliseconds] for timing in timings) / 1e3

@@ -15,7 +15,6 @@ without drafts, as `bench latency --synthetic-acceptance 0` measures it for the 
 """
 import argparse
 import concurrent.futures
-import contextlib
 import itertools
 import json
 import pathlib
@@ -139,19 +138,9 @@ def print_steps(args, rows, answers, ratio):
           f'{", ".join(f"{c:.2f}" for c in costs[1:])}', flush=True)
 
 
-@contextlib.contextmanager
 def serve(args, kind):
     """A new server, as two processes of one program may differ in speed by 2% for as long as they run."""
-    port = compare_chats.free_port()
-    process = subprocess.Popen([args.tokamak, 'serve', args.model, '--device', 'cpu', '--port', str(port),
-                                '--speculate', kind], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        url = f'http://127.0.0.1:{port}'
-        compare_chats.wait_until_healthy(process, url)
-        yield url
-    finally:
-        process.kill()
-        process.wait()
+    return compare_chats.serving([args.tokamak, 'serve', args.model, '--device', 'cpu', '--speculate', kind])
 
 
 def take_turn(args, kind, bodies, clients):
