@@ -199,6 +199,8 @@ class EngineCore {
   // The last chunk of a choice.
   OutputChunk MakeAnswer(const Sequence& sequence, size_t choice) const;
 
+  // A token of the request is known: its time counts if it is the first.
+  void NoteToken(RequestState* request);
   OutputChunk MakeChunk(Sequence* sequence) const;
   RequestTimings TimingsOf(const RequestState& request) const;
   void NoteEnded(const RequestState& request);

@@ -78,10 +78,7 @@ void EngineCore::RetireBeamRow(const ScheduledRow& row, const RowOutput& output)
 void EngineCore::ChooseBeams(Sequence* sequence) {
   BeamGroup& group = *sequence->beams;
   RequestState& request = *sequence->request;
-  if (!request.first_token) {
-    request.first_token = now_;
-    counters_.time_to_first_token.Observe(ToSeconds(now_ - request.arrived));
-  }
+  NoteToken(&request);
   std::vector<BeamGroup::Beam> chosen;
   bool allowed = true;
   const auto ends = [&](int32_t parent, TokenId token) {

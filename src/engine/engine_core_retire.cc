@@ -266,12 +266,15 @@ void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& r
   }
 }
 
+void EngineCore::NoteToken(RequestState* request) {
+  if (request->first_token) return;
+  request->first_token = now_;
+  counters_.time_to_first_token.Observe(ToSeconds(now_ - request->arrived));
+}
+
 void EngineCore::AddToken(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs) {
   RequestState& request = *sequence->request;
-  if (!request.first_token) {
-    request.first_token = now_;
-    counters_.time_to_first_token.Observe(ToSeconds(now_ - request.arrived));
-  }
+  NoteToken(&request);
   OutputChunk chunk;
   const TokenEffect effect =
       TakeToken(request.sampling, sequence->num_generated(),
