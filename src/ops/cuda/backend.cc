@@ -22,11 +22,6 @@ namespace {
 // CTAs per SM with which a kernel is launched.
 constexpr int kSkinnyCtasPerSm = 2;
 
-template <typename T>
-T* Data(const Tensor& tensor) {
-  return static_cast<T*>(tensor.data);
-}
-
 PointwiseArgs Pointwise(const Tensor& x, const Tensor& y) {
   return {.x = x.data,
           .y = y.data,

@@ -21,6 +21,11 @@ namespace tokamak::cuda {
 struct AttentionArgs;
 struct GroupedLinearArgs;
 
+template <typename T>
+T* Data(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data);
+}
+
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> Make(const CudaOptions& options);

@@ -24,11 +24,6 @@ constexpr int kWideCtasPerSm = 1;
 constexpr int kLatentCtasPerSm = 1;
 constexpr int kFlashInferCtasPerSm = 2;
 
-template <typename T>
-T* Data(const Tensor& tensor) {
-  return static_cast<T*>(tensor.data);
-}
-
 AttentionArgs MakeAttentionArgs(const CudaAttentionPlan& plan, const Tensor& q,
                                 const KvLayerView& cache, float scale, const Tensor& out) {
   AttentionArgs args = {};

@@ -7,11 +7,6 @@
 namespace tokamak::cuda {
 namespace {
 
-template <typename T>
-T* Data(const Tensor& tensor) {
-  return static_cast<T*>(tensor.data);
-}
-
 GatherArgs Gather(const Tensor& source, const Tensor& rows, const Tensor& out) {
   return {.source = Data<const std::byte>(source),
           .rows = Data<const int32_t>(rows),
