@@ -68,8 +68,8 @@ Result<DecoderConfig> ParseText(ConfigReader& outer) {
 Result<Config> ParseConfig(ConfigReader reader) {
   Config c;
   ASSIGN_OR_RETURN(c.text, ParseText(reader));
-  // As in the reference, either field ties the output to the embeddings, unless the checkpoint
-  // stores an output matrix.
+  // Either field ties the output to the embeddings, unless the checkpoint stores an output matrix,
+  // as in the reference.
   const bool tied = reader.BoolOr("tie_word_embeddings", false);
   c.text.tie_word_embeddings = c.text.tie_word_embeddings || tied;
   c.text.tied_unless_stored = c.text.tie_word_embeddings;
