@@ -49,5 +49,36 @@ TEST_F(EngineCoreTest, BeamsThatResumeDoNotTakeEachOthersBlocks) {
   EXPECT_EQ(executor_.admitted.size(), 2u);
 }
 
+// Beside another sequence there is one block left, and three beams need two to part.
+TEST_F(EngineCoreTest, BeamsForkTogetherOrNotYet) {
+  executor_.limits_.cache.groups = {{CacheGroupKind::kFull, 2}};
+  executor_.limits_.cache.num_device_blocks = 12;
+  executor_.limits_.has_candidates = true;
+  std::map<SequenceSlotId, int32_t> num_candidates;
+  executor_.change_row = [&](RowOutput* row) {
+    if (num_candidates[row->slot] == 0) return;
+    row->candidates = {{10, -1.0f}, {20, -2.0f}, {30, -3.0f}};
+  };
+  std::vector<size_t> copies;
+  executor_.on_submit = [&](const StepInput& step) {
+    for (const StepRow& row : step.rows) num_candidates[row.slot] = row.num_candidates;
+    if (step.copies.empty()) return;
+    copies.push_back(step.copies.size());
+    EXPECT_EQ(step.fork.size(), 3u);
+  };
+  EngineCoreOptions options;
+  options.prefix_cache = false;
+  Start(std::move(options));
+  ASSERT_TRUE(core_->Submit(Make(1, std::vector<TokenId>(17, 5), 3)).ok());
+  Arrival arrival = Make(2, {1, 2, 3}, 2);
+  arrival.sampling.n = 3;
+  arrival.sampling.beam_search = {.width = 3};
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  EXPECT_EQ((results_[{1, 0}].tokens.size()), 3u) << results_[{1, 0}].error.ToString();
+  EXPECT_EQ((results_[{2, 0}].tokens.size()), 2u) << results_[{2, 0}].error.ToString();
+  EXPECT_EQ(copies, std::vector<size_t>{2});
+}
+
 }  // namespace
 }  // namespace tokamak

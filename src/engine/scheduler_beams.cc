@@ -37,6 +37,17 @@ int32_t Scheduler::Grow(Sequence* sequence, int32_t positions) {
     return blocks_->Grow(positions, may_allocate, &sequence->blocks);
   }
   BeamGroup& group = *sequence->beams;
+  const auto missing = [&](int32_t to) {
+    int32_t total = 0;
+    for (const BeamGroup::Beam& beam : group.beams) {
+      total += beam.place < 0 ? blocks_->BlocksFor(1, 1)
+                              : blocks_->MissingBlocks(to, sequence->blocks_at(beam.place));
+    }
+    return total;
+  };
+  // Either all beams fork and have the next position, or none does: a fork that waits for a step
+  // keeps the blocks that it copies, also after the sequence has given way to others.
+  if (missing(start + 1) > (may_allocate ? blocks_->num_available() : 0)) return start;
   for (BeamGroup::Beam& beam : group.beams) {
     if (beam.place >= 0) continue;
     const int32_t place = group.FreePlace();
@@ -58,11 +69,7 @@ int32_t Scheduler::Grow(Sequence* sequence, int32_t positions) {
   const int32_t covered = grow(std::min(positions, start + 1));
   if (covered <= start) return start;
   // Later positions take at most half of what is left, so that no sequence gives way for them.
-  int32_t missing = 0;
-  for (const BeamGroup::Beam& beam : group.beams) {
-    missing += blocks_->MissingBlocks(positions, sequence->blocks_at(beam.place));
-  }
-  return missing <= blocks_->num_available() / 2 ? grow(positions) : covered;
+  return missing(positions) <= blocks_->num_available() / 2 ? grow(positions) : covered;
 }
 
 void Scheduler::AddBeamRows(Sequence* sequence, int32_t num_tokens) {
