@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/error.h"
-#include "tokenizer/base64.h"
 #include "tokenizer/ranked_vocab.h"
 #include "tokenizer/tokenizer_reader.h"
 

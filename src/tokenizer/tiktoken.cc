@@ -4,9 +4,9 @@
 #include <charconv>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/base64.h"
 #include "tokenizer/ranked_vocab.h"
 #include "tokenizer/tiktoken_families.h"
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tokenizer/base64.h"
+#include "base/base64.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tokamak {

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/base64.h"
 
 namespace tokamak {
 namespace {
