@@ -58,6 +58,14 @@ Image Upright(const StoredImage& stored) {
 
 }  // namespace
 
+Status CheckFileSize(uint64_t bytes, const DecodeLimits& limits) {
+  if (bytes == 0) return InvalidArgument("the image is empty");
+  if (bytes <= limits.max_bytes) return Status();
+  return ResourceExhausted("the image is {} long, and the limit is {}; send a smaller one",
+                           ByteCount(static_cast<int64_t>(bytes)),
+                           ByteCount(static_cast<int64_t>(limits.max_bytes)));
+}
+
 Result<Image> NewImage(uint64_t width, uint64_t height, const DecodeLimits& limits) {
   const auto side = static_cast<uint64_t>(limits.max_side);
   if (width == 0 || height == 0) return DataLoss("it is {} x {} pixels", width, height);
@@ -75,12 +83,7 @@ Result<Image> NewImage(uint64_t width, uint64_t height, const DecodeLimits& limi
 }
 
 Result<Image> DecodeImage(std::string_view bytes, const DecodeLimits& limits) {
-  if (bytes.empty()) return InvalidArgument("the image is empty");
-  if (bytes.size() > limits.max_bytes) {
-    return ResourceExhausted("the image is {} long, and the limit is {}; send a smaller one",
-                             ByteCount(static_cast<int64_t>(bytes.size())),
-                             ByteCount(static_cast<int64_t>(limits.max_bytes)));
-  }
+  RETURN_IF_ERROR(CheckFileSize(bytes.size(), limits));
   const Format format = FormatOf(bytes);
   if (format.decode == nullptr) {
     return InvalidArgument("the image is not a JPEG, PNG, WebP or GIF: it starts with {}",

@@ -1,4 +1,4 @@
-// One decoder per format, for decode.cc.
+// One decoder per format, for decode.cc, and the limits on what they decode.
 #pragma once
 
 #include <csetjmp>
@@ -18,6 +18,9 @@ Result<StoredImage> DecodeJpeg(std::string_view bytes, const DecodeLimits& limit
 Result<StoredImage> DecodePng(std::string_view bytes, const DecodeLimits& limits);
 Result<StoredImage> DecodeWebp(std::string_view bytes, const DecodeLimits& limits);
 Result<StoredImage> DecodeGif(std::string_view bytes, const DecodeLimits& limits);
+
+// Says whether a file has too many bytes, or none.
+Status CheckFileSize(uint64_t bytes, const DecodeLimits& limits);
 
 // Allocates the pixels of an image, black, or says which limit it exceeds.
 Result<Image> NewImage(uint64_t width, uint64_t height, const DecodeLimits& limits);

@@ -94,7 +94,10 @@ Result<PreparedImage> LlavaNextProcessor::Prepare(const Image& image) const {
       tiles.push_back(Crop(padded, x, y, {tile_, tile_}));
     }
   }
-  PreparedImage prepared{.grid_height = best.height / tile_, .grid_width = best.width / tile_};
+  PreparedImage prepared{.grid_height = best.height / tile_,
+                         .grid_width = best.width / tile_,
+                         .image_height = image.height,
+                         .image_width = image.width};
   for (Image& tile : tiles) {
     if (resize_tiles_) {
       ASSIGN_OR_RETURN(tile, ResizeWithinLimit(tile, size_.For(tile), resampling_));

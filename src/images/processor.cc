@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json/json_reader.h"
 #include "images/processors.h"
 
@@ -53,6 +55,17 @@ std::string_view WithoutSuffix(std::string_view type) {
   return type;
 }
 
+// Reads a JSON file; null if it does not exist.
+Result<JsonValue> ReadJsonIfAny(const std::string& path) {
+  constexpr uint64_t kMaxBytes = 1 << 20;
+  if (!FileExists(path)) return JsonValue();
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxBytes));
+  JsonError error;
+  std::optional<JsonValue> json = JsonValue::Parse(text, {.distinct_names = true}, &error);
+  if (!json) return DataLoss("{}: is not valid JSON at byte {}", path, error.byte);
+  return *std::move(json);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
@@ -88,6 +101,22 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
                          fmt::join(unread, ", "), type);
   }
   return made;
+}
+
+Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::string& directory) {
+  const std::string newer = directory + "/processor_config.json";
+  const std::string older = directory + "/preprocessor_config.json";
+  ASSIGN_OR_RETURN(const JsonValue all, ReadJsonIfAny(newer));
+  if (const JsonValue* config = all.Find("image_processor"); config && !config->is_null()) {
+    return ReadImageProcessor(*config, newer + ": image_processor");
+  }
+  ASSIGN_OR_RETURN(const JsonValue config, ReadJsonIfAny(older));
+  if (config.is_null()) {
+    return NotFound(
+        "{}: does not exist. It says how images are prepared; it belongs to the model's files",
+        older);
+  }
+  return ReadImageProcessor(config, older);
 }
 
 }  // namespace tokamak

@@ -23,6 +23,7 @@ struct PreparedImage {
   // LLaVA-NeXT: the grid of tiles, which follow the thumbnail. Qwen2-VL: the grid of patches, whose
   // order is that of squares of merge_size x merge_size. Others: 0.
   int32_t grid_height = 0, grid_width = 0;
+  int32_t image_height = 0, image_width = 0;  // in pixels, before it was prepared
 };
 
 // Immutable and thread-safe.
@@ -38,6 +39,11 @@ class ImageProcessor {
 // implemented, is an error that names it.
 Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
                                                                  const std::string& source);
+
+// Reads how a Hugging Face directory says that images are prepared: the "image_processor" of
+// processor_config.json, which newer versions of transformers write, or else
+// preprocessor_config.json. kNotFound if it has neither.
+Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::string& directory);
 
 // Rows and columns of a grid of features.
 struct FeatureRegion {

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,12 +55,14 @@ TEST(ImageProcessor, GivesTheValuesOfTransformers) {
     for (const JsonValue& image : *golden.Find("images")->AsArray()) {
       const std::string name = *image.Find("file")->AsString();
       SCOPED_TRACE(golden.Find("config")->ToString(1000) + " " + name);
-      const Result<PreparedImage> prepared =
-          (*processor)->Prepare(ReadPpm(kGolden + "resized/" + name + ".ppm"));
+      const Image decoded = ReadPpm(kGolden + "resized/" + name + ".ppm");
+      const Result<PreparedImage> prepared = (*processor)->Prepare(decoded);
       ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
       ASSERT_EQ(prepared->shape, Ints(*image.Find("shape")));
       EXPECT_EQ((std::vector{prepared->grid_height, prepared->grid_width}),
                 Ints(*image.Find("grid")));
+      EXPECT_EQ(prepared->image_height, decoded.height);
+      EXPECT_EQ(prepared->image_width, decoded.width);
       ASSERT_LE(at + (prepared->values.size() * sizeof(float)), bytes.size());
       size_t different = 0;
       for (const float value : prepared->values) {
@@ -139,6 +143,37 @@ TEST(ImageProcessor, ErrorsNameTheField) {
       {error(qwen, R"(, "fps": 2)"), "config: fps may change the result"},
   };
   for (const auto& [got, expected] : kCases) EXPECT_THAT(got, testing::HasSubstr(expected));
+}
+
+TEST(ImageProcessor, IsReadFromTheFilesThatTransformersReads) {
+  const std::filesystem::path folder = testing::TempDir() + "image_processor_files";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+  };
+  const auto side = [&] {
+    const auto processor = LoadImageProcessor(folder);
+    return processor.ok() ? (*processor)->Prepare(Blank(9, 9))->shape[2] : -1;
+  };
+  const auto config = [](const std::string& sides) {
+    return R"({"image_processor_type": "SiglipImageProcessor", "size": {"height": )" + sides +
+           R"(, "width": )" + sides + "}}";
+  };
+  EXPECT_EQ(LoadImageProcessor(folder).status().code(), StatusCode::kNotFound);
+  write("preprocessor_config.json", config("6"));
+  EXPECT_EQ(side(), 6);
+  // Before version 5 this file had only what the processor itself takes.
+  write("processor_config.json", R"({"patch_size": 14, "processor_class": "LlavaProcessor"})");
+  EXPECT_EQ(side(), 6);
+  write("processor_config.json", R"({"image_processor": )" + config("8") + "}");
+  EXPECT_EQ(side(), 8);
+  write("processor_config.json", R"({"image_processor": 3})");
+  EXPECT_THAT(LoadImageProcessor(folder).status().ToString(),
+              testing::HasSubstr("processor_config.json: image_processor: image_processor_type"));
+  write("processor_config.json", R"({"image_processor": {"size": NaN}})");
+  EXPECT_THAT(LoadImageProcessor(folder).status().ToString(),
+              testing::HasSubstr("processor_config.json: is not valid JSON at byte 30"));
 }
 
 TEST(ImageProcessor, ImagesThatAreTooNarrowAreRefused) {

@@ -93,7 +93,9 @@ Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
         image.width, image.height, factor);
   }
   PreparedImage prepared{.grid_height = resized.height / patch_size_,
-                         .grid_width = resized.width / patch_size_};
+                         .grid_width = resized.width / patch_size_,
+                         .image_height = image.height,
+                         .image_width = image.width};
   prepared.shape = {prepared.grid_height * prepared.grid_width, 3, temporal_patch_size_,
                     patch_size_, patch_size_};
   prepared.values.reserve(resized.rgb.size() * temporal_patch_size_);

@@ -33,7 +33,9 @@ Result<PreparedImage> SingleTileProcessor::Prepare(const Image& image) const {
     changed = CenterCrop(*tile, *crop_);
     tile = &changed;
   }
-  PreparedImage prepared{.shape = {1, 3, tile->height, tile->width}};
+  PreparedImage prepared{.shape = {1, 3, tile->height, tile->width},
+                         .image_height = image.height,
+                         .image_width = image.width};
   AppendValues(*tile, table_, prepared.values);
   return prepared;
 }
