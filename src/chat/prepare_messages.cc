@@ -1,6 +1,8 @@
 #include "chat/prepare_messages.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,48 @@ const Value* Find(const Value& value, std::string_view key) {
   return value.is_dict() ? value.dict().Find(key) : nullptr;
 }
 
+// Returns whether a part of a content is an image, in OpenAI's form or in that of templates.
+bool IsImage(const Value& part) {
+  const Value* type = Find(part, "type");
+  return type != nullptr && type->is_string() &&
+         (type->text() == "image_url" || type->text() == "image");
+}
+
+Value Part(std::string_view type) {
+  auto part = std::make_unique<DictObject>();
+  part->Set(Text("type"), Text(type));
+  return jinja::MakeDict(std::move(part), nullptr);
+}
+
+// The text of a list of parts; nullopt if there is a part that is neither text nor an image.
+std::optional<std::string> TextOf(const Value& parts, const std::string& image_placeholder) {
+  std::string joined;
+  bool after_image = false;
+  for (const Value& part : parts.items()) {
+    const Value* text = Find(part, "text");
+    const bool is_image = IsImage(part);
+    if (!is_image && (text == nullptr || !text->is_string())) return std::nullopt;
+    const std::string_view piece = is_image ? std::string_view(image_placeholder) : text->text();
+    if (piece.empty()) continue;
+    if (!joined.empty() && (is_image || after_image)) joined += '\n';
+    joined += piece;
+    after_image = is_image;
+  }
+  return joined;
+}
+
+Value PrepareParts(const Value& parts, const TemplateTraits& traits) {
+  const std::vector<Value>& list = parts.items();
+  const bool has_image = std::any_of(list.begin(), list.end(), IsImage);
+  if (!has_image || (!traits.image_parts && !traits.image_placeholder.empty())) {
+    std::optional<std::string> text = TextOf(parts, traits.image_placeholder);
+    return text ? Text(*text) : parts;
+  }
+  std::vector<Value> prepared;
+  for (const Value& part : list) prepared.push_back(IsImage(part) ? Part("image") : part);
+  return Value::List(std::move(prepared));
+}
+
 Value PrepareCall(const Value& call) {
   const Value* function = Find(call, "function");
   const Value* arguments = function == nullptr ? nullptr : Find(*function, "arguments");
@@ -57,6 +101,9 @@ Value JoinTexts(const Value& message) {
 
 Value PrepareMessage(Value message, const TemplateTraits& traits) {
   if (!message.is_dict()) return message;
+  if (const Value* parts = Find(message, "content"); parts && parts->is(Type::kList)) {
+    message = With(message, "content", PrepareParts(*parts, traits));
+  }
   const Value* calls = Find(message, "tool_calls");
   const bool has_calls = calls != nullptr && calls->is(Type::kList) && !calls->items().empty();
   if (has_calls && traits.arguments_as_object) {
@@ -72,10 +119,8 @@ Value PrepareMessage(Value message, const TemplateTraits& traits) {
     return With(message, "content", keep_null ? Value::None() : Text(""));
   }
   if (traits.content_as_parts && content != nullptr && content->is_string()) {
-    auto part = std::make_unique<DictObject>();
-    part->Set(Text("type"), Text("text"));
-    part->Set(Text("text"), *content);
-    return With(message, "content", Value::List({jinja::MakeDict(std::move(part), nullptr)}));
+    const Value part = With(Part("text"), "text", *content);
+    return With(message, "content", Value::List({part}));
   }
   return message;
 }
@@ -99,6 +144,8 @@ constexpr char kWithBoth[] = R"([{"role": "user", "content": "probe-question"},
   {"role": "assistant", "content": "probe-said", "reasoning_content": "probe-thought",
    "tool_calls": [{"id": "call00001", "type": "function", "function": {"name": "probe_tool",
    "arguments": "{}"}}]}])";
+constexpr char kImage[] = R"([{"role": "user", "content": [{"type": "image"},
+  {"type": "text", "text": "probe-question"}]}])";
 constexpr char kQuestion[] = R"([{"role": "user", "content": "probe-question"}])";
 
 // Empty if rendering fails.
@@ -119,14 +166,20 @@ int Count(const std::string& text, std::string_view what) {
 
 }  // namespace
 
-TemplateTraits ProbeTemplate(const ChatTemplate& chat) {
-  TemplateTraits traits;
+TemplateTraits ProbeTemplate(const ChatTemplate& chat, std::string_view image_placeholder) {
+  TemplateTraits traits{.image_placeholder = std::string(image_placeholder)};
   if (RenderProbe(chat, kQuestion, traits).find("probe-question") == std::string::npos) {
     TemplateTraits parts = traits;
     parts.content_as_parts = true;
     if (RenderProbe(chat, kQuestion, parts).find("probe-question") != std::string::npos) {
       traits = parts;
     }
+  }
+  if (!image_placeholder.empty()) {
+    TemplateTraits parts = traits;
+    parts.image_parts = true;
+    const std::string text = RenderProbe(chat, kImage, parts);
+    traits.image_parts = Count(text, image_placeholder) == 1 && Count(text, "probe-question") == 1;
   }
   for (const bool as_object : {true, false}) {
     TemplateTraits tried = traits;

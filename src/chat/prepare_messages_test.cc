@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "base/file.h"
 #include "base/testing/refs.h"
 #include "chat/json.h"
@@ -55,6 +58,52 @@ TEST(PrepareMessages, GivesContentPartsToTemplatesThatNeedThem) {
                     "{% endfor %}")
                   .content_as_parts);
   EXPECT_FALSE(Probe("{% for m in messages %}{{ m.content }}{% endfor %}").content_as_parts);
+}
+
+TEST(PrepareMessages, RendersImagesAsTransformersDoes) {
+  const Value goldens =
+      *ParseJson(*ReadWholeFile(TOKAMAK_SOURCE_DIR "/tests/golden/chat/images.json", 1 << 20));
+  const std::vector<Value>& conversations = goldens.dict().Find("conversations")->items();
+  for (const Value& model : goldens.dict().Find("models")->items()) {
+    const auto field = [&](std::string_view name) { return *model.dict().Find(name); };
+    const Result<ChatTemplate> chat = ChatTemplate::Parse(field("template").text(), "<s>", "</s>");
+    ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+    const TemplateTraits traits = ProbeTemplate(*chat, field("placeholder").text());
+    EXPECT_TRUE(traits.image_parts) << field("model").text();
+    for (size_t i = 0; i < conversations.size(); ++i) {
+      ChatInput input;
+      input.messages = PrepareMessages(conversations[i], traits);
+      const Result<std::string> text = chat->Render(input);
+      ASSERT_TRUE(text.ok()) << text.status().ToString();
+      EXPECT_EQ(*text, field("texts").items()[i].text()) << field("model").text();
+    }
+  }
+}
+
+TEST(PrepareMessages, TemplatesThatTakeTextGetAPlaceholderPerImage) {
+  const char* kSources[] = {
+      "{% for m in messages %}{{ m.content }}{% endfor %}",
+      "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}",
+  };
+  for (const char* source : kSources) {
+    const Result<ChatTemplate> chat = ChatTemplate::Parse(source, "", "");
+    const TemplateTraits traits = ProbeTemplate(*chat, "<image>");
+    EXPECT_FALSE(traits.image_parts);
+    const auto render = [&](const char* parts) {
+      ChatInput input;
+      input.messages = PrepareMessages(
+          *ParseJson(std::string(R"([{"role": "user", "content": )") + parts + "}]"), traits);
+      return *chat->Render(input);
+    };
+    EXPECT_EQ(render(R"([{"type": "image_url"}, {"type": "text", "text": "a"}])"), "<image>\na");
+    EXPECT_EQ(render(R"([{"type": "text", "text": "a"}, {"type": "image"}])"), "a\n<image>");
+    EXPECT_EQ(render(R"([{"type": "image"}, {"type": "image"}, {"type": "text", "text": ""}])"),
+              "<image>\n<image>");
+    EXPECT_EQ(render(R"([{"type": "text", "text": "a"}, {"type": "image"},
+                         {"type": "text", "text": "b"}, {"type": "text", "text": "c"}])"),
+              "a\n<image>\nbc");
+    EXPECT_EQ(render(R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])"), "ab");
+  }
 }
 
 TEST(PrepareMessages, KeepsArgumentsThatAreNotJsonObjects) {
