@@ -28,8 +28,8 @@ ALLOWED = {
     'grammar': ['base'],
     'engine': ['step'],
     'tokenizer/load': ['tokenizer', 'weights', 'chat'],
-    'local': ['executor', 'engine', 'tokenizer/load', 'chat', 'grammar'],
-    'server': ['tokenizer', 'chat', 'grammar'],
+    'local': ['executor', 'engine', 'tokenizer/load', 'chat', 'grammar', 'images'],
+    'server': ['tokenizer', 'chat', 'grammar', 'images'],
     'loadgen': ['server'],
     'cli': ['local', 'loadgen'],
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "tokamak/engine_options.h"
@@ -29,7 +30,7 @@ class Engine : public LoadedModel {
   static Result<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 
   // Queues a request and returns its id, which is unique within this engine. Does not wait. Text is
-  // tokenized on the calling thread.
+  // tokenized, and images are prepared, on the calling thread.
   //
   // If the request is accepted, `on_output` is called on the engine thread, perhaps before Submit
   // returns, until every choice has had its last chunk. No request advances while it runs, so it
@@ -59,6 +60,12 @@ class Engine : public LoadedModel {
   // and kUnimplemented for what cannot be guaranteed; the message starts with the path of it
   // ("structured_output.properties.a: ...").
   virtual Status PrepareStructuredOutput(const StructuredOutput& output) const = 0;
+
+  // Decodes an image and prepares it for the model, on the calling thread, as Submit would. The
+  // result may be part of any number of requests to this engine. kInvalidArgument if the model
+  // takes only text or the file is not an image, kDataLoss for a broken file, kResourceExhausted
+  // beyond a limit of ModelInfo::images, kUnavailable while images that wait take too much memory.
+  virtual Result<ImageData> PrepareImage(std::string_view bytes) const = 0;
 };
 
 }  // namespace tokamak

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,16 @@ struct EmbeddingInfo {
   std::vector<std::string> prompts;     // values for EmbeddingRequest::prompt_name
   std::vector<int32_t> cut_dimensions;  // shorter lengths that the model was trained for, ascending
   bool any_dimensions = false;          // any shorter length may be requested
+};
+
+// The images that a prompt may have.
+struct ImageInfo {
+  std::string placeholder;     // a special token ("<image>"), in the place of an image
+  int32_t placeholder_id = 0;  // its id
+  int32_t max_images = 0;      // in one prompt
+  int32_t max_tokens = 0;      // of a prompt, for one image
+  int64_t max_bytes = 0;       // of an image's file
+  int64_t max_pixels = 0;      // of an image
 };
 
 // The loaded model and its device. Constant while the engine lives.
@@ -58,7 +69,8 @@ struct ModelInfo {
   std::string eos_token;
   SamplingDefaults sampling;  // used where a request sets nothing
   Task task = Task::kGenerate;
-  EmbeddingInfo embedding;  // with Task::kEmbed
+  EmbeddingInfo embedding;          // with Task::kEmbed
+  std::optional<ImageInfo> images;  // absent: the model takes only text
 };
 
 // Expected bytes of weights read by a step of `tokens` tokens, assuming that tokens choose experts

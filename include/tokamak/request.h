@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,16 @@ namespace tokamak {
 
 using RequestId = uint64_t;
 
+struct PromptImage;  // an image as the engine takes it
+
+// An image of a prompt.
+struct ImageData {
+  std::string bytes = {};  // of a file: JPEG, PNG, WebP or GIF
+  // Set by Engine::PrepareImage; the bytes are then not read.
+  std::shared_ptr<const PromptImage> prepared = {};
+  int32_t num_tokens = 0;  // of the prompt
+};
+
 // A generation request. With only a prompt set, it samples at temperature 1 until the model ends
 // the answer or the context is full; see `sampling` (tokamak/sampling_params.h).
 struct Request {
@@ -22,6 +33,9 @@ struct Request {
   std::vector<int32_t> token_ids = {};
   bool add_special_tokens = true;     // prompt only: add begin-of-text if the model wants it
   bool parse_special_tokens = false;  // prompt only: "<|im_start|>" in the text becomes that token
+  // In the order of their places in the prompt, each of which is one placeholder token
+  // (ModelInfo::images). Without images, the placeholder is a token like any other.
+  std::vector<ImageData> images = {};
   SamplingParams sampling = {};
   int32_t priority = 0;  // higher runs first
   // Client on whose behalf the request runs. Within a priority, clients take turns, and requests of
@@ -70,7 +84,7 @@ struct TokenLogprobs {
 };
 
 struct Usage {
-  int32_t prompt_tokens = 0;
+  int32_t prompt_tokens = 0;      // those of images included
   int32_t cached_tokens = 0;      // prompt tokens found in the prefix cache
   int32_t completion_tokens = 0;  // of all choices together
 };

@@ -8,22 +8,34 @@
 #include "base/check.h"
 
 namespace tokamak {
+namespace {
+
+template <typename Number>
+std::string_view BytesOf(const std::vector<Number>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
+}
+
+}  // namespace
+
+ContentDigest Sha256(std::initializer_list<std::string_view> parts) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
+                                                                     EVP_MD_CTX_free);
+  bool ok = hash != nullptr && EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1;
+  for (const std::string_view part : parts) {
+    ok = ok && EVP_DigestUpdate(hash.get(), part.data(), part.size()) == 1;
+  }
+  ContentDigest digest = {};
+  ok = ok && EVP_DigestFinal_ex(hash.get(), digest.data(), nullptr) == 1;
+  CHECK(ok);
+  return digest;
+}
 
 ContentDigest ContentDigestOf(const PreparedImage& image) {
   std::vector<int32_t> numbers = {image.image_height, image.image_width, image.grid_height,
                                   image.grid_width};
   numbers.insert(numbers.end(), image.shape.begin(), image.shape.end());
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
-                                                                     EVP_MD_CTX_free);
-  ContentDigest id = {};
   // The shape says how many values follow, so no two images hash the same bytes.
-  const bool ok =
-      hash != nullptr && EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1 &&
-      EVP_DigestUpdate(hash.get(), numbers.data(), numbers.size() * sizeof(int32_t)) == 1 &&
-      EVP_DigestUpdate(hash.get(), image.values.data(), image.values.size() * sizeof(float)) == 1 &&
-      EVP_DigestFinal_ex(hash.get(), id.data(), nullptr) == 1;
-  CHECK(ok);
-  return id;
+  return Sha256({BytesOf(numbers), BytesOf(image.values)});
 }
 
 }  // namespace tokamak

@@ -39,6 +39,8 @@ constexpr int32_t kMaxBlockSize = 1024;
 constexpr int32_t kMaxStepsInFlight = 4;
 constexpr int32_t kMaxDraftTokens = 16;
 constexpr int32_t kMaxLookup = 16;
+constexpr int32_t kMaxImages = 1024;
+constexpr int32_t kMaxImagePixels = 1 << 28;
 
 template <typename Number>
 Status CheckRange(const char* field, Number value, Number low, Number high) {
@@ -76,6 +78,9 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("max_context", o.max_context, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("max_queue", o.max_queue, 1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("max_logprobs", o.max_logprobs, -1, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("max_images", o.max_images, 0, kMaxImages));
+  RETURN_IF_ERROR(CheckRange("max_image_bytes", o.max_image_bytes, int64_t{1}, INT64_MAX));
+  RETURN_IF_ERROR(CheckRange("max_image_pixels", o.max_image_pixels, 1, kMaxImagePixels));
   RETURN_IF_ERROR(CheckRange("draft_tokens", o.draft_tokens, 1, kMaxDraftTokens));
   RETURN_IF_ERROR(CheckRange("draft_tokens_min", o.draft_tokens_min, 0, o.draft_tokens));
   RETURN_IF_ERROR(CheckRange("prompt_lookup_min", o.prompt_lookup_min, 1, kMaxLookup));

@@ -124,10 +124,18 @@ void LocalEngine::Take(EngineMessage message) {
   }
 }
 
+Result<ImageData> LocalEngine::PrepareImage(std::string_view) const {
+  return InvalidArgument("this model takes only text, no images");
+}
+
 Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   Arrival arrival;
   if (request.prompt && !request.token_ids.empty()) {
     return InvalidArgument("prompt: give either text or token ids, not both");
+  }
+  if (!request.images.empty()) {
+    return InvalidArgument("images: this model takes only text, got {} images",
+                           request.images.size());
   }
   if (request.prompt) {
     ASSIGN_OR_RETURN(arrival.prompt, Tokenize(*request.prompt, request.add_special_tokens,

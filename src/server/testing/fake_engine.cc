@@ -103,6 +103,18 @@ Status FakeEngine::PrepareStructuredOutput(const StructuredOutput& output) const
   return refused(output.text, "structured_output");
 }
 
+Result<ImageData> FakeEngine::PrepareImage(std::string_view bytes) const {
+  {
+    MutexLock lock(mutex_);
+    const bool hold = hold_images_;
+    holding_ += hold;
+    while (hold_images_) released_.Wait(mutex_);
+    holding_ -= hold;
+  }
+  if (bytes == "refused") return ResourceExhausted("the image is refused");
+  return ImageData{.bytes = std::string(bytes), .num_tokens = static_cast<int32_t>(bytes.size())};
+}
+
 std::string FakeEngine::Detokenize(const std::vector<int32_t>& ids) const {
   std::string text;
   for (const int32_t id : ids) text += static_cast<char>(id);
@@ -179,6 +191,17 @@ void FakeEngine::HoldTokenize(size_t bytes) {
 void FakeEngine::ReleaseTokenize() {
   MutexLock lock(mutex_);
   hold_bytes_ = SIZE_MAX;
+  released_.NotifyAll();
+}
+
+void FakeEngine::HoldImages() {
+  MutexLock lock(mutex_);
+  hold_images_ = true;
+}
+
+void FakeEngine::ReleaseImages() {
+  MutexLock lock(mutex_);
+  hold_images_ = false;
   released_.NotifyAll();
 }
 

@@ -38,6 +38,8 @@ class FakeEngine : public Engine {
   std::string TokenBytes(int32_t id) const override;
   // Refuses schemas that hold the word "refused", at their member "a".
   Status PrepareStructuredOutput(const StructuredOutput& output) const override;
+  // Takes any bytes but "refused", as an image of so many tokens.
+  Result<ImageData> PrepareImage(std::string_view bytes) const override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
   // Answers at once, unless HoldSnapshots was called.
@@ -50,6 +52,15 @@ class FakeEngine : public Engine {
   // Must be called before a server uses the engine.
   void SetChatTemplate(std::string jinja) { model_.chat_template = std::move(jinja); }
   void SetSamplingDefaults(const SamplingDefaults& defaults) { model_.sampling = defaults; }
+  // Must be called before a server uses the engine. The placeholder of an image is '#'.
+  void TakeImages(int32_t max_images) {
+    model_.images = {.placeholder = "#",
+                     .placeholder_id = '#',
+                     .max_images = max_images,
+                     .max_tokens = 9,
+                     .max_bytes = 9,
+                     .max_pixels = 1};
+  }
   // The engine fails for good: running requests end with this error.
   void Break(Status error) EXCLUDES(mutex_);
   // LeastTokens assumes from now on that a token may have so many bytes. In fact a token has one.
@@ -70,10 +81,13 @@ class FakeEngine : public Engine {
   // Tokenize waits from now on for ReleaseTokenize, if its text has at least `bytes`.
   void HoldTokenize(size_t bytes) EXCLUDES(mutex_);
   void ReleaseTokenize() EXCLUDES(mutex_);
+  // PrepareImage waits from now on for ReleaseImages.
+  void HoldImages() EXCLUDES(mutex_);
+  void ReleaseImages() EXCLUDES(mutex_);
   // TokenBytes of this token waits from now on for ReleaseTokenBytes.
   void HoldTokenBytes(int32_t id) EXCLUDES(mutex_);
   void ReleaseTokenBytes() EXCLUDES(mutex_);
-  int64_t holding() const { return holding_; }      // waiting calls of these two
+  int64_t holding() const { return holding_; }      // waiting calls of these three
   int64_t tokenized() const { return tokenized_; }  // number of calls of Tokenize
 
  private:
@@ -114,6 +128,7 @@ class FakeEngine : public Engine {
   mutable CondVar released_;
   size_t hold_bytes_ GUARDED_BY(mutex_) = SIZE_MAX;
   int32_t hold_id_ GUARDED_BY(mutex_) = -1;
+  bool hold_images_ GUARDED_BY(mutex_) = false;
   std::map<RequestId, Running> running_ GUARDED_BY(mutex_);
   std::vector<RequestId> to_cancel_ GUARDED_BY(mutex_);
   Request last_ GUARDED_BY(mutex_);

@@ -27,6 +27,7 @@ class ServerFixture : public testing::Test {
   void TearDown() override {
     engine_.ReleaseTokenize();
     engine_.ReleaseTokenBytes();
+    engine_.ReleaseImages();
     Shutdown();
   }
   void Shutdown() {

@@ -1,0 +1,40 @@
+#include "images/placeholders.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tokamak {
+
+Status CheckPlaceholders(const ImageInfo& info, size_t num_images,
+                         std::span<const int32_t> prompt) {
+  const auto places =
+      static_cast<size_t>(std::count(prompt.begin(), prompt.end(), info.placeholder_id));
+  if (places == num_images) return Status();
+  return InvalidArgument(
+      "the prompt has {} images and {} placeholders for them (\"{}\"; a text that spells it counts "
+      "too)",
+      num_images, places, info.placeholder);
+}
+
+std::vector<int32_t> ExpandPlaceholders(int32_t placeholder_id, std::span<const int32_t> rows,
+                                        std::vector<int32_t>& prompt) {
+  std::vector<int32_t> positions, expanded;
+  for (const int32_t token : prompt) {
+    if (token != placeholder_id) {
+      expanded.push_back(token);
+      continue;
+    }
+    CHECK(positions.size() < rows.size());
+    const auto count = static_cast<size_t>(rows[positions.size()]);
+    positions.push_back(static_cast<int32_t>(expanded.size()));
+    expanded.insert(expanded.end(), count, placeholder_id);
+  }
+  CHECK(positions.size() == rows.size());
+  prompt = std::move(expanded);
+  return positions;
+}
+
+}  // namespace tokamak

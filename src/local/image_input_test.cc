@@ -1,0 +1,118 @@
+#include "local/image_input.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json/json_value.h"
+
+namespace tokamak {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int32_t kPlaceholder = 90;
+
+std::string File(const std::string& name) {
+  return ReadWholeFile(TOKAMAK_SOURCE_DIR "/tests/golden/images/" + name, 1 << 20).value();
+}
+const std::string kOne = File("gray.jpg"), kOther = File("lossy.webp");
+
+ImageInput MakeInput(int64_t max_held_bytes = 1 << 20) {
+  const JsonValue config = *JsonValue::Parse(
+      R"({"image_processor_type": "SiglipImageProcessor", "size": {"height": 4, "width": 4}})", {});
+  return ImageInput({.info = {.placeholder = "<image>",
+                              .placeholder_id = kPlaceholder,
+                              .max_images = 3,
+                              .max_bytes = 1 << 16,
+                              .max_pixels = 1 << 20},
+                     .processor = ReadImageProcessor(config, "config").value(),
+                     // Some number that depends on the image.
+                     .num_rows = [](const PreparedImage& image) -> Result<int32_t> {
+                       return 1 + (image.values[0] > 0);
+                     },
+                     .max_held_bytes = max_held_bytes});
+}
+
+TEST(ImageInput, PutsTheRowsOfImagesWhereTheirPlaceholdersAre) {
+  const ImageInput input = MakeInput();
+  const ImageData one = input.Prepare(kOne).value();
+  ASSERT_GE(one.num_tokens, 1);
+  const ImageData other = input.Prepare(kOther).value();
+  std::vector<int32_t> prompt = {1, kPlaceholder, 2, kPlaceholder, kPlaceholder};
+  const auto placed = input.Place({one, other, {.bytes = kOne}}, "", prompt);
+  ASSERT_TRUE(placed.ok()) << placed.status().ToString();
+  const int32_t second = 2 + one.num_tokens, third = second + other.num_tokens;
+  EXPECT_THAT((std::vector{(*placed)[0].position, (*placed)[1].position, (*placed)[2].position}),
+              ElementsAre(1, second, third));
+  std::vector<int32_t> expected(static_cast<size_t>(third + one.num_tokens), kPlaceholder);
+  expected[0] = 1;
+  expected[static_cast<size_t>(1 + one.num_tokens)] = 2;
+  EXPECT_EQ(prompt, expected);
+  EXPECT_EQ((*placed)[0].image, one.prepared);
+  EXPECT_EQ((*placed)[1].image->num_rows, other.num_tokens);
+  EXPECT_EQ((*placed)[2].image->image.values, one.prepared->image.values);
+}
+
+TEST(ImageInput, ImagesHaveTheSameIdIfContentAndSaltAreEqual) {
+  const ImageInput input = MakeInput();
+  const auto id = [&](const std::string& bytes, const std::string& salt) {
+    std::vector<int32_t> prompt = {kPlaceholder};
+    return input.Place({{.bytes = bytes}}, salt, prompt).value()[0].id;
+  };
+  EXPECT_NE(id(kOne, ""), 0u);
+  EXPECT_EQ(id(kOne, ""), id(kOne, ""));
+  EXPECT_EQ(id(kOne, "a"), id(kOne, "a"));
+  EXPECT_NE(id(kOne, ""), id(kOther, ""));
+  EXPECT_NE(id(kOne, ""), id(kOne, "a"));
+  EXPECT_NE(id(kOne, "a"), id(kOne, "b"));
+}
+
+TEST(ImageInput, WrongCountsAreRefusedWithNumbers) {
+  const ImageInput input = MakeInput();
+  const auto refusal = [&](size_t images, std::vector<int32_t> prompt) {
+    const std::vector<int32_t> before = prompt;
+    const auto placed = input.Place(std::vector<ImageData>(images, {.bytes = kOne}), "", prompt);
+    EXPECT_EQ(placed.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(prompt, before);
+    return placed.status().ToString();
+  };
+  EXPECT_THAT(
+      refusal(1, {1, 2}),
+      HasSubstr("images: the prompt has 1 images and 0 placeholders for them (\"<image>\""));
+  EXPECT_THAT(refusal(1, {kPlaceholder, kPlaceholder}),
+              HasSubstr("has 1 images and 2 placeholders"));
+  EXPECT_THAT(refusal(4, std::vector<int32_t>(4, kPlaceholder)),
+              HasSubstr("images: a prompt may have 3, got 4"));
+}
+
+TEST(ImageInput, ErrorsNameTheImage) {
+  const ImageInput input = MakeInput();
+  std::vector<int32_t> prompt = {kPlaceholder, kPlaceholder};
+  const auto placed = input.Place({{.bytes = kOne}, {.bytes = "x"}}, "", prompt);
+  EXPECT_THAT(placed.status().ToString(),
+              HasSubstr("images[1]: the image is not a JPEG, PNG, WebP or GIF"));
+  EXPECT_EQ(input.Prepare(std::string(1 << 17, 'x')).status().code(),
+            StatusCode::kResourceExhausted);
+}
+
+TEST(ImageInput, HeldImagesTakeBoundedMemory) {
+  const int64_t each = 3 * 4 * 4 * sizeof(float);
+  const ImageInput input = MakeInput(2 * each + 1);
+  ImageData first = input.Prepare(kOne).value();
+  const ImageData second = input.Prepare(kOne).value();
+  const Status refused = input.Prepare(kOne).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.ToString(), HasSubstr("take 0.4 KB, of at most 0.4 KB"));
+  first = {};
+  EXPECT_TRUE(input.Prepare(kOne).ok());
+  EXPECT_TRUE(MakeInput(1).Prepare(kOne).ok());  // one may always exist
+}
+
+}  // namespace
+}  // namespace tokamak
