@@ -54,6 +54,7 @@ class LowPriorityPool {
   // Queues `work`, which gets the job's id and must not throw. kUnavailable after Stop, or if the
   // limit of waiting bytes is reached. One job may always wait, however large it is.
   Result<JobId> Push(size_t input_bytes, std::function<void(JobId)> work) EXCLUDES(mutex_);
+  size_t small_bytes() const { return small_bytes_; }
   // Drops a waiting job. Ignores jobs that are running or have ended.
   void Cancel(JobId job) EXCLUDES(mutex_);
   // Returns how long the oldest running job has run; nullopt if none runs.

@@ -36,11 +36,19 @@ class Preparation {
     // too much waits for the pool; kCancelled if the client leaves or Abandon is called first.
     template <typename Prepare>
     Awaitable<std::invoke_result_t<Prepare, std::string>> Run(const Prepare& prepare);
+    // The same for further work on `bytes` bytes that takes longer than they say: it never delays
+    // small requests.
+    template <typename Work>
+    Awaitable<std::invoke_result_t<Work>> RunLarge(size_t bytes, Work work) {
+      return RunJob(bytes + preparation_.pool_.small_bytes() + 1, std::move(work));
+    }
     void End();
 
    private:
     friend class Preparation;
     bool wanted() const { return !writer_.gone() && !abandoned_; }
+    template <typename Work>
+    Awaitable<std::invoke_result_t<Work>> RunJob(size_t bytes, Work work);
 
     Preparation& preparation_;
     ResponseWriter& writer_;
@@ -71,13 +79,19 @@ class Preparation {
 template <typename Prepare>
 Awaitable<std::invoke_result_t<Prepare, std::string>> Preparation::Pending::Run(
     const Prepare& prepare) {
-  using Prepared = std::invoke_result_t<Prepare, std::string>;
-  Mailbox<Prepared> mail(writer_);
   std::string body = writer_.TakeBody();
   const size_t bytes = body.size();
-  const Result<LowPriorityPool::JobId> job = preparation_.pool_.Push(
-      bytes, [prepare, sender = mail.sender(), body = std::move(body)](
-                 LowPriorityPool::JobId) mutable { sender.Put(prepare(std::move(body))); });
+  return RunJob(bytes,
+                [prepare, body = std::move(body)]() mutable { return prepare(std::move(body)); });
+}
+
+template <typename Work>
+Awaitable<std::invoke_result_t<Work>> Preparation::Pending::RunJob(size_t bytes, Work work) {
+  using Prepared = std::invoke_result_t<Work>;
+  Mailbox<Prepared> mail(writer_);
+  const Result<LowPriorityPool::JobId> job =
+      preparation_.pool_.Push(bytes, [sender = mail.sender(), work = std::move(work)](
+                                         LowPriorityPool::JobId) mutable { sender.Put(work()); });
   if (!job.ok()) co_return job.status();
   std::vector<Prepared> prepared = mail.Take();
   while (prepared.empty() && wanted()) {

@@ -38,6 +38,12 @@ std::string DecodePercent(std::string_view text) {
   return decoded;
 }
 
+size_t BytesOf(const std::vector<MessageImage>& images) {
+  size_t bytes = 0;
+  for (const MessageImage& image : images) bytes += image.bytes.size();
+  return bytes;
+}
+
 }  // namespace
 
 OpenAiApi::OpenAiApi(const Shared& shared, Options options)
@@ -84,6 +90,13 @@ Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
     return preparer_.Prepare(chat, std::move(body));
   };
   Result<PreparedCompletion> prepared = co_await pending.Run(prepare);
+  if (prepared.ok() && !prepared->request.images.empty()) {
+    const size_t bytes = BytesOf(prepared->request.images);
+    auto add_images = [this, given = *std::move(prepared)]() mutable {
+      return preparer_.AddImages(std::move(given));
+    };
+    prepared = co_await pending.RunLarge(bytes, std::move(add_images));
+  }
   std::optional<Completion> completion;
   Status status = prepared.status();
   if (status.ok()) {
@@ -118,6 +131,13 @@ Awaitable<> OpenAiApi::Tokenize(ResponseWriter& writer, bool back) {
     return back ? preparer_.Detokenize(std::move(body)) : preparer_.Tokenize(std::move(body));
   };
   Result<PreparedResponse> prepared = co_await pending.Run(prepare);
+  if (prepared.ok() && !prepared->images.empty()) {
+    const size_t bytes = BytesOf(prepared->images);
+    auto add_images = [this, given = *std::move(prepared)]() mutable {
+      return preparer_.AddImages(std::move(given));
+    };
+    prepared = co_await pending.RunLarge(bytes, std::move(add_images));
+  }
   if (!prepared.ok()) co_return writer.Respond(Refusal(prepared.status()));
   NoteIgnored(prepared->unknown_fields);
   writer.Respond({.body = std::move(prepared->body),

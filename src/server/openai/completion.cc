@@ -35,6 +35,7 @@ Completion::Completion(Engine& engine, ResponseWriter& writer, PreparedCompletio
       request_(std::move(prepared.request)),
       client_(std::move(prepared.client)),
       prompts_(std::move(prepared.prompts)),
+      images_(std::move(prepared.images)),
       answer_format_(std::move(prepared.answer_format)),
       max_bytes_(static_cast<size_t>(limits.max_answer_bytes)),
       sizes_(sizes),
@@ -64,13 +65,16 @@ Status Completion::Submit() {
   for (size_t p = 0; p < prompts_.size(); ++p) {
     Request request;
     request.token_ids = prompts_[p];
+    request.images = images_;
     request.sampling = request_.sampling;
     request.priority = request_.priority;
     request.client = client_;
     request.cache_salt = request_.cache_salt;
     request.speculate = request_.speculate;
     request.label = head_.id;
-    writer_.notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
+    auto num_tokens = static_cast<int32_t>(prompts_[p].size());
+    for (const ImageData& image : images_) num_tokens += image.num_tokens - 1;
+    writer_.notes.NotePrompt(num_tokens);
     const Result<RequestId> id =
         engine_.Submit(std::move(request), [sender = mail_.sender(), p](OutputChunk chunk) {
           sender.Put({p, std::move(chunk)});

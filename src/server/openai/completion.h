@@ -78,6 +78,7 @@ class Completion {
   const CompletionRequest request_;
   const std::string client_;  // as in Request
   const std::vector<std::vector<int32_t>> prompts_;
+  const std::vector<ImageData> images_;                      // of the only prompt
   const std::shared_ptr<const AnswerFormat> answer_format_;  // null: all text is content
   const size_t max_bytes_;
   const TokenSizes& sizes_;

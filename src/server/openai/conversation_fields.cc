@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "chat/json.h"
 #include "chat/prepare_messages.h"
+#include "images/data_url.h"
 
 namespace tokamak {
 namespace {
@@ -18,20 +19,45 @@ using jinja::Value;
 constexpr size_t kMaxMessages = 4096;
 constexpr size_t kMaxTools = 1024;
 
-// Checks a content: text, or a list of parts. This model takes only parts with text.
-void CheckContent(const JsonReader& content) {
-  if (content.is_null() || content.is_string()) return;
-  if (!content.is_array()) return content.Bad("a string or an array of parts");
-  content.ForEach(SIZE_MAX, [](const JsonReader& part) {
+void CheckImage(const JsonReader& part) {
+  const JsonReader image = part["image_url"];
+  if (!image.is_object()) return image.Fail("must be an object with \"url\"");
+  if (!image["url"].is_string()) return image.Fail("url", "must be a string");
+  // Models of this server have one way to see an image.
+  const JsonReader detail = image["detail"];
+  const JsonValue& value = detail.value();
+  if (detail.present() && value != "auto" && value != "low" && value != "high") {
+    detail.Fail("must be \"auto\", \"low\" or \"high\"");
+  }
+}
+
+// Checks a content: text, or a list of parts. `max_images` may follow; 0: the model takes none.
+// Returns how many there are.
+int32_t CheckContent(const JsonReader& content, bool is_user, bool sees, int32_t max_images) {
+  int32_t images = 0;
+  if (content.is_null() || content.is_string()) return images;
+  if (!content.is_array()) {
+    content.Bad("a string or an array of parts");
+    return images;
+  }
+  content.ForEach(SIZE_MAX, [&](const JsonReader& part) {
     if (!part.is_object()) return part.Bad("an object");
     const JsonReader type = part["type"];
     if (!type.is_string()) return type.Fail("must be a string");
-    if (type.value() != "text") {
-      return type.Fail(fmt::format("\"{}\" is not supported by this model; it accepts \"text\"",
-                                   type.String().substr(0, 64)));
+    if (type.value() == "text") {
+      if (!part["text"].is_string()) part.Fail("text", "must be a string");
+    } else if (type.value() != "image_url" || !sees) {
+      type.Fail(fmt::format("\"{}\" is not supported by this model; it accepts \"text\"{}",
+                            type.String().substr(0, 64), sees ? " and \"image_url\"" : ""));
+    } else if (!is_user) {
+      type.Fail("\"image_url\" is for messages with the role \"user\"");
+    } else if (++images > max_images) {
+      part.Fail("is one image more than a conversation may have (--max-images)");
+    } else {
+      CheckImage(part);
     }
-    if (!part["text"].is_string()) part.Fail("text", "must be a string");
   });
+  return images;
 }
 
 // Returns whether the member exists, even as null, and `allowed` is false for its value.
@@ -68,7 +94,8 @@ bool CheckCalls(const JsonReader& calls) {
   return calls.is_array() && calls.Size() > 0;
 }
 
-void CheckMessage(const JsonReader& message) {
+// Subtracts its images from `max_images`.
+void CheckMessage(const JsonReader& message, bool sees, int32_t& max_images) {
   if (!message.is_object()) return message.Bad("an object");
   const JsonReader role = message["role"];
   if (!role.is_string()) return role.Fail("must be a string");
@@ -82,7 +109,7 @@ void CheckMessage(const JsonReader& message) {
   const JsonReader content = message["content"];
   const bool may_lack = message.IsNull("content") ? role.value() == "assistant" : calls;
   if (!content.present() && !may_lack) return content.Fail("is missing");
-  CheckContent(content);
+  max_images -= CheckContent(content, role.value() == "user", sees, max_images);
 }
 
 // Checks {"type": "function", "function": {"name": ...}}, which names one of the tools.
@@ -110,29 +137,50 @@ bool ReadTools(const JsonReader& fields) {
   return tools.value().size() > 0 && choice.value() != "none";
 }
 
-// Returns a checked message in the form that templates expect.
-Value NormalizeMessage(const Value& message) {
-  auto normal = std::make_unique<jinja::DictObject>();
-  for (const auto& [key, value] : message.dict().entries) {
-    if (key.text() == "role" && value.text() == "developer") {  // OpenAI's newer name
-      normal->Set(key, Value::String("system"));
-    } else if (key.text() == "content" && value.is(jinja::Type::kList)) {
-      std::string text;
-      for (const Value& part : value.items()) text += part.dict().Find("text")->text();
-      normal->Set(key, Value::String(std::move(text)));
+// Returns the file of a checked part with an image.
+Result<std::string> ReadImage(const JsonValue& part, const ImageInfo& info) {
+  const std::string& url = *part.Find("image_url")->Find("url")->AsString();
+  return DecodeDataUrl(url, {.max_bytes = static_cast<uint64_t>(info.max_bytes)});
+}
+
+// Copies a checked message. What its images leave is a part of the type "image"; `read_image` gets
+// each, with its index.
+Result<Value> CopyMessage(const JsonValue& message,
+                          FunctionRef<Status(const JsonValue& part, size_t index)> read_image) {
+  auto copy = std::make_unique<jinja::DictObject>();
+  for (const auto& [key, value] : *message.AsObject()) {
+    if (key == "role" && value == "developer") {  // OpenAI's newer name
+      copy->Set(Value::String(key), Value::String("system"));
+    } else if (key == "content" && value.is_array()) {
+      std::vector<Value> parts;
+      for (const JsonValue& part : *value.AsArray()) {
+        if (*part.Find("type") == "text") {
+          parts.push_back(ToTemplateValue(part));
+          continue;
+        }
+        RETURN_IF_ERROR(read_image(part, parts.size()));
+        JsonValue image;
+        image.Set("type", "image");
+        parts.push_back(ToTemplateValue(image));
+      }
+      copy->Set(Value::String(key), Value::List(std::move(parts)));
     } else {
-      normal->Set(key, value);
+      copy->Set(Value::String(key), ToTemplateValue(value));
     }
   }
-  return jinja::MakeDict(std::move(normal), nullptr);
+  return jinja::MakeDict(std::move(copy), nullptr);
 }
 
 }  // namespace
 
-bool CheckConversation(const JsonReader& fields, ChatInput& conversation) {
+bool CheckConversation(const JsonReader& fields, const std::optional<ImageInfo>& images,
+                       ChatInput& conversation) {
   const JsonReader messages = fields["messages"];
   if (!messages.present()) messages.Fail("is missing");
-  messages.ForEach(kMaxMessages, [](const JsonReader& message) { CheckMessage(message); });
+  int32_t max_images = images ? images->max_images : 0;
+  messages.ForEach(kMaxMessages, [&](const JsonReader& message) {
+    CheckMessage(message, images.has_value(), max_images);
+  });
   if (messages.value().size() == 0) messages.Fail("must not be empty");
   const bool use_tools = ReadTools(fields);
   fields.Read("add_generation_prompt", conversation.add_generation_prompt);
@@ -144,6 +192,12 @@ bool CheckConversation(const JsonReader& fields, ChatInput& conversation) {
     conversation.variables.emplace_back("reasoning_effort", Value::String(std::move(effort)));
   }
   return use_tools;
+}
+
+Status ImageError(std::string_view path, const Status& status) {
+  const bool limit = status.code() == StatusCode::kResourceExhausted;
+  return Status(limit ? StatusCode::kInvalidArgument : status.code(), std::string(status.message()))
+      .WithContext(path);
 }
 
 std::vector<HeldTool> HeldTools(const JsonValue& body, bool structured, bool* must_call) {
@@ -173,10 +227,21 @@ std::vector<HeldTool> HeldTools(const JsonValue& body, bool structured, bool* mu
 }
 
 Status ReadConversation(const JsonValue& body, const FieldSpellings& spellings, bool use_tools,
-                        ChatInput& conversation) {
+                        const std::optional<ImageInfo>& images, ChatInput& conversation,
+                        std::vector<MessageImage>& read) {
+  const std::string list = spellings.Apply(std::string("messages"));
   std::vector<Value> messages;
+  const auto read_image = [&](const JsonValue& part, size_t index) {
+    std::string path =
+        fmt::format("{}[{}].content[{}].image_url.url", list, messages.size(), index);
+    Result<std::string> bytes = ReadImage(part, *images);
+    if (!bytes.ok()) return ImageError(path, bytes.status());
+    read.push_back({std::move(path), *std::move(bytes)});
+    return Status();
+  };
   for (const JsonValue& message : *body.Find("messages")->AsArray()) {
-    messages.push_back(NormalizeMessage(ToTemplateValue(message)));
+    ASSIGN_OR_RETURN(Value copy, CopyMessage(message, read_image));
+    messages.push_back(std::move(copy));
   }
   conversation.messages = Value::List(std::move(messages));
   conversation.tools = use_tools ? ToTemplateValue(*body.Find("tools")) : Value::None();

@@ -2,19 +2,24 @@
 // "add_generation_prompt", "chat_template_kwargs", "reasoning_effort".
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chat/chat_template.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/other_fields.h"
+#include "tokamak/model_info.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
 
-// Checks all of them except the template's variables; errors are in fields.status(). Returns
-// whether the model is told about the tools.
-bool CheckConversation(const JsonReader& fields, ChatInput& conversation);
+// Checks all of them except the template's variables and what URLs hold; errors are in
+// fields.status(). `images`: those that the model takes, if any. Returns whether the model is told
+// about the tools.
+bool CheckConversation(const JsonReader& fields, const std::optional<ImageInfo>& images,
+                       ChatInput& conversation);
 
 // A tool whose calls keep to its schema.
 struct HeldTool {
@@ -27,9 +32,19 @@ struct HeldTool {
 // not; those that are not strict take any object.
 std::vector<HeldTool> HeldTools(const JsonValue& body, bool structured, bool* must_call);
 
-// Reads the conversation of a body that passed CheckConversation. `spellings` tells where the
-// client put the fields.
+// An image of a conversation.
+struct MessageImage {
+  std::string path;   // of its URL: "messages[0].content[1].image_url.url"
+  std::string bytes;  // of its file
+};
+
+// Returns the error of an image at `path`. An image beyond a limit is no prompt that does not fit.
+Status ImageError(std::string_view path, const Status& status);
+
+// Reads the conversation of a body that passed CheckConversation, and its images in their order,
+// which leave parts of the type "image". `spellings` tells where the client put the fields.
 Status ReadConversation(const JsonValue& body, const FieldSpellings& spellings, bool use_tools,
-                        ChatInput& conversation);
+                        const std::optional<ImageInfo>& images, ChatInput& conversation,
+                        std::vector<MessageImage>& read);
 
 }  // namespace tokamak

@@ -7,7 +7,8 @@
 #include "base/log.h"
 #include "base/random_bits.h"
 #include "chat/harmony.h"
-#include "server/openai/tokenize_request.h"
+#include "images/placeholders.h"
+#include "server/openai/conversation_fields.h"
 
 namespace tokamak {
 namespace {
@@ -57,7 +58,10 @@ Preparer::Preparer(ServedModel served, std::string model_id, const RequestLimits
 Preparer::ChatFormat Preparer::MakeChatFormat(const std::string& source,
                                               const AnswerParsers& parsers) const {
   ChatFormat format{.chat = ParseChatTemplate(source, loaded_.model()), .traits = {}, .marks = {}};
-  if (format.chat.ok()) format.traits = ProbeTemplate(*format.chat);
+  const std::optional<ImageInfo>& images = loaded_.model().images;
+  if (format.chat.ok()) {
+    format.traits = ProbeTemplate(*format.chat, images ? images->placeholder : "");
+  }
   const auto tools = ChooseToolFormat(parsers.tool_calls, source);
   format.tools = tools.ok() ? *tools : DetectToolFormat(source);
   const auto reasoning = ChooseReasoningFormat(parsers.reasoning, source);
@@ -106,8 +110,8 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
   CompletionRequest& request = prepared.request;
   const ModelInfo& model = loaded_.model();
   const SamplingDefaults& defaults = model.sampling;
-  ASSIGN_OR_RETURN(
-      request, chat ? ParseChatRequest(body, defaults) : ParseCompletionRequest(body, defaults));
+  ASSIGN_OR_RETURN(request, chat ? ParseChatRequest(body, defaults, model.images)
+                                 : ParseCompletionRequest(body, defaults));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(request.spellings.Apply(ApplyLimits(limits_, request)));
@@ -173,6 +177,7 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   ASSIGN_OR_RETURN(auto ids, loaded_.Tokenize(rendered.text, /*add_special=*/false, true));
   if (ids.empty())
     return InvalidArgument("messages: the model's template turns them into an empty prompt");
+  RETURN_IF_ERROR(CheckImages(prepared.request.images.size(), ids));
   prepared.prompts.push_back(std::move(ids));
   RETURN_IF_ERROR(AddThinking(rendered, prepared.request));
   RETURN_IF_ERROR(AddStructure(rendered, prepared.request));
@@ -296,6 +301,8 @@ Status Preparer::CheckPromptLogprobs(const PreparedCompletion& prepared) const {
   const int32_t top = std::min(*request.sampling.prompt_logprobs, loaded_.model().vocab_size);
   uint64_t tokens = 0;
   for (const std::vector<int32_t>& ids : prepared.prompts) tokens += ids.size() - 1;
+  for (const ImageData& image : prepared.images)
+    tokens += static_cast<uint64_t>(image.num_tokens) - 1;
   return CheckResponseBytes(limits_,
                             request.return_prompt_logprobs ? "prompt_logprobs" : "logprobs",
                             tokens * static_cast<uint64_t>(top) * kLeastAlternativeBytes);
@@ -325,17 +332,27 @@ Status Preparer::CheckVectors(const OpenAiEmbeddingRequest& request) const {
 }
 
 Result<PreparedResponse> Preparer::Tokenize(std::string body) const {
-  ASSIGN_OR_RETURN(TokenizeRequest request, ParseTokenizeRequest(body));
+  ASSIGN_OR_RETURN(TokenizeRequest request, ParseTokenizeRequest(body, loaded_.model().images));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(request.model));
   if (!request.text) {
     ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(request.conversation)));
     request.text = std::move(rendered.text);
   }
-  ASSIGN_OR_RETURN(const auto ids,
+  PreparedResponse prepared{.images = std::move(request.images),
+                            .prompt = {.return_pieces = request.return_pieces},
+                            .unknown_fields = std::move(request.unknown_fields)};
+  ASSIGN_OR_RETURN(prepared.prompt.tokens,
                    loaded_.Tokenize(*request.text, request.add_special_tokens, true));
+  RETURN_IF_ERROR(CheckImages(prepared.images.size(), prepared.prompt.tokens));
+  if (!prepared.images.empty()) return prepared;
+  return Respond(std::move(prepared));
+}
+
+Result<PreparedResponse> Preparer::Respond(PreparedResponse prepared) const {
+  const std::vector<int32_t>& ids = prepared.prompt.tokens;
   std::optional<std::vector<std::string>> pieces;
-  if (request.return_pieces) {
+  if (prepared.prompt.return_pieces) {
     if (ids.size() > kMaxPieces) {
       return InvalidArgument("return_pieces: at most {} tokens have pieces, there are {}",
                              kMaxPieces, ids.size());
@@ -346,8 +363,42 @@ Result<PreparedResponse> Preparer::Tokenize(std::string body) const {
     pieces.emplace();
     for (const int32_t id : ids) pieces->push_back(loaded_.TokenBytes(id));
   }
-  return PreparedResponse{FormatTokens(ids, loaded_.model().max_context, pieces),
-                          std::move(request.unknown_fields)};
+  prepared.body = FormatTokens(prepared.prompt, loaded_.model().max_context, pieces);
+  return prepared;
+}
+
+Status Preparer::CheckImages(size_t num_images, const std::vector<int32_t>& prompt) const {
+  if (num_images == 0) return Status();
+  return CheckPlaceholders(*loaded_.model().images, num_images, prompt).WithContext("messages");
+}
+
+Result<std::vector<ImageData>> Preparer::Decode(std::vector<MessageImage> images) const {
+  if (served_.engine == nullptr) return Unimplemented("messages: this model takes no images");
+  std::vector<ImageData> decoded;
+  for (MessageImage& image : images) {
+    Result<ImageData> one = served_.engine->PrepareImage(image.bytes);
+    if (!one.ok()) return ImageError(image.path, one.status());
+    decoded.push_back(*std::move(one));
+    image.bytes = std::string();
+  }
+  return decoded;
+}
+
+Result<PreparedCompletion> Preparer::AddImages(PreparedCompletion prepared) const {
+  ASSIGN_OR_RETURN(prepared.images, Decode(std::exchange(prepared.request.images, {})));
+  RETURN_IF_ERROR(prepared.request.spellings.Apply(CheckPromptLogprobs(prepared)));
+  return prepared;
+}
+
+Result<PreparedResponse> Preparer::AddImages(PreparedResponse prepared) const {
+  ASSIGN_OR_RETURN(const auto images, Decode(std::exchange(prepared.images, {})));
+  std::vector<int32_t> rows;
+  for (const ImageData& image : images) rows.push_back(image.num_tokens);
+  TokenizedPrompt& prompt = prepared.prompt;
+  const std::vector<int32_t> positions =
+      ExpandPlaceholders(loaded_.model().images->placeholder_id, rows, prompt.tokens);
+  for (size_t i = 0; i < rows.size(); ++i) prompt.images.push_back({positions[i], rows[i]});
+  return Respond(std::move(prepared));
 }
 
 Result<PreparedResponse> Preparer::Detokenize(std::string body) const {
@@ -358,8 +409,8 @@ Result<PreparedResponse> Preparer::Detokenize(std::string body) const {
   uint64_t bytes = 0;
   for (const int32_t id : request.tokens) bytes += sizes_.Text(id);
   RETURN_IF_ERROR(CheckResponseBytes(limits_, "tokens", bytes));
-  return PreparedResponse{FormatText(loaded_.Detokenize(request.tokens)),
-                          std::move(request.unknown_fields)};
+  return PreparedResponse{.body = FormatText(loaded_.Detokenize(request.tokens)),
+                          .unknown_fields = std::move(request.unknown_fields)};
 }
 
 }  // namespace tokamak

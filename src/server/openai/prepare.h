@@ -14,6 +14,7 @@
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
 #include "server/openai/response_bytes.h"
+#include "server/openai/tokenize_request.h"
 #include "tokamak/server.h"
 
 namespace tokamak {
@@ -21,6 +22,7 @@ namespace tokamak {
 struct PreparedCompletion {
   CompletionRequest request;                  // always has a seed
   std::vector<std::vector<int32_t>> prompts;  // token ids in [0, vocab_size), none empty
+  std::vector<ImageData> images;              // of the only prompt; request.images until AddImages
   // How the model's text is split into content, reasoning and tool calls. Null: all of it is
   // content.
   std::shared_ptr<const AnswerFormat> answer_format;
@@ -29,8 +31,11 @@ struct PreparedCompletion {
 
 // A response that needs no engine.
 struct PreparedResponse {
-  std::string body;
-  std::vector<std::string> unknown_fields;  // of the request, which were ignored
+  std::string body = {};
+  // AddImages makes the body of these.
+  std::vector<MessageImage> images = {};
+  TokenizedPrompt prompt = {};
+  std::vector<std::string> unknown_fields = {};  // of the request, which were ignored
 };
 
 // The formats of chat/tool_calls_format.h that the model uses: their names, "auto" or "none".
@@ -54,6 +59,10 @@ class Preparer {
   const TokenSizes& token_sizes() const { return sizes_; }
   Result<PreparedResponse> Tokenize(std::string body) const;
   Result<PreparedResponse> Detokenize(std::string body) const;
+  // Decode the images of a conversation, which takes far longer than their bytes say. Must be
+  // called if there are any.
+  Result<PreparedCompletion> AddImages(PreparedCompletion prepared) const;
+  Result<PreparedResponse> AddImages(PreparedResponse prepared) const;
 
  private:
   // One of the model's chat templates, and how the model answers conversations in it.
@@ -85,6 +94,10 @@ class Preparer {
   // Gives a thinking_token_budget the marks of the model's reasoning. Refuses one that the client
   // gave if there are none.
   Status AddThinking(const Rendered& rendered, CompletionRequest& request) const;
+  // Refuses conversations whose placeholders are not those of their images.
+  Status CheckImages(size_t num_images, const std::vector<int32_t>& prompt) const;
+  Result<std::vector<ImageData>> Decode(std::vector<MessageImage> images) const;
+  Result<PreparedResponse> Respond(PreparedResponse prepared) const;
   // Refuses echoes that are too long.
   Status CheckEcho(const PreparedCompletion& prepared) const;
   // Refuses more alternatives for a prompt's tokens than an answer can hold, before they are made.

@@ -202,10 +202,10 @@ void ReadCompletion(const JsonReader& fields, const SamplingDefaults& defaults,
 
 // Returns whether the model is told about the tools.
 bool ReadChat(const JsonReader& fields, const SamplingDefaults& defaults,
-              CompletionRequest& request) {
+              const std::optional<ImageInfo>& images, CompletionRequest& request) {
   request.chat = true;
   defaults.ApplyTo(request.sampling);
-  const bool use_tools = CheckConversation(fields, request.conversation);
+  const bool use_tools = CheckConversation(fields, images, request.conversation);
   fields.Read("parallel_tool_calls", request.parallel_tool_calls);
   ReadCommon(fields, request);
   ReadThinkingBudget(fields, request);
@@ -249,18 +249,20 @@ Result<CompletionRequest> ParseCompletionRequest(const std::string& body,
 }
 
 Result<CompletionRequest> ParseChatRequest(const std::string& body,
-                                           const SamplingDefaults& defaults) {
+                                           const SamplingDefaults& defaults,
+                                           const std::optional<ImageInfo>& images) {
   CompletionRequest request;
   ASSIGN_OR_RETURN(JsonValue json, ParseBody(body));
   ASSIGN_OR_RETURN(request.spellings, TakeOtherFields(kChatRequest, json));
   const JsonReader fields = ReadFields(json);
-  const bool use_tools = ReadChat(fields, defaults, request);
+  const bool use_tools = ReadChat(fields, defaults, images, request);
   RETURN_IF_ERROR(Finish(fields, request));
   if (use_tools) {
     const bool structured = request.sampling.structured_output.has_value();
     request.held_tools = HeldTools(json, structured, &request.must_call);
   }
-  RETURN_IF_ERROR(ReadConversation(json, request.spellings, use_tools, request.conversation));
+  RETURN_IF_ERROR(ReadConversation(json, request.spellings, use_tools, images, request.conversation,
+                                   request.images));
   return request;
 }
 
@@ -268,7 +270,7 @@ std::vector<std::string> KnownFields(bool chat) {
   CompletionRequest request;
   return NamesReadBy([&](const JsonReader& fields) {
     if (chat) {
-      ReadChat(fields, {}, request);
+      ReadChat(fields, {}, {}, request);
     } else {
       ReadCompletion(fields, {}, request);
     }

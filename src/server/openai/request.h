@@ -20,10 +20,11 @@ struct CompletionRequest {
   std::string model;                 // empty: the one that is served
   std::vector<PromptInput> prompts;  // completions: at least one
   bool prompt_list = false;          // the client sent a list, perhaps of one
-  // Chat: at least one message. Contents are text or null, and the role "developer" has become
-  // "system"; everything else is as the client sent it. Tools are None unless the model may call
-  // them.
+  // Chat: at least one message. The role "developer" has become "system", and parts with images
+  // {"type": "image"}; everything else is as the client sent it. Tools are None unless the model
+  // may call them.
   ChatInput conversation;
+  std::vector<MessageImage> images;  // chat: in the order of the conversation
   SamplingParams sampling;
   bool max_tokens_given = false;  // by the client; false: it is a default
   bool thinking_budget_given = false;
@@ -50,11 +51,12 @@ struct CompletionRequest {
 // ("messages[2].content[0].type: ..."), unless the body as a whole is wrong. Unknown fields are
 // ignored; known fields that this server cannot honor are errors (other_fields.h). Sampling fields
 // are checked only for type and representability here; Validate checks their ranges. `defaults` are
-// the values of absent fields.
+// the values of absent fields, and `images` those that the model takes, if any.
 Result<CompletionRequest> ParseCompletionRequest(const std::string& body,
                                                  const SamplingDefaults& defaults = {});
 Result<CompletionRequest> ParseChatRequest(const std::string& body,
-                                           const SamplingDefaults& defaults = {});
+                                           const SamplingDefaults& defaults = {},
+                                           const std::optional<ImageInfo>& images = {});
 
 // Returns the fields that the body of a chat or completion request may have.
 std::vector<std::string> KnownFields(bool chat);

@@ -148,6 +148,14 @@ Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
                           {"normalized", embedding.normalized},
                           {"prompts", embedding.prompts}};
   }
+  entry["input_modalities"] = {"text"};
+  if (const std::optional<ImageInfo>& images = model.images) {
+    entry["input_modalities"].push_back("image");
+    entry["images"] = {{"max_images", images->max_images},
+                       {"max_bytes", images->max_bytes},
+                       {"max_pixels", images->max_pixels},
+                       {"max_tokens", images->max_tokens}};
+  }
   // Default sampling values of the checkpoint and of the options.
   Json defaults = Json::object();
   model.sampling.ForEach([&](const char* name, const auto& value) { defaults[name] = value; });

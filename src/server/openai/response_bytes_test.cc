@@ -110,7 +110,7 @@ TEST(ResponseBytes, PiecesAndVectorsStayWithinTheirBound) {
     ids.push_back(id);
     bytes += sizes.Piece(id);
   }
-  EXPECT_GE(bytes + JsonIdBytes(ids) + 100, FormatTokens(ids, 1 << 20, vocab).size());
+  EXPECT_GE(bytes + JsonIdBytes(ids) + 100, FormatTokens({.tokens = ids}, 1 << 20, vocab).size());
   for (const size_t dimensions : {1, 2, 3, 400}) {
     EmbeddingOutput output;
     for (int i = 0; i < 100; ++i) output.vectors.emplace_back(dimensions, -1.17549435e-38f);

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "server/json_text.h"
-#include "server/openai/conversation_fields.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/other_fields.h"
 
@@ -14,7 +13,8 @@ namespace {
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
 // Returns whether the model is told about the tools.
-bool ReadTokenize(const JsonReader& fields, TokenizeRequest& request) {
+bool ReadTokenize(const JsonReader& fields, const std::optional<ImageInfo>& images,
+                  TokenizeRequest& request) {
   fields.Read("model", request.model);
   std::string text;
   fields.Read("text", text);
@@ -37,7 +37,7 @@ bool ReadTokenize(const JsonReader& fields, TokenizeRequest& request) {
     return false;
   }
   if (!fields.Has("messages")) fields.Fail("text", "is missing; give it, or \"messages\"");
-  return CheckConversation(fields, request.conversation);
+  return CheckConversation(fields, images, request.conversation);
 }
 
 void ReadDetokenize(const JsonReader& fields, DetokenizeRequest& request) {
@@ -49,16 +49,18 @@ void ReadDetokenize(const JsonReader& fields, DetokenizeRequest& request) {
 
 }  // namespace
 
-Result<TokenizeRequest> ParseTokenizeRequest(const std::string& body) {
+Result<TokenizeRequest> ParseTokenizeRequest(const std::string& body,
+                                             const std::optional<ImageInfo>& images) {
   ASSIGN_OR_RETURN(JsonValue json, ParseBody(body));
   ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kTokenizeRequest, json));
   const JsonReader fields = ReadFields(json);
   TokenizeRequest request;
-  const bool use_tools = ReadTokenize(fields, request);
+  const bool use_tools = ReadTokenize(fields, images, request);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
   request.unknown_fields = spellings.Ignored(fields.Unread());
   if (!request.text) {
-    RETURN_IF_ERROR(ReadConversation(json, spellings, use_tools, request.conversation));
+    RETURN_IF_ERROR(
+        ReadConversation(json, spellings, use_tools, images, request.conversation, request.images));
   }
   return request;
 }
@@ -76,7 +78,7 @@ Result<DetokenizeRequest> ParseDetokenizeRequest(const std::string& body) {
 
 std::vector<std::string> KnownTokenizeFields() {
   TokenizeRequest request;
-  return NamesReadBy([&](const JsonReader& fields) { ReadTokenize(fields, request); });
+  return NamesReadBy([&](const JsonReader& fields) { ReadTokenize(fields, {}, request); });
 }
 
 std::vector<std::string> KnownDetokenizeFields() {
@@ -84,8 +86,9 @@ std::vector<std::string> KnownDetokenizeFields() {
   return NamesReadBy([&](const JsonReader& fields) { ReadDetokenize(fields, request); });
 }
 
-std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
+std::string FormatTokens(const TokenizedPrompt& prompt, int32_t max_context,
                          const std::optional<std::vector<std::string>>& pieces) {
+  const std::vector<int32_t>& tokens = prompt.tokens;
   // Written piece by piece: a tree of JSON values for millions of tokens would take gigabytes.
   std::string json =
       fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", tokens.size(), max_context);
@@ -94,6 +97,11 @@ std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context
     json += std::to_string(tokens[i]);
   }
   json += ']';
+  for (size_t i = 0; i < prompt.images.size(); ++i) {
+    json += fmt::format("{}{{\"position\":{},\"count\":{}}}", i == 0 ? ",\"images\":[" : ",",
+                        prompt.images[i].position, prompt.images[i].num_tokens);
+  }
+  if (!prompt.images.empty()) json += ']';
   if (pieces) {
     json += ",\"pieces\":[";
     for (size_t i = 0; i < pieces->size(); ++i) {

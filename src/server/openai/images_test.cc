@@ -1,0 +1,156 @@
+// Tests images in conversations, from the body of a request to the engine.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/testing/server_fixture.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kPath[] = "/v1/chat/completions";
+
+Json Image(const std::string& base64) {
+  return {{"type", "image_url"}, {"image_url", {{"url", "data:image/png;base64," + base64}}}};
+}
+Json Text(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
+std::string Body(const std::vector<Json>& parts, const std::string& role = "user") {
+  return Json{{"messages", {{{"role", role}, {"content", parts}}}}, {"max_tokens", 1}}.dump();
+}
+
+class ImagesTest : public ServerFixture {
+ protected:
+  // The message and the path of the error that a request gets.
+  std::pair<std::string, std::string> Refusal(const std::string& body,
+                                              const std::string& path = kPath) {
+    const auto response = Connect().Post(path, body);
+    EXPECT_EQ(response.status, 400) << response.body;
+    const Json error = Json::parse(response.body)["error"];
+    EXPECT_NE(error["code"], "context_length_exceeded");
+    return {error["message"], error["param"].is_null() ? "" : error["param"]};
+  }
+};
+
+TEST_F(ImagesTest, ReachTheEngineInTheirOrder) {
+  engine_.TakeImages(3);
+  Start();
+  const std::vector<Json> parts = {Image("Zm9v"), Text("a"), Image("Zg=="),
+                                   Text("b"),     Text("c"), Image("Zm8=")};
+  const auto response = Connect().Post(kPath, Body(parts));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Request request = engine_.last_request();
+  std::vector<std::string> images;
+  for (const ImageData& image : request.images) images.push_back(image.bytes);
+  EXPECT_THAT(images, ElementsAre("foo", "f", "fo"));
+  EXPECT_THAT(engine_.Detokenize(request.token_ids), HasSubstr("user\n#\na\n#\nbc\n#<|im_end|>"));
+}
+
+TEST_F(ImagesTest, TokenizeShowsTheirSpans) {
+  engine_.TakeImages(3);
+  Start();
+  const std::string body =
+      Json{{"messages",
+            {{{"role", "user"}, {"content", {Image("Zm9v"), Text("a"), Image("Zm8=")}}}}}}
+          .dump();
+  const Json answer = Json::parse(Connect().Post("/tokenize", body).body);
+  const std::string text = "<|im_start|>user\n###\na\n##<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(answer["count"], text.size());
+  EXPECT_EQ(engine_.Detokenize(answer["tokens"]), text);
+  EXPECT_EQ(answer["images"], (Json{{{"position", text.find('#')}, {"count", 3}},
+                                    {{"position", text.find("##<")}, {"count", 2}}}));
+}
+
+TEST_F(ImagesTest, AModelOfTextRefusesThemByTheirPart) {
+  Start();
+  for (const char* path : {kPath, "/tokenize"}) {
+    const std::string body =
+        Json{{"messages", {{{"role", "user"}, {"content", {Text("a"), Image("Zm9v")}}}}}}.dump();
+    const auto [message, param] = Refusal(body, path);
+    EXPECT_EQ(param, "messages[0].content[1].type");
+    EXPECT_THAT(message,
+                HasSubstr("\"image_url\" is not supported by this model; it accepts \"text\""));
+  }
+  const Json model = Json::parse(Connect().Get("/v1/models").body)["data"][0];
+  EXPECT_EQ(model["input_modalities"], (Json{"text"}));
+  EXPECT_FALSE(model.contains("images"));
+}
+
+TEST_F(ImagesTest, ModelsSayWhatTheyAccept) {
+  engine_.TakeImages(3);
+  Start();
+  const Json model = Json::parse(Connect().Get("/v1/models").body)["data"][0];
+  EXPECT_EQ(model["input_modalities"], (Json{"text", "image"}));
+  EXPECT_EQ(model["images"]["max_images"], 3);
+}
+
+TEST_F(ImagesTest, ErrorsNameThePart) {
+  engine_.TakeImages(2);
+  Start();
+  const auto changed = [](const Json& patch) {
+    Json image = Image("Zm9v");
+    image.merge_patch(patch);
+    return Body({image});
+  };
+  const Json no_url = Json::parse(R"({"image_url": {"url": null}})");
+  const struct {
+    std::string body, param, message;
+  } kCases[] = {
+      {Body({Image("Zm9v")}, "system"), "messages[0].content[0].type", "the role \"user\""},
+      {Body({Image("Zm9v"), Image("Zm9v"), Image("Zm9v")}), "messages[0].content[2]",
+       "--max-images"},
+      {changed({{"type", "input_image"}}), "messages[0].content[0].type",
+       "\"input_image\" is not supported by this model; it accepts \"text\" and \"image_url\""},
+      {changed({{"image_url", "data:image/png;base64,Zm9v"}}), "messages[0].content[0].image_url",
+       "must be an object"},
+      {changed(no_url), "messages[0].content[0].image_url.url", "must be a string"},
+      {changed({{"image_url", {{"detail", "more"}}}}), "messages[0].content[0].image_url.detail",
+       "\"low\""},
+      {changed({{"image_url", {{"url", "https://example.org/a.png"}}}}),
+       "messages[0].content[0].image_url.url", "must be a data: URL"},
+      {Body({Text("a"), Image("Zm9")}), "messages[0].content[1].image_url.url", "not valid base64"},
+      {Body({Image("Zm9vYmFyYmF6cQ==")}), "messages[0].content[0].image_url.url", "the limit is"},
+      // "refused", by the engine.
+      {Body({Image("Zm9v"), Image("cmVmdXNlZA==")}), "messages[0].content[1].image_url.url",
+       "the image is refused"},
+      {Body({Text("1 # 2"), Image("Zm9v")}), "messages",
+       "the prompt has 1 images and 2 placeholders for them (\"#\""},
+      {fmt::format(R"({{"extra_body": {}}})", Body({Image("Zm9")})),
+       "extra_body.messages[0].content[0].image_url.url", "not valid base64"},
+  };
+  for (const auto& [body, param, message] : kCases) {
+    const auto got = Refusal(body);
+    EXPECT_EQ(got.second, param) << body;
+    EXPECT_THAT(got.first, HasSubstr(message)) << body;
+  }
+  EXPECT_EQ(engine_.submitted(), 0);
+}
+
+TEST_F(ImagesTest, OthersGoOnWhileAnImageIsDecoded) {
+  engine_.TakeImages(2);
+  engine_.HoldImages();
+  Start();
+  std::list<HttpClient> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back(server_->port());
+    clients.back().SendPost(kPath, Body({Image("Zm9v")}));
+  }
+  ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
+  EXPECT_EQ(Connect().Post(kPath, Body({Text("a")})).status, 200);
+  EXPECT_EQ(Connect().Post("/tokenize", R"({"text": "a"})").status, 200);
+  EXPECT_EQ(engine_.holding(), 1);
+  engine_.ReleaseImages();
+  for (HttpClient& client : clients) EXPECT_EQ(client.Receive().status, 200);
+}
+
+}  // namespace
+}  // namespace tokamak
