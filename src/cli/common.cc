@@ -23,7 +23,8 @@ constexpr std::string_view kFields =
     "drain_seconds "
     "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
     "max_body_bytes max_choices "
-    "max_connections max_connections_per_client max_context max_logprobs max_output_tokens "
+    "max_connections max_connections_per_client max_context max_image_bytes max_image_pixels "
+    "max_images max_logprobs max_output_tokens "
     "max_queue max_seqs "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
     "steps_in_flight synthetic_acceptance target_itl_ms threads ";
@@ -316,6 +317,16 @@ Result<std::string> ReadText(const std::string& path) {
                              kMaxTextBytes);
   }
   return text;
+}
+
+Result<ImageData> ReadImage(const Engine& engine, const std::string& path) {
+  const std::optional<ImageInfo>& info = engine.model().images;
+  if (!info) return InvalidArgument("{}: this model takes only text, no images", path);
+  ASSIGN_OR_RETURN(const std::string bytes,
+                   ReadWholeFile(path, static_cast<uint64_t>(info->max_bytes)));
+  Result<ImageData> image = engine.PrepareImage(bytes);
+  if (!image.ok()) return image.status().WithContext(path);
+  return image;
 }
 
 std::string QuoteText(std::string_view text) {

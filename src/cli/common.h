@@ -62,6 +62,9 @@ int UsageError(std::string_view message);
 // Returns a file's text; "-" is stdin.
 Result<std::string> ReadText(const std::string& path);
 
+// Reads an image and prepares it for the model. Errors name the file.
+Result<ImageData> ReadImage(const Engine& engine, const std::string& path);
+
 // Returns the text in quotes with control characters escaped, safe to print on a terminal.
 std::string QuoteText(std::string_view text);
 

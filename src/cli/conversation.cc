@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "chat/harmony.h"
+#include "chat/json.h"
 #include "chat/tool_calls.h"
 
 namespace tokamak::cli {
@@ -17,7 +18,7 @@ Conversation::Conversation(const ModelInfo& model, std::string system)
   Result<ChatTemplate> chat =
       ChatTemplate::Parse(model.chat_template, model.bos_token, model.eos_token);
   if (chat.ok()) {
-    traits_ = ProbeTemplate(*chat);
+    traits_ = ProbeTemplate(*chat, model.images ? model.images->placeholder : "");
     template_ = *std::move(chat);
   } else {
     note_ = std::string(chat.status().message());
@@ -42,15 +43,31 @@ void Conversation::AddAnswer(std::string_view text) {
   AnswerParser parser(std::move(format));
   std::string content = parser.Append(text).content;
   content += parser.Finish().content;
-  messages_.push_back({"assistant", std::move(content)});
+  messages_.push_back({.role = "assistant", .content = std::move(content)});
 }
 
 void Conversation::Clear() { messages_.clear(); }
+
+jinja::Value Conversation::ForTemplate(const Message& message) {
+  if (message.images.empty()) return MakeMessage(message.role, message.content);
+  JsonValue json;
+  json.Set("role", message.role);
+  json.Set("content", JsonValue::Array());
+  JsonValue& parts = *json.Find("content");
+  for (size_t i = 0; i < message.images.size(); ++i) {
+    parts.Append(JsonValue::Object{{"type", "image"}});
+  }
+  parts.Append(JsonValue::Object{{"type", "text"}, {"text", message.content}});
+  return ToTemplateValue(json);
+}
 
 Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) {
   Request request;
   request.sampling = sampling;
   request.parse_special_tokens = true;
+  for (const Message& message : messages_) {
+    request.images.insert(request.images.end(), message.images.begin(), message.images.end());
+  }
   if (!template_) {
     request.prompt = messages_.empty() ? std::string() : messages_.back().content;
     return request;
@@ -58,7 +75,7 @@ Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) {
   std::vector<jinja::Value> messages;
   if (!system_.empty()) messages.push_back(MakeMessage("system", system_));
   for (const Message& message : messages_) {
-    messages.push_back(MakeMessage(message.role, message.content));
+    messages.push_back(ForTemplate(message));
   }
   ChatInput input;
   input.messages = PrepareMessages(jinja::Value::List(std::move(messages)), traits_);

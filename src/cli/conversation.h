@@ -23,7 +23,10 @@ class Conversation {
   const std::string& note() const { return note_; }
 
   void SetSystem(std::string system);
-  void AddUser(std::string text) { messages_.push_back({"user", std::move(text)}); }
+  // The images come before the text.
+  void AddUser(std::string text, std::vector<ImageData> images = {}) {
+    messages_.push_back({"user", std::move(text), std::move(images)});
+  }
   // Adds the answer to the last request without its reasoning, which later requests do not repeat.
   void AddAnswer(std::string_view text);
   // Removes the last message; false if there is none.
@@ -40,7 +43,9 @@ class Conversation {
  private:
   struct Message {
     std::string role, content;
+    std::vector<ImageData> images = {};
   };
+  static jinja::Value ForTemplate(const Message& message);
 
   std::optional<ChatTemplate> template_;
   TemplateTraits traits_;

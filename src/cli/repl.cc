@@ -19,6 +19,7 @@ namespace {
 constexpr char kHelp[] =
     "  /system TEXT       start over with this system message (none: the model's default)\n"
     "  /clear             start over\n"
+    "  /image FILE        add an image to the next message\n"
     "  /retry             answer the last message again\n"
     "  /temperature X     randomness; 0: always the most likely token (greedy)\n"
     "  /top-p X           keep the smallest set of tokens with this total probability\n"
@@ -44,7 +45,8 @@ std::string HistoryFile() {
 
 class Repl {
  public:
-  Repl(Engine& engine, const SamplingParams& sampling, const std::string& system);
+  Repl(Engine& engine, const SamplingParams& sampling, const std::string& system,
+       std::vector<ImageData> images);
 
   int Run();
 
@@ -52,20 +54,26 @@ class Repl {
   void Answer();
   // Handles a command. False if the user wants to quit.
   bool Command(const std::string& line);
+  void AddImage(const std::string& path);
   void PrintStats() const;
   void SetNumber(const std::string& name, const std::string& argument);
 
   Engine& engine_;
   SamplingParams sampling_;
   Conversation conversation_;
+  std::vector<ImageData> images_;  // of the next message
   InterruptFlag interrupt_;
   Usage last_usage_;
   double first_token_seconds_ = 0;
   double total_seconds_ = 0;
 };
 
-Repl::Repl(Engine& engine, const SamplingParams& sampling, const std::string& system)
-    : engine_(engine), sampling_(sampling), conversation_(engine.model(), system) {
+Repl::Repl(Engine& engine, const SamplingParams& sampling, const std::string& system,
+           std::vector<ImageData> images)
+    : engine_(engine),
+      sampling_(sampling),
+      conversation_(engine.model(), system),
+      images_(std::move(images)) {
   interrupt_.CatchEnds();
   // Reasoning marks may be special tokens. They must appear in the text, or the reasoning could not
   // be removed.
@@ -112,7 +120,7 @@ int Repl::Run() {
       if (!Command(line)) return kOk;
       continue;
     }
-    conversation_.AddUser(line);
+    conversation_.AddUser(line, std::exchange(images_, {}));
     Answer();
   }
 }
@@ -164,6 +172,8 @@ bool Repl::Command(const std::string& line) {
     std::fputs(kHelp, stdout);
   } else if (name == "clear") {
     conversation_.Clear();
+  } else if (name == "image") {
+    AddImage(argument);
   } else if (name == "system") {
     conversation_.SetSystem(argument);
   } else if (name == "retry") {
@@ -178,6 +188,16 @@ bool Repl::Command(const std::string& line) {
     SetNumber(name, argument);
   }
   return true;
+}
+
+void Repl::AddImage(const std::string& path) {
+  Result<ImageData> image = ReadImage(engine_, path);
+  if (!image.ok()) {
+    Fail(image.status());
+    return;
+  }
+  std::printf("%d tokens; write the message that it belongs to\n", image->num_tokens);
+  images_.push_back(*std::move(image));
 }
 
 void Repl::SetNumber(const std::string& name, const std::string& argument) {
@@ -230,8 +250,9 @@ void Repl::PrintStats() const {
 
 }  // namespace
 
-int RunRepl(Engine& engine, const SamplingParams& sampling, const std::string& system) {
-  return Repl(engine, sampling, system).Run();
+int RunRepl(Engine& engine, const SamplingParams& sampling, const std::string& system,
+            std::vector<ImageData> images) {
+  return Repl(engine, sampling, system, std::move(images)).Run();
 }
 
 }  // namespace tokamak::cli

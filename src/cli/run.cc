@@ -22,6 +22,7 @@ constexpr char kExamples[] =
     "  tokamak run                                   chat with the default model\n"
     "  tokamak run model.gguf -p \"Why is the sky blue?\"\n"
     "  echo \"Why is the sky blue?\" | tokamak run     the same, from a pipe\n"
+    "  tokamak run llava --image cat.jpg -p \"What is it?\"\n"
     "  tokamak run -p \"Invent a person.\" --json-schema person.json\n"
     "  tokamak run --raw -p \"Once upon a time\" --max-tokens 50\n"
     "  tokamak run --token-ids 1,2,3 --max-tokens 8 --temperature 0 --json\n";
@@ -38,6 +39,7 @@ struct RunFlags {
   std::optional<std::vector<int32_t>> token_ids;
   StructureFlags structure;
   std::string system;
+  std::vector<std::string> images;  // files
   bool raw = false;
   bool json = false;
 };
@@ -73,9 +75,10 @@ Result<std::optional<StructuredOutput>> ReadStructure(const StructureFlags& flag
 }
 
 Result<Request> MakeRequest(const RunFlags& flags, std::string text, const SamplingParams& sampling,
-                            const Engine& engine) {
+                            const Engine& engine, std::vector<ImageData> images) {
   Request request;
   request.sampling = sampling;
+  if (flags.token_ids || flags.raw) request.images = std::move(images);
   if (flags.token_ids) {
     request.token_ids = *flags.token_ids;
     return request;
@@ -86,7 +89,7 @@ Result<Request> MakeRequest(const RunFlags& flags, std::string text, const Sampl
     return request;
   }
   Conversation conversation(engine.model(), flags.system);
-  conversation.AddUser(std::move(text));
+  conversation.AddUser(std::move(text), std::move(images));
   return conversation.MakeRequest(sampling);
 }
 
@@ -162,8 +165,15 @@ int Run(const RunFlags& flags) {
     valid = (*engine)->PrepareStructuredOutput(*sampling->structured_output);
   }
   if (!valid.ok()) return UsageError(valid.message());
-  if (!once) return RunRepl(**engine, *sampling, flags.system);
-  Result<Request> request = MakeRequest(flags, std::move(text), *sampling, **engine);
+  std::vector<ImageData> images;
+  for (const std::string& path : flags.images) {
+    Result<ImageData> image = ReadImage(**engine, path);
+    if (!image.ok()) return Fail(image.status());
+    images.push_back(*std::move(image));
+  }
+  if (!once) return RunRepl(**engine, *sampling, flags.system, std::move(images));
+  Result<Request> request =
+      MakeRequest(flags, std::move(text), *sampling, **engine, std::move(images));
   if (!request.ok()) return Fail(request.status());
   const bool raw = flags.raw || flags.token_ids;
   return AnswerOnce(**engine, *std::move(request),
@@ -182,6 +192,9 @@ void AddRunCommand(CommandLine& line) {
   f.Add("--token-ids", flags->token_ids, "Continue exactly these tokens and exit");
   f.Add("--raw", flags->raw, "Complete the prompt as plain text instead of a conversation");
   f.Add("--system", flags->system, "The system message");
+  f.Add("--image", flags->images,
+        "File with an image for the prompt, or the first message; repeatable. With --raw and "
+        "--token-ids the prompt has the model's placeholder for each");
   f.Add("--json", flags->json, "Print one JSON object per answer");
   f.Add("--json-schema", flags->structure.json_schema,
         "Answer with JSON that is valid under the schema in this file");

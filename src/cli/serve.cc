@@ -141,6 +141,11 @@ void AddServeCommand(CommandLine& line) {
         "Output tokens of each choice; 0: as many as the context holds");
   f.Add("--max-logprobs", flags->engine.max_logprobs,
         "Alternatives that logprobs and prompt_logprobs may ask for; -1: the whole vocabulary");
+  f.Add("--max-images", flags->engine.max_images, "Images in one prompt, if the model takes any");
+  f.AddBytes("--max-image-bytes", flags->engine.max_image_bytes,
+             "Size of an image's file (default 32MiB)");
+  f.Add("--max-image-pixels", flags->engine.max_image_pixels,
+        "Width times height of an image; decoding takes up to 14 bytes for each");
   f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
              "Requests for longer answers get 400 (default 48MiB)");
   f.AddBytes("--max-body-bytes", flags->server.max_body_bytes,
