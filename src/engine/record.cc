@@ -86,6 +86,7 @@ void RecordWriter::WriteArrival(const Arrival& arrival) {
   event.arrival.client = arrival.client;
   event.arrival.cache_root = arrival.cache_root;
   event.arrival.images = arrival.images;
+  event.arrival.speculate = arrival.speculate;
   event.has_decoders = !arrival.decoders.empty();
   Write(std::move(event));
 }

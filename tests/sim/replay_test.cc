@@ -119,6 +119,42 @@ TEST_F(ReplayTest, RefusesAnExecutorWithOtherLimits) {
   EXPECT_EQ(ReplayBytes(Bytes(), &executor).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_F(ReplayTest, ARecordHasEverythingOfAnArrivalThatDecidesItsSteps) {
+  const auto image = std::make_shared<const EncodeImage>(
+      EncodeImage{.id = 9, .shape = {2}, .num_rows = 1, .values = {0.5F, -3}});
+  Arrival arrival;
+  arrival.id = 7;
+  arrival.prompt = {3, 1, 4};
+  arrival.images = {{.span = {.position = 1, .image = 9, .num_rows = 1}, .image = image}};
+  arrival.sampling.temperature = 0.25F;
+  arrival.sampling.seed = 11;
+  arrival.eos_ids = {2};
+  arrival.priority = -1;
+  arrival.client = "someone";
+  arrival.cache_root = "salt";
+  arrival.speculate = false;
+  {
+    auto writer = RecordWriter::Create(path_, RecordHeader{});
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    (*writer)->WriteArrival(arrival);
+  }
+  const std::string bytes = Bytes();
+  auto reader = RecordReader::Open("test", bytes);
+  ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+  const Arrival read = std::get<ArrivalEvent>(reader->Next().value().value()).arrival;
+  EXPECT_EQ(read.id, arrival.id);
+  EXPECT_EQ(read.prompt, arrival.prompt);
+  ASSERT_EQ(read.images.size(), 1u);
+  EXPECT_EQ(read.images[0].span, arrival.images[0].span);
+  EXPECT_EQ(*read.images[0].image, *image);
+  EXPECT_EQ(read.sampling, arrival.sampling);
+  EXPECT_EQ(read.eos_ids, arrival.eos_ids);
+  EXPECT_EQ(read.priority, arrival.priority);
+  EXPECT_EQ(read.client, arrival.client);
+  EXPECT_EQ(read.cache_root, arrival.cache_root);
+  EXPECT_EQ(read.speculate, arrival.speculate);
+}
+
 TEST_F(ReplayTest, RefusesRecordsWithStepsOfAnotherVersion) {
   RecordHeader header;
   header.step_version = kStepVersion + 1;
