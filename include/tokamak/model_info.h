@@ -49,8 +49,9 @@ struct ModelInfo {
   std::string device;                          // "cpu", "cuda:0", ...
   std::string backend;                         // "cpu/avx512", "cpu/avx2", ...
   int32_t threads = 0;
-  int64_t weight_bytes = 0;  // as packed for the device
-  int64_t expert_bytes = 0;  // part of weight_bytes; a token reads expert_share of it
+  int64_t weight_bytes = 0;        // as packed for the device
+  int64_t expert_bytes = 0;        // part of weight_bytes; a token reads expert_share of it
+  int64_t image_weight_bytes = 0;  // part of weight_bytes, read when a step encodes images
   double expert_share = 1;
   std::string draft_model;           // the draft model's name; empty: none
   int64_t draft_weight_bytes = 0;    // in addition to weight_bytes
@@ -73,8 +74,8 @@ struct ModelInfo {
   std::optional<ImageInfo> images;  // absent: the model takes only text
 };
 
-// Expected bytes of weights read by a step of `tokens` tokens, assuming that tokens choose experts
-// independently.
+// Expected bytes of weights read by a step of `tokens` tokens that encodes no image, assuming that
+// tokens choose experts independently.
 double StepWeightBytes(const ModelInfo& model, double tokens);
 
 }  // namespace tokamak

@@ -308,6 +308,7 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
   info.weight_bytes = spec.weight_bytes;
   info.expert_bytes = spec.expert_bytes;
   info.expert_share = spec.expert_share;
+  info.image_weight_bytes = spec.image_weight_bytes;
   info.sampling = checkpoint.generation.sampling;
   return info;
 }
