@@ -37,14 +37,17 @@ struct EngineOptions {
   // The most alternatives that a request's logprobs and prompt_logprobs may ask for; -1: all
   // tokens. One takes 8 bytes for each token of an answer or prompt.
   int32_t max_logprobs = kDefaultMaxLogprobs;
-  int32_t max_images = 16;                // of one prompt
+  int32_t max_images = 16;                // of one prompt; 0: the model takes only text
   int64_t max_image_bytes = 32 << 20;     // of an image's file
   int32_t max_image_pixels = 64'000'000;  // of an image; decoding takes up to 14 bytes for each
-  int32_t block_size = 16;                // positions per KV block
-  int64_t kv_cache_bytes = 0;             // 0: chosen from the free memory
-  int32_t num_blocks = 0;                 // overrides kv_cache_bytes
-  int64_t host_cache_bytes = 0;           // size of the host tier for swapped-out blocks
-  double target_itl_ms = 0;  // longest wanted gap between a stream's tokens; 0: no target
+  // Tokens of images that the encoder cache holds, at least those of one image. 0: those of as many
+  // images as a prompt may have, but at most 256 MiB.
+  int32_t image_cache_tokens = 0;
+  int32_t block_size = 16;       // positions per KV block
+  int64_t kv_cache_bytes = 0;    // 0: chosen from the free memory
+  int32_t num_blocks = 0;        // overrides kv_cache_bytes
+  int64_t host_cache_bytes = 0;  // size of the host tier for swapped-out blocks
+  double target_itl_ms = 0;      // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
   Speculation speculate = Speculation::kAuto;
   int32_t draft_tokens = 4;      // most drafts of a sequence in one step

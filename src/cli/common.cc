@@ -21,7 +21,8 @@ constexpr std::string_view kFields =
     " access_log api_key_file attention block_size context cuda_graphs device "
     "draft_min_probability draft_model draft_tokens draft_tokens_min "
     "drain_seconds "
-    "dummy_dtype host insecure kernels kv_cache_dtype max_answer_bytes max_batch_tokens "
+    "dummy_dtype host image_cache_tokens insecure kernels kv_cache_dtype max_answer_bytes "
+    "max_batch_tokens "
     "max_body_bytes max_choices "
     "max_connections max_connections_per_client max_context max_image_bytes max_image_pixels "
     "max_images max_logprobs max_output_tokens "
@@ -119,6 +120,9 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
             "latent decompresses them, standard caches all heads; auto chooses by phase, so that "
             "answers may depend on what else runs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
+  flags.Add("--image-cache-tokens", o.image_cache_tokens,
+            "Tokens of images that stay encoded, if the model takes images; 0: those of "
+            "--max-images images, but at most 256 MiB");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest gap wanted between two tokens of a stream; 0: no target");
   flags.Add(

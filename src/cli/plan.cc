@@ -68,6 +68,9 @@ void PrintMemory(const ModelPlan& p) {
   }
   std::printf("  activations       %s\n", ByteCount(p.activation_bytes).c_str());
   std::printf("  batches, tables   %s\n", ByteCount(p.staging_bytes).c_str());
+  if (p.encoder_bytes > 0) {
+    std::printf("  images            %s\n", ByteCount(p.encoder_bytes).c_str());
+  }
   std::printf("  memory            %s", ByteCount(p.hardware.memory_bytes).c_str());
   if (p.needed_bytes() > p.hardware.memory_bytes) {
     std::printf(": %s too little\n", ByteCount(p.needed_bytes() - p.hardware.memory_bytes).c_str());
@@ -133,6 +136,7 @@ void PrintJson(const ModelPlan& p) {
                                  {"table_bytes", p.table_bytes},
                                  {"activation_bytes", p.activation_bytes},
                                  {"staging_bytes", p.staging_bytes},
+                                 {"encoder_bytes", p.encoder_bytes},
                                  {"batch_cache_bytes", p.batch_cache_bytes},
                                  {"cache_blocks", p.cache_blocks},
                                  {"context", p.context},

@@ -81,6 +81,7 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("max_images", o.max_images, 0, kMaxImages));
   RETURN_IF_ERROR(CheckRange("max_image_bytes", o.max_image_bytes, int64_t{1}, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("max_image_pixels", o.max_image_pixels, 1, kMaxImagePixels));
+  RETURN_IF_ERROR(CheckRange("image_cache_tokens", o.image_cache_tokens, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("draft_tokens", o.draft_tokens, 1, kMaxDraftTokens));
   RETURN_IF_ERROR(CheckRange("draft_tokens_min", o.draft_tokens_min, 0, o.draft_tokens));
   RETURN_IF_ERROR(CheckRange("prompt_lookup_min", o.prompt_lookup_min, 1, kMaxLookup));

@@ -25,6 +25,20 @@ int64_t CudaBytes(const WeightSpec& spec) {
   return elements * static_cast<int64_t>(RowBytes(CudaWeightType(kPrecise, spec.use), 1));
 }
 
+// Sets the rows of images that the runner keeps, and that a step encodes. A step can show about as
+// many as it has tokens, so it need not encode more.
+void SizeEncoderCache(const EngineOptions& options, const ImageEncoderSpec& encoder,
+                      RunnerShape& shape) {
+  constexpr int64_t kMostByDefault = 256 << 20;  // bytes
+  const int64_t image = encoder.max_image_rows;
+  const int64_t row_bytes = encoder.hidden_size * static_cast<int64_t>(sizeof(float));
+  int64_t rows = options.image_cache_tokens;
+  if (rows == 0) rows = std::min(image * options.max_images, kMostByDefault / row_bytes);
+  shape.max_encoder_rows = static_cast<int32_t>(std::clamp<int64_t>(rows, image, INT32_MAX));
+  shape.max_step_image_rows =
+      std::min(shape.max_encoder_rows, std::max(encoder.max_image_rows, shape.max_step_tokens));
+}
+
 }  // namespace
 
 WeightSizer CudaSizer(bool precise) { return precise ? &CudaBytes<true> : &CudaBytes<false>; }
@@ -107,6 +121,9 @@ RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
   shape.cuda_graphs = options.cuda_graphs;
   shape.expert_loads = true;  // costs a few kilobytes per step
   shape.kv_dtype = KvDtype(options.kv_cache_dtype);
+  if (model.image_encoder() != nullptr && options.max_images > 0) {
+    SizeEncoderCache(options, model.image_encoder()->spec(), shape);
+  }
   return shape;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "base/option_names.h"
 
@@ -59,6 +60,36 @@ TEST_F(FitsOnDevice, CacheTypesOfCpusAreRefused) {
   const Status status = Check(kPlenty);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(status.ToString(), HasSubstr("kv_cache_dtype=q8_0"));
+}
+
+TEST(RunnerShapeOfImages, HasRoomForThoseOfAPromptAndEncodesAsManyAsAStepShows) {
+  EngineOptions options;
+  options.kv_cache_dtype = KvCacheDtype::kF32;
+  options.max_seqs = 1;
+  options.steps_in_flight = 1;
+  const auto shape = [&options](const std::string& name) {
+    const Checkpoint checkpoint =
+        OpenCheckpoint(TOKAMAK_SOURCE_DIR "/tests/golden/hf/" + name).value();
+    const auto count = MakeCountOps();
+    const auto model = LoadModel(checkpoint, *count, MakeLoadOptions(options)).value();
+    const RunnerShape shape = MakeRunnerShape(options, *model);
+    return std::pair(shape.max_encoder_rows, shape.max_step_image_rows);
+  };
+  options.max_images = 3;
+  options.max_batch_tokens = 40;
+  EXPECT_EQ(shape("llama_dynamic"), std::pair(0, 0));
+  // Its images have 16 rows.
+  EXPECT_EQ(shape("llava_odd"), std::pair(48, 40));
+  options.max_batch_tokens = 512;
+  EXPECT_EQ(shape("llava_odd"), std::pair(48, 48));
+  options.max_batch_tokens = 8;
+  EXPECT_EQ(shape("llava_odd"), std::pair(48, 16));
+  options.image_cache_tokens = 5;
+  EXPECT_EQ(shape("llava_odd"), std::pair(16, 16));
+  options.image_cache_tokens = 1000;
+  EXPECT_EQ(shape("llava_odd"), std::pair(1000, 16));
+  options.max_images = 0;
+  EXPECT_EQ(shape("llava_odd"), std::pair(0, 0));
 }
 
 // A Llama whose heads, or vocabulary, are as large as given.

@@ -151,6 +151,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, const Model* dr
   plan.block_bytes = memory.block_bytes;
   plan.activation_bytes = memory.arena_bytes;
   plan.staging_bytes = memory.staging_bytes;
+  plan.encoder_bytes = memory.encoder_bytes;
   plan.cache_blocks =
       std::max<int64_t>(0, plan.hardware.memory_bytes - plan.needed_bytes()) / plan.block_bytes;
   const nn::CacheLayout* const draft_cache = draft ? &draft->spec().cache : nullptr;

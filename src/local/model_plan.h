@@ -51,6 +51,7 @@ struct ModelPlan {
   int64_t table_bytes = 0;        // RoPE tables for all positions
   int64_t activation_bytes = 0;   // for the largest step, logits included
   int64_t staging_bytes = 0;      // packed batches and block tables
+  int64_t encoder_bytes = 0;      // for images, besides the encoder's weights
   int64_t batch_cache_bytes = 0;  // embedding models: cache of a batch of texts
   // Blocks if the cache gets all remaining memory; 0 if the weights do not fit.
   int64_t cache_blocks = 0;
@@ -71,7 +72,7 @@ struct ModelPlan {
 
   int64_t needed_bytes() const {
     return weight_bytes + draft_bytes + table_bytes + activation_bytes + staging_bytes +
-           batch_cache_bytes;
+           encoder_bytes + batch_cache_bytes;
   }
 };
 

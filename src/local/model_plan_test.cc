@@ -122,7 +122,8 @@ void ExpectThePlanToBeTrue(const EngineOptions& options) {
   Taken taken;
   Take(options, *plan, &taken);
   ExpectAbout(plan->weight_bytes, taken.weight_bytes);
-  ExpectAbout(plan->activation_bytes + plan->staging_bytes, taken.runner_bytes);
+  ExpectAbout(plan->activation_bytes + plan->staging_bytes + plan->encoder_bytes,
+              taken.runner_bytes);
 }
 
 TEST(ModelPlan, EqualsTheMemoryOfTheEngine) {

@@ -67,6 +67,8 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.draft_tokens_min = std::min(header.options.drafts.least, options.draft_tokens);
   options.draft_model = Property(header, kDraftModel);
   options.draft_min_probability = header.options.drafts.min_probability;
+  if (header.limits.max_encoder_rows == 0) options.max_images = 0;
+  options.image_cache_tokens = header.limits.max_encoder_rows;
   options.max_context = header.limits.max_context;
   options.block_size = cache.groups[0].block_size;
   options.num_blocks = cache.num_device_blocks;
