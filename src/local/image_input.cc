@@ -19,71 +19,98 @@ ImageInput::ImageInput(Options options)
       held_bytes_(std::make_shared<std::atomic<int64_t>>(0)) {}
 
 Result<ImageData> ImageInput::Prepare(std::string_view bytes) const {
+  ASSIGN_OR_RETURN(PromptImage prompt, Read(bytes, /*salt=*/""));
+  const int32_t num_tokens = prompt.image->num_rows;
+  return ImageData{.prepared = std::make_shared<const PromptImage>(std::move(prompt)),
+                   .num_tokens = num_tokens};
+}
+
+Result<PromptImage> ImageInput::Read(std::string_view bytes, std::string_view salt) const {
   const ImageInfo& info = options_.info;
-  PromptImage prompt;
+  PreparedImage prepared;
   {
     ASSIGN_OR_RETURN(const Image image,
                      DecodeImage(bytes, {.max_bytes = static_cast<uint64_t>(info.max_bytes),
                                          .max_pixels = info.max_pixels}));
-    ASSIGN_OR_RETURN(prompt.image, options_.processor->Prepare(image));
+    ASSIGN_OR_RETURN(prepared, options_.processor->Prepare(image));
   }
-  ASSIGN_OR_RETURN(prompt.num_rows, options_.num_rows(prompt.image));
-  CHECK(prompt.num_rows > 0);
-  prompt.content = ContentDigestOf(prompt.image);
-  const int32_t num_tokens = prompt.num_rows;
-  ASSIGN_OR_RETURN(auto held, Hold(std::move(prompt)));
-  return ImageData{.prepared = std::move(held), .num_tokens = num_tokens};
+  ASSIGN_OR_RETURN(const int32_t num_rows, options_.num_rows(prepared));
+  CHECK(num_rows > 0);
+  PromptImage prompt{.content = ContentDigestOf(prepared)};
+  ASSIGN_OR_RETURN(prompt.image, Hold({.id = IdOf(prompt.content, salt),
+                                       .shape = std::move(prepared.shape),
+                                       .grid_height = prepared.grid_height,
+                                       .grid_width = prepared.grid_width,
+                                       .image_height = prepared.image_height,
+                                       .image_width = prepared.image_width,
+                                       .num_rows = num_rows,
+                                       .values = std::move(prepared.values)}));
+  return prompt;
 }
 
-Result<std::shared_ptr<const PromptImage>> ImageInput::Hold(PromptImage image) const {
-  const auto bytes = static_cast<int64_t>(image.image.values.size() * sizeof(float));
+Result<std::shared_ptr<const EncodeImage>> ImageInput::Salted(const PromptImage& prepared,
+                                                              std::string_view salt) const {
+  if (salt.empty()) return prepared.image;
+  EncodeImage renamed = *prepared.image;
+  renamed.id = IdOf(prepared.content, salt);
+  return Hold(std::move(renamed));
+}
+
+Result<std::shared_ptr<const EncodeImage>> ImageInput::Hold(EncodeImage image) const {
+  const auto bytes = static_cast<int64_t>(image.values.size() * sizeof(float));
   const int64_t before = held_bytes_->fetch_add(bytes);
   if (before > 0 && before + bytes > options_.max_held_bytes) {
     held_bytes_->fetch_sub(bytes);
     return Unavailable("the images of waiting and running requests take {}, of at most {}",
                        ByteCount(before), ByteCount(options_.max_held_bytes));
   }
-  return std::shared_ptr<const PromptImage>(new PromptImage(std::move(image)),
-                                            [bytes, count = held_bytes_](const PromptImage* p) {
+  return std::shared_ptr<const EncodeImage>(new EncodeImage(std::move(image)),
+                                            [bytes, count = held_bytes_](const EncodeImage* p) {
                                               delete p;
                                               count->fetch_sub(bytes);
                                             });
 }
 
-uint64_t ImageInput::IdOf(const ContentDigest& content, std::string_view salt) const {
+ImageId ImageInput::IdOf(const ContentDigest& content, std::string_view salt) const {
   const ContentDigest digest =
       Sha256({{reinterpret_cast<const char*>(secret_.data()), sizeof(secret_)},
               {reinterpret_cast<const char*>(content.data()), content.size()},
               salt});
-  uint64_t id = 0;
+  ImageId id = 0;
   std::memcpy(&id, digest.data(), sizeof(id));
-  return std::max<uint64_t>(id, 1);
+  return std::max<ImageId>(id, 1);
 }
 
-Result<std::vector<PlacedImage>> ImageInput::Place(const std::vector<ImageData>& images,
-                                                   std::string_view salt,
-                                                   std::vector<int32_t>& prompt) const {
+Result<std::vector<ArrivalImage>> ImageInput::Place(const std::vector<ImageData>& images,
+                                                    std::string_view salt,
+                                                    std::vector<int32_t>& prompt) const {
   const ImageInfo& info = options_.info;
   if (images.size() > static_cast<size_t>(info.max_images)) {
     return InvalidArgument("images: a prompt may have {}, got {}", info.max_images, images.size());
   }
   RETURN_IF_ERROR(CheckPlaceholders(info, images.size(), prompt).WithContext("images"));
-  std::vector<PlacedImage> placed;
+  std::vector<ArrivalImage> placed(images.size());
   std::vector<int32_t> rows;
-  for (const ImageData& given : images) {
-    std::shared_ptr<const PromptImage> image = given.prepared;
-    if (image == nullptr) {
-      Result<ImageData> prepared = Prepare(given.bytes);
-      if (!prepared.ok()) {
-        return prepared.status().WithContext(fmt::format("images[{}]", rows.size()));
+  for (size_t i = 0; i < images.size(); ++i) {
+    Result<std::shared_ptr<const EncodeImage>> image = std::shared_ptr<const EncodeImage>();
+    if (images[i].prepared) {
+      image = Salted(*images[i].prepared, salt);
+    } else {
+      Result<PromptImage> read = Read(images[i].bytes, salt);
+      if (read.ok()) {
+        image = std::move(read->image);
+      } else {
+        image = read.status();
       }
-      image = std::move(prepared->prepared);
     }
-    rows.push_back(image->num_rows);
-    placed.push_back({.id = IdOf(image->content, salt), .image = std::move(image)});
+    if (!image.ok()) return image.status().WithContext(fmt::format("images[{}]", i));
+    placed[i].image = *std::move(image);
+    rows.push_back(placed[i].image->num_rows);
   }
   const std::vector<int32_t> positions = ExpandPlaceholders(info.placeholder_id, rows, prompt);
-  for (size_t i = 0; i < placed.size(); ++i) placed[i].position = positions[i];
+  for (size_t i = 0; i < placed.size(); ++i) {
+    placed[i].span = {.position = positions[i], .image = placed[i].image->id, .num_rows = rows[i]};
+  }
   return placed;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/arrival.h"
 #include "images/content_digest.h"
 #include "images/processor.h"
 #include "tokamak/model_info.h"
@@ -19,16 +20,8 @@ namespace tokamak {
 
 // An image as the engine takes it.
 struct PromptImage {
-  PreparedImage image;
+  std::shared_ptr<const EncodeImage> image = {};  // by its name in requests without a salt
   ContentDigest content = {};
-  int32_t num_rows = 0;  // for the language model
-};
-
-// An image at its place in an expanded prompt.
-struct PlacedImage {
-  int32_t position = 0;  // of its first row
-  uint64_t id = 0;       // equal for equal content and salt; never 0
-  std::shared_ptr<const PromptImage> image = {};
 };
 
 // Thread-safe.
@@ -44,19 +37,29 @@ class ImageInput {
   };
   explicit ImageInput(Options options);
 
+  const ImageInfo& info() const { return options_.info; }
+
   // Engine::PrepareImage.
   Result<ImageData> Prepare(std::string_view bytes) const;
-  // Repeats each placeholder in the prompt once per row of its image. kInvalidArgument, with the
-  // numbers, if there are more or fewer images than placeholders, or more than a prompt may have.
-  Result<std::vector<PlacedImage>> Place(const std::vector<ImageData>& images,
-                                         std::string_view salt, std::vector<int32_t>& prompt) const;
+  // Repeats each placeholder in the prompt once per row of its image. Equal images get equal ids if
+  // the salts are equal. kInvalidArgument, with the numbers, if there are more or fewer images than
+  // placeholders, or more than a prompt may have.
+  Result<std::vector<ArrivalImage>> Place(const std::vector<ImageData>& images,
+                                          std::string_view salt,
+                                          std::vector<int32_t>& prompt) const;
 
  private:
-  Result<std::shared_ptr<const PromptImage>> Hold(PromptImage image) const;
-  uint64_t IdOf(const ContentDigest& content, std::string_view salt) const;
+  Result<PromptImage> Read(std::string_view bytes, std::string_view salt) const;
+  Result<std::shared_ptr<const EncodeImage>> Salted(const PromptImage& prepared,
+                                                    std::string_view salt) const;
+  Result<std::shared_ptr<const EncodeImage>> Hold(EncodeImage image) const;
+  ImageId IdOf(const ContentDigest& content, std::string_view salt) const;
 
   const Options options_;
-  // Part of every id, so that nobody can make two images that have the same.
+  // Part of every id. An id has only 64 bits, so without this a client could search, alone and at
+  // leisure, for an image that has the id of someone else's. With a secret that no process but this
+  // one knows, and ids that no response shows, it can only send images and hope: each one meets one
+  // of n cached ids with a probability of n / 2^64.
   const std::array<uint64_t, 4> secret_;
   // Bytes of values that exist. Images may outlive this object.
   const std::shared_ptr<std::atomic<int64_t>> held_bytes_;

@@ -9,11 +9,13 @@
 
 #include "base/file.h"
 #include "base/json/json_value.h"
+#include "images/decode.h"
 
 namespace tokamak {
 namespace {
 
 using testing::ElementsAre;
+using testing::Field;
 using testing::HasSubstr;
 
 constexpr int32_t kPlaceholder = 90;
@@ -23,15 +25,16 @@ std::string File(const std::string& name) {
 }
 const std::string kOne = File("gray.jpg"), kOther = File("lossy.webp");
 
+const JsonValue kConfig = *JsonValue::Parse(
+    R"({"image_processor_type": "SiglipImageProcessor", "size": {"height": 4, "width": 4}})", {});
+
 ImageInput MakeInput(int64_t max_held_bytes = 1 << 20) {
-  const JsonValue config = *JsonValue::Parse(
-      R"({"image_processor_type": "SiglipImageProcessor", "size": {"height": 4, "width": 4}})", {});
   return ImageInput({.info = {.placeholder = "<image>",
                               .placeholder_id = kPlaceholder,
                               .max_images = 3,
                               .max_bytes = 1 << 16,
                               .max_pixels = 1 << 20},
-                     .processor = ReadImageProcessor(config, "config").value(),
+                     .processor = ReadImageProcessor(kConfig, "config").value(),
                      // Some number that depends on the image.
                      .num_rows = [](const PreparedImage& image) -> Result<int32_t> {
                        return 1 + (image.values[0] > 0);
@@ -48,22 +51,45 @@ TEST(ImageInput, PutsTheRowsOfImagesWhereTheirPlaceholdersAre) {
   const auto placed = input.Place({one, other, {.bytes = kOne}}, "", prompt);
   ASSERT_TRUE(placed.ok()) << placed.status().ToString();
   const int32_t second = 2 + one.num_tokens, third = second + other.num_tokens;
-  EXPECT_THAT((std::vector{(*placed)[0].position, (*placed)[1].position, (*placed)[2].position}),
-              ElementsAre(1, second, third));
+  EXPECT_THAT(*placed,
+              ElementsAre(Field(&ArrivalImage::span, ImageSpan{.position = 1,
+                                                               .image = one.prepared->image->id,
+                                                               .num_rows = one.num_tokens}),
+                          Field(&ArrivalImage::span, ImageSpan{.position = second,
+                                                               .image = other.prepared->image->id,
+                                                               .num_rows = other.num_tokens}),
+                          Field(&ArrivalImage::span, ImageSpan{.position = third,
+                                                               .image = one.prepared->image->id,
+                                                               .num_rows = one.num_tokens})));
   std::vector<int32_t> expected(static_cast<size_t>(third + one.num_tokens), kPlaceholder);
   expected[0] = 1;
   expected[static_cast<size_t>(1 + one.num_tokens)] = 2;
   EXPECT_EQ(prompt, expected);
-  EXPECT_EQ((*placed)[0].image, one.prepared);
-  EXPECT_EQ((*placed)[1].image->num_rows, other.num_tokens);
-  EXPECT_EQ((*placed)[2].image->image.values, one.prepared->image.values);
+  EXPECT_EQ((*placed)[0].image, one.prepared->image);
+  EXPECT_EQ((*placed)[1].image, other.prepared->image);
+  EXPECT_EQ(*(*placed)[2].image, *one.prepared->image);
+}
+
+TEST(ImageInput, TheEngineGetsWhatTheProcessorMade) {
+  const Image decoded = DecodeImage(kOther, {}).value();
+  const PreparedImage expected =
+      ReadImageProcessor(kConfig, "config").value()->Prepare(decoded).value();
+  const std::shared_ptr<const EncodeImage> image = MakeInput().Prepare(kOther)->prepared->image;
+  EXPECT_EQ(image->shape, expected.shape);
+  EXPECT_EQ(image->values, expected.values);
+  EXPECT_EQ(image->image_height, decoded.height);
+  EXPECT_EQ(image->image_width, decoded.width);
 }
 
 TEST(ImageInput, ImagesHaveTheSameIdIfContentAndSaltAreEqual) {
   const ImageInput input = MakeInput();
   const auto id = [&](const std::string& bytes, const std::string& salt) {
-    std::vector<int32_t> prompt = {kPlaceholder};
-    return input.Place({{.bytes = bytes}}, salt, prompt).value()[0].id;
+    std::vector<int32_t> prompt = {kPlaceholder, kPlaceholder};
+    const auto placed =
+        input.Place({{.bytes = bytes}, input.Prepare(bytes).value()}, salt, prompt).value();
+    EXPECT_EQ(*placed[0].image, *placed[1].image);
+    EXPECT_EQ(placed[0].image->id, placed[0].span.image);
+    return placed[0].span.image;
   };
   EXPECT_NE(id(kOne, ""), 0u);
   EXPECT_EQ(id(kOne, ""), id(kOne, ""));
@@ -71,6 +97,11 @@ TEST(ImageInput, ImagesHaveTheSameIdIfContentAndSaltAreEqual) {
   EXPECT_NE(id(kOne, ""), id(kOther, ""));
   EXPECT_NE(id(kOne, ""), id(kOne, "a"));
   EXPECT_NE(id(kOne, "a"), id(kOne, "b"));
+}
+
+TEST(ImageInput, IdsCannotBePredicted) {
+  EXPECT_NE(MakeInput().Prepare(kOne)->prepared->image->id,
+            MakeInput().Prepare(kOne)->prepared->image->id);
 }
 
 TEST(ImageInput, WrongCountsAreRefusedWithNumbers) {
@@ -109,6 +140,8 @@ TEST(ImageInput, HeldImagesTakeBoundedMemory) {
   const Status refused = input.Prepare(kOne).status();
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
   EXPECT_THAT(refused.ToString(), HasSubstr("take 0.4 KB, of at most 0.4 KB"));
+  std::vector<int32_t> prompt = {kPlaceholder};
+  EXPECT_EQ(input.Place({second}, "salt", prompt).status().code(), StatusCode::kUnavailable);
   first = {};
   EXPECT_TRUE(input.Prepare(kOne).ok());
   EXPECT_TRUE(MakeInput(1).Prepare(kOne).ok());  // one may always exist

@@ -15,6 +15,7 @@
 #include "local/embedding_engine.h"
 #include "local/fingerprint.h"
 #include "local/load_embedding.h"
+#include "local/load_images.h"
 #include "local/load_steps.h"
 #include "local/local_engine.h"
 #include "local/memory_estimate.h"
@@ -390,6 +391,9 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    LoadWeights(checkpoint, *ops, options, Task::kGenerate));
 
+  const Model& main_model = *model;  // the executor will own it
+  ASSIGN_OR_RETURN(auto image_processor, OpenImageProcessor(checkpoint, *model, options));
+  if (!image_processor) options.max_images = 0;
   std::unique_ptr<Model> draft;
   if (draft_checkpoint) {
     ASSIGN_OR_RETURN(draft,
@@ -427,6 +431,11 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
                       checkpoint.source, parts.tokenizer->vocab_size(), parts.model.vocab_size);
     }
     RETURN_IF_ERROR(DescribeChat(checkpoint, *parts.tokenizer, parts.model));
+  }
+  if (image_processor) {
+    parts.images =
+        MakeImageInput(std::move(image_processor), main_model, parts.tokenizer.get(), options);
+    parts.model.images = parts.images->info();
   }
   if (parts.model.device == "cpu") {
     parts.measure_read_gb_s = [model = parts.model] { return MeasureReadGbS(model); };

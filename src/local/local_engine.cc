@@ -124,8 +124,9 @@ void LocalEngine::Take(EngineMessage message) {
   }
 }
 
-Result<ImageData> LocalEngine::PrepareImage(std::string_view) const {
-  return InvalidArgument("this model takes only text, no images");
+Result<ImageData> LocalEngine::PrepareImage(std::string_view bytes) const {
+  if (!parts_.images) return InvalidArgument("this model takes only text, no images");
+  return parts_.images->Prepare(bytes);
 }
 
 Result<Arrival> LocalEngine::MakeArrival(Request request) const {
@@ -133,7 +134,7 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   if (request.prompt && !request.token_ids.empty()) {
     return InvalidArgument("prompt: give either text or token ids, not both");
   }
-  if (!request.images.empty()) {
+  if (!request.images.empty() && !parts_.images) {
     return InvalidArgument("images: this model takes only text, got {} images",
                            request.images.size());
   }
@@ -144,6 +145,10 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
     arrival.prompt = std::move(request.token_ids);
   }
   if (arrival.prompt.empty()) return InvalidArgument("prompt: must hold at least one token");
+  if (!request.images.empty()) {
+    ASSIGN_OR_RETURN(arrival.images,
+                     parts_.images->Place(request.images, request.cache_salt, arrival.prompt));
+  }
   arrival.sampling = std::move(request.sampling);
   const ModelInfo& model = parts_.model;
   RETURN_IF_ERROR(Validate(arrival.sampling, model.vocab_size, model.max_logprobs));

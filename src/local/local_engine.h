@@ -18,6 +18,7 @@
 #include "executor/executor.h"
 #include "local/dry_breakers.h"
 #include "local/idle_measurement.h"
+#include "local/image_input.h"
 #include "local/loaded_engine.h"
 #include "local/structured_output.h"
 #include "tokamak/engine.h"
@@ -29,13 +30,14 @@ struct EngineParts : LoadedParts {
   std::unique_ptr<Executor> executor;
   EngineCoreOptions core;
   std::shared_ptr<const ConstraintTokens> constraint_tokens;  // null without a tokenizer
+  std::unique_ptr<const ImageInput> images;                   // null: the model takes only text
   std::unique_ptr<RecordWriter> record;                       // null: no recording
   // Measures memory bandwidth in GB/s; uses all cores for a while. May be empty.
   std::function<std::optional<double>()> measure_read_gb_s;
 };
 
 // The engine thread owns core_ and through it the executor; other threads reach it through the
-// mailbox. Text is tokenized on the caller's thread.
+// mailbox. Text is tokenized, and images are prepared, on the caller's thread.
 class LocalEngine final : public LoadedEngine<Engine> {
  public:
   static Result<std::unique_ptr<Engine>> Create(EngineParts parts);

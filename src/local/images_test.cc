@@ -1,0 +1,196 @@
+// Tests images from their files to the tokens of the answer.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "local/testing/load_engine.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
+constexpr int32_t kPlaceholder = 126;
+
+std::string Picture(const std::string& name) {
+  return ReadWholeFile(kGoldens + ("images/" + name), 1 << 20).value();
+}
+
+EngineOptions Options(const std::string& model) {
+  return {.model = kGoldens + ("hf/" + model),
+          .device = "cpu",
+          .precise = true,
+          .threads = 2,
+          .max_seqs = 4,
+          .max_batch_tokens = 64,
+          .block_size = 4,
+          .num_blocks = 400};
+}
+
+Request Greedy(std::vector<int32_t> prompt, std::vector<ImageData> images) {
+  Request request{.token_ids = std::move(prompt), .images = std::move(images)};
+  request.sampling.temperature = 0;
+  request.sampling.ignore_eos = true;
+  request.sampling.max_tokens = 16;
+  return request;
+}
+
+OutputChunk Answer(Engine& engine, const Request& request) {
+  Result<OutputStream> stream = engine.Stream(request);
+  EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+  return stream.ok() ? std::move(stream->Collect()[0]) : OutputChunk();
+}
+
+// Conversations with transformers, turn by turn.
+Json Conversations() {
+  return Json::parse(std::ifstream(std::string(kGoldens) + "pictures.json"))["conversations"];
+}
+
+// Adds what the user says.
+void Say(const Json& turn, std::vector<int32_t>& prompt, std::vector<ImageData>& images) {
+  for (const Json& part : turn["parts"]) {
+    if (part.is_string()) {
+      prompt.push_back(kPlaceholder);
+      images.push_back({.bytes = Picture(part)});
+    } else {
+      const std::vector<int32_t> tokens = part;
+      prompt.insert(prompt.end(), tokens.begin(), tokens.end());
+    }
+  }
+}
+
+TEST(Images, AnswersAreThoseOfTheReference) {
+  for (const Json& conversation : Conversations()) {
+    SCOPED_TRACE(conversation.dump());
+    const auto engine = Load(Options(conversation["model"]));
+    ASSERT_NE(engine, nullptr);
+    std::vector<int32_t> prompt;
+    std::vector<ImageData> images;
+    for (const Json& turn : conversation["turns"]) {
+      const int64_t encoded_before = engine->stats().images_encoded;
+      const size_t images_before = images.size();
+      Say(turn, prompt, images);
+      const OutputChunk answer = Answer(*engine, Greedy(prompt, images));
+      EXPECT_EQ(answer.token_ids, turn["answer"].get<std::vector<int32_t>>());
+      EXPECT_EQ(answer.usage.prompt_tokens, turn["prompt_tokens"]);
+      EXPECT_EQ(answer.usage.cached_tokens > 0, images_before > 0);
+      // Earlier images are in the prefix cache.
+      EXPECT_EQ(engine->stats().images_encoded - encoded_before,
+                static_cast<int64_t>(images.size() - images_before));
+      prompt.insert(prompt.end(), answer.token_ids.begin(), answer.token_ids.end());
+    }
+  }
+}
+
+// The encoder cache holds one image, and steps are shorter than one.
+TEST(Images, NothingDependsOnTheSizesOfStepsAndOfTheEncoderCache) {
+  for (const Json& conversation : Conversations()) {
+    SCOPED_TRACE(conversation.dump());
+    EngineOptions options = Options(conversation["model"]);
+    options.max_batch_tokens = 7;
+    options.image_cache_tokens = 1;
+    options.prefix_cache = false;
+    const auto engine = Load(options);
+    ASSERT_NE(engine, nullptr);
+    std::vector<int32_t> prompt;
+    std::vector<ImageData> images;
+    for (const Json& turn : conversation["turns"]) {
+      Say(turn, prompt, images);
+      const OutputChunk answer = Answer(*engine, Greedy(prompt, images));
+      EXPECT_EQ(answer.token_ids, turn["answer"].get<std::vector<int32_t>>());
+      prompt.insert(prompt.end(), answer.token_ids.begin(), answer.token_ids.end());
+    }
+  }
+}
+
+TEST(Images, AreSharedOnlyWithTheSameSalt) {
+  const auto engine = Load(Options("llava_odd"));
+  ASSERT_NE(engine, nullptr);
+  Request request =
+      Greedy({5, kPlaceholder, 6}, {engine->PrepareImage(Picture("rgb.png")).value()});
+  request.sampling.max_tokens = 4;  // the last token may come before the statistics of its step
+  const auto encoded = [&](const std::string& salt, int32_t first_token) {
+    const int64_t before = engine->stats().images_encoded;
+    request.cache_salt = salt;
+    request.token_ids[0] = first_token;  // finds nothing in the prefix cache
+    Answer(*engine, request);
+    return engine->stats().images_encoded - before;
+  };
+  EXPECT_EQ(encoded("", 5), 1);
+  EXPECT_EQ(encoded("", 6), 0);
+  EXPECT_EQ(encoded("a", 7), 1);
+  EXPECT_EQ(encoded("a", 8), 0);
+  EXPECT_EQ(encoded("b", 9), 1);
+}
+
+TEST(Images, WhatTheModelTakesIsSaid) {
+  EngineOptions options = Options("llava_odd");
+  options.max_images = 2;
+  auto engine = Load(options);
+  ASSERT_TRUE(engine != nullptr && engine->model().images);
+  EXPECT_EQ(engine->model().images->placeholder_id, kPlaceholder);
+  EXPECT_EQ(engine->model().images->max_images, 2);
+  EXPECT_EQ(engine->model().images->max_tokens, 16);
+  const std::vector<ImageData> three(3, {.bytes = Picture("rgb.png")});
+  EXPECT_THAT(engine->Stream(Greedy({1, kPlaceholder, kPlaceholder, kPlaceholder}, three))
+                  .status()
+                  .ToString(),
+              HasSubstr("images: a prompt may have 2, got 3"));
+  options.max_images = 0;
+  engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_FALSE(engine->model().images);
+  const Status refused = engine->Stream(Greedy({1, kPlaceholder}, {three[0]})).status();
+  EXPECT_THAT(refused.ToString(), HasSubstr("images: this model takes only text, got 1 images"));
+  EXPECT_EQ(engine->PrepareImage(three[0].bytes).status().code(), StatusCode::kInvalidArgument);
+}
+
+// A copy of a golden's directory.
+class ImageDirectory : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(path_);
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      std::filesystem::create_symlink(kGoldens + fmt::format("hf/llava_odd/{}", name),
+                                      path_ + "/" + name);
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  const std::string path_ =
+      std::filesystem::temp_directory_path() / fmt::format("tokamak_images_test_{}", ::getpid());
+};
+
+TEST_F(ImageDirectory, WithoutAProcessorTheModelTakesOnlyText) {
+  EngineOptions options = Options("");
+  options.model = path_;
+  const auto engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_FALSE(engine->model().images);
+  EXPECT_EQ(Answer(*engine, Greedy({1, 2, 3}, {})).token_ids.size(), 16u);
+}
+
+TEST_F(ImageDirectory, AProcessorThatDoesNotFitIsAnErrorOfLoading) {
+  std::ofstream(path_ + "/preprocessor_config.json")
+      << R"({"image_processor_type": "CLIPImageProcessor", "size": 24, "crop_size": 24})";
+  EngineOptions options = Options("");
+  options.model = path_;
+  const Status status = Engine::Load(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr(path_));
+  EXPECT_THAT(status.ToString(), HasSubstr("[1, 3, 24, 24], but the model takes [1, 3, 22, 22]"));
+}
+
+}  // namespace
+}  // namespace tokamak

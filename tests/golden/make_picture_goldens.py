@@ -1,0 +1,114 @@
+"""Makes the goldens of conversations with pictures (pictures.json): from the files to the tokens.
+
+The models are those of make_vision_goldens.py, which get a preprocessor_config.json here. transformers
+prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
+float32 on a CPU. Needs torchvision.
+
+  python3 tests/golden/make_picture_goldens.py
+"""
+import json
+import pathlib
+
+import PIL.Image
+import PIL.ImageOps
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).parent / "hf"
+GENERATED = 16  # per turn
+LEAST_MARGIN = 2e-3
+# For each model, what the user says: numbers of tokens of text, and pictures.
+TURNS = {
+    "llava_odd": [[[5, "rgb.png", 6], [9]],
+                  [["gray.jpg", 4, "lossy.webp", 7], [3, "rgb.png"]],
+                  [[3, "rgb.png", "orientation_6.jpg", "animated.gif", 2], [5]]],
+    "llava_64": [[[4, "lossy.webp", 9], [2, "orientation_6.jpg", 5]]],
+    "llava_siglip": [[["rgb.png", 8], [6]],
+                     [[7, "rgba.png", 5, "gray.jpg", 1], [4]]],
+}
+
+
+def processor(config):
+    side = config.vision_config.image_size
+    if config.vision_config.model_type == "siglip_vision_model":
+        return transformers.SiglipImageProcessor(size={"height": side, "width": side})
+    return transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+
+
+def picture(name: str) -> PIL.Image.Image:
+    return PIL.ImageOps.exif_transpose(PIL.Image.open(HERE.parent / "images" / name)).convert("RGB")
+
+
+class Conversation:
+    def __init__(self, model, preprocess, generator):
+        self.model, self.preprocess, self.generator = model, preprocess, generator
+        self.token = model.config.image_token_index
+        self.ids, self.values = [], []
+
+    def say(self, parts) -> list:
+        """Adds parts of a message; returns them with tokens instead of their number."""
+        said = []
+        for part in parts:
+            if isinstance(part, str):
+                values = self.preprocess(picture(part), return_tensors="pt").pixel_values
+                rows = self.model.model.get_image_features(pixel_values=values).pooler_output[0]
+                self.values.append(values)
+                self.ids += [self.token] * len(rows)
+                said.append(part)
+            else:
+                tokens = torch.randint(3, self.token, (part,), generator=self.generator).tolist()
+                self.ids += tokens
+                said.append(tokens)
+        return said
+
+    def hear(self):
+        """Continues; returns the tokens and their least margin."""
+        answer, margin = [], 1e9
+        for _ in range(GENERATED):
+            logits = self.model(input_ids=torch.tensor([self.ids]), pixel_values=torch.cat(self.values),
+                                use_cache=False).logits[0, -1]
+            best = torch.topk(logits, 2)
+            margin = min(margin, float(best.values[0] - best.values[1]))
+            answer.append(int(best.indices[0]))
+            if answer[-1] == self.token:
+                return answer, 0  # would stand for a row of a picture
+            self.ids.append(answer[-1])
+        return answer, margin
+
+
+def converse(model, preprocess, turns, seed: int):
+    conversation = Conversation(model, preprocess, torch.Generator().manual_seed(seed))
+    made, least = [], 1e9
+    for parts in turns:
+        said = conversation.say(parts)
+        prompt_tokens = len(conversation.ids)
+        answer, margin = conversation.hear()
+        least = min(least, margin)
+        made.append({"parts": said, "prompt_tokens": prompt_tokens, "answer": answer})
+    return made, least
+
+
+@torch.no_grad()
+def main() -> None:
+    lines = []
+    for place, (name, conversations) in enumerate(TURNS.items()):
+        model = transformers.LlavaForConditionalGeneration.from_pretrained(
+            HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
+        preprocess = processor(model.config)
+        preprocess.save_pretrained(HERE / name)
+        for number, turns in enumerate(conversations):
+            seed = 100 * place + number
+            while True:
+                made, least = converse(model, preprocess, turns, seed)
+                if least >= LEAST_MARGIN:
+                    break
+                seed += 1000
+            print(name, number, "smallest margin", least)
+            lines.append(json.dumps({"model": name, "turns": made}, separators=(",", ":")))
+    (HERE.parent / "pictures.json").write_text(
+        '{"made_with": "transformers ' + transformers.__version__ + ', torch ' + torch.__version__ +
+        ', float32, eager attention",\n "conversations": [\n  ' + ",\n  ".join(lines) + "\n ]}\n")
+
+
+if __name__ == "__main__":
+    main()
