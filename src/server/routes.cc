@@ -162,6 +162,7 @@ HttpResponse Routes::Metrics() const {
   input.fingerprint = loaded_.system_fingerprint();
   input.model = options_.openai.model_id;
   input.backend = loaded_.model().backend;
+  input.takes_images = loaded_.model().images.has_value();
   input.mask_table_seconds = loaded_.model().mask_table_seconds;
   input.mask_table_bytes = loaded_.model().mask_table_bytes;
   input.preparing = preparation_.size();

@@ -153,6 +153,17 @@ void WriteCache(const EngineStats& stats, Writer& out) {
               stats.cached_prompt_tokens);
 }
 
+void WriteImages(const EngineStats& stats, Writer& out) {
+  out.Counter("tokamak_images_encoded_total",
+              "Images that the vision tower has encoded, again if they had been evicted.",
+              stats.images_encoded);
+  out.Gauge("tokamak_image_cache_tokens", "Tokens of images that the encoder cache holds.",
+            stats.image_rows_cached);
+  out.Counter("tokamak_image_cache_evicted_tokens_total",
+              "Tokens of images dropped from it to make room for others.",
+              stats.image_rows_evicted);
+}
+
 void WriteServer(const MetricsInput& input, Writer& out) {
   out.Gauge("tokamak_engine_healthy", "1 when /health says 200, else 0.", input.healthy ? 1 : 0);
   out.Gauge("tokamak_seconds_since_progress",
@@ -210,6 +221,7 @@ std::string FormatMetrics(const MetricsInput& input) {
   WriteWork(input.engine, out);
   WriteDrafts(input.engine, out);
   WriteCache(input.engine, out);
+  if (input.takes_images) WriteImages(input.engine, out);
   WriteExperts(input.engine, out);
   WriteLatencies(input.engine, out);
   WriteServer(input, out);

@@ -20,8 +20,9 @@ struct MetricsInput {
   std::string fingerprint;  // of the engine
   std::string model;        // the name that clients use
   std::string backend;
-  bool healthy = true;   // what /health says
-  size_t preparing = 0;  // requests that the engine does not have yet
+  bool takes_images = false;  // the model does
+  bool healthy = true;        // what /health says
+  size_t preparing = 0;       // requests that the engine does not have yet
   int64_t log_lines_dropped = 0;
   int64_t unknown_fields = 0;     // ignored fields of requests
   double mask_table_seconds = 0;  // as in ModelInfo

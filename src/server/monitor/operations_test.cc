@@ -103,6 +103,19 @@ TEST(Metrics, TheImbalanceOfExpertsHasASamplePerLayer) {
   EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"2\"}"), 0);
 }
 
+TEST(Metrics, ImagesAreCountedIfTheModelTakesThem) {
+  MetricsInput input;
+  input.engine.images_encoded = 3;
+  input.engine.image_rows_cached = 1152;
+  input.engine.image_rows_evicted = 576;
+  EXPECT_EQ(FormatMetrics(input).find("image"), std::string::npos);
+  input.takes_images = true;
+  const auto samples = Parse(FormatMetrics(input));
+  EXPECT_EQ(samples.at("tokamak_images_encoded_total"), 3);
+  EXPECT_EQ(samples.at("tokamak_image_cache_tokens"), 1152);
+  EXPECT_EQ(samples.at("tokamak_image_cache_evicted_tokens_total"), 576);
+}
+
 TEST(Metrics, DraftsAreCountedByPosition) {
   MetricsInput input;
   const std::string accepted = "tokamak_spec_decode_num_accepted_tokens_per_pos_total";
