@@ -18,8 +18,12 @@ class PageTest(unittest.TestCase):
     """One server and one browser for all tests; each test starts with empty storage."""
 
     @classmethod
+    def start_server(cls):
+        return Server('--num-blocks', '600')
+
+    @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(Server('--num-blocks', '600'))
+        cls.server = cls.enterClassContext(cls.start_server())
         cls.browser = cls.enterClassContext(Browser())
 
     def setUp(self):
@@ -36,7 +40,7 @@ class PageTest(unittest.TestCase):
         here = (self.stand_in.url + '/', self.server.url + '/')
         elsewhere = [url for url in self.browser.requested()
                      if not url.startswith(here) and
-                     not url.startswith(('about:', 'blob:' + self.stand_in.url, 'chrome:'))]
+                     not url.startswith(('about:', 'blob:' + self.stand_in.url, 'chrome:', 'data:'))]
         self.assertEqual(elsewhere, [])
 
     def open(self, url=None, settings=None):
@@ -95,8 +99,8 @@ STATE = {
 }
 
 
-def main():
+def main(needs_model=True):
     if not browser.chromium():
         print('skipped: chromium or chromedriver is not installed', file=sys.stderr)
         sys.exit(support.SKIPPED)
-    support.main()
+    support.main(needs_model)

@@ -1,6 +1,6 @@
 // One answer while it is being generated. It goes on when another conversation is shown.
 import {ApiError, chat} from './api.js';
-import {contentOf} from './store.js';
+import {forApi} from './store.js';
 
 const SAVE_EVERY = 1000;  // ms
 
@@ -31,7 +31,7 @@ export class Answer extends EventTarget {
     let saved = started;
     const figures = version.figures = {};
     try {
-      for await (const event of chat(this.#body(), this.#abort.signal)) {
+      for await (const event of chat(await this.#body(), this.#abort.signal)) {
         this.requestId ||= event.id ?? '';
         if (event.seed !== undefined) figures.seed = event.seed;
         if (event.usage) {
@@ -78,20 +78,28 @@ export class Answer extends EventTarget {
     if (!(error instanceof ApiError)) console.error(error);
   }
 
-  #body() {
+  async #body() {
     const {messages, settings} = this.conversation;
     const {system, ...sampling} = settings;
     const before = [];
     for (const message of messages.slice(0, messages.indexOf(this.message))) {
-      const content = contentOf(message);
-      if (!content) continue;  // an answer that failed
+      const next = await forApi(message);
+      if (!next) continue;  // an answer that failed
       const last = before.at(-1);
       // Templates require that roles alternate.
-      if (last?.role === message.role) last.content += `\n\n${content}`;
-      else before.push({role: message.role, content});
+      if (last?.role === next.role) last.content = joined(last.content, next.content);
+      else before.push(next);
     }
     if (system) before.unshift({role: 'system', content: system});
     const model = this.#model();
     return {...(model && {model}), messages: before, ...sampling};
   }
+}
+
+// Contents are texts or lists of parts.
+function joined(a, b) {
+  if (typeof a === 'string' && typeof b === 'string') return `${a}\n\n${b}`;
+  const parts = (content) => (
+      typeof content === 'string' ? [{type: 'text', text: content}] : content);
+  return [...parts(a), ...parts(b)];
 }

@@ -1,5 +1,6 @@
 // Assembles the page: events between its parts, keyboard shortcuts, drawers, colours.
 import {apiKey, call} from './api.js';
+import {Attachments} from './attach.js';
 import {Chat} from './chat.js';
 import {askForKey, describeSettings, editSettings, wireDialogs} from './dialogs.js';
 import {$, setText} from './dom.js';
@@ -10,6 +11,7 @@ import {Store, contentOf, titleOf} from './store.js';
 const store = new Store();
 let model = '';
 const chat = new Chat(store, () => model);
+const attachments = new Attachments();
 const engine = new EnginePanel(() => chat.requestIds());
 const list = new ConversationList(store, chat, open);
 const roomy = matchMedia('(min-width: 1400px)');  // otherwise the engine panel starts closed
@@ -37,8 +39,9 @@ function fit() {
 
 function submit() {
   const text = $('input').value;
+  if (chat.isRunning() || (!text.trim() && attachments.empty)) return;
   store.keepDraft(chat.conversation, '');  // now: sending the first message changes the draft's key
-  if (!chat.send(text)) return store.keepDraft(chat.conversation, text);
+  chat.send(text, attachments.take());
   $('input').value = '';
   fit();
   engine.wake();
@@ -129,6 +132,7 @@ chat.addEventListener('ended', ({detail: answer}) => {
   setText($('announce'), state === 'error' ? `No answer: ${error}`
       : `${state === 'stopped' ? 'Answer stopped' : 'Answer'}: ${contentOf(answer.message)}`);
 });
+attachments.addEventListener('refused', ({detail: why}) => showBanner(why));
 store.addEventListener('full', () => {
   showBanner('This browser’s storage is full: export or delete conversations to keep new ones.');
 });
@@ -164,6 +168,7 @@ async function loadModel() {
   try {
     const models = await (await call('/v1/models')).json();
     model = models.data[0].id;
+    attachments.most = models.data[0].images?.max_images ?? 0;
     setText($('model'), model);
     $('model').title = model;
     showBanner('');

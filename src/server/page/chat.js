@@ -1,6 +1,7 @@
 // The conversation that is shown, and the answers being generated in all conversations.
 import {Answer} from './answer.js';
 import {$, h} from './dom.js';
+import {forgetImagesOf} from './images.js';
 import {MessageView} from './message.js';
 
 const EXAMPLES = [
@@ -78,11 +79,11 @@ export class Chat extends EventTarget {
     this.#onScroll();
   }
 
-  send(text) {
+  // `images`: ids.
+  send(text, images = []) {
     const conversation = this.#conversation;
-    if (!text.trim() || this.isRunning()) return false;
-    conversation.messages.push({role: 'user', content: text});
-    if (!conversation.named) conversation.title ||= titleFrom(text);
+    conversation.messages.push({role: 'user', content: text, ...(images.length && {images})});
+    if (!conversation.named) conversation.title ||= titleFrom(text) || 'Image';
     this.#answer();
     return true;
   }
@@ -117,17 +118,18 @@ export class Chat extends EventTarget {
         this.#views.get(message).draw();
         return;
       }
-      if (!text.trim() || this.isRunning()) return this.#views.get(message).draw();
+      const empty = !text.trim() && !message.images;
+      if (empty || this.isRunning()) return this.#views.get(message).draw();
       $('input').focus();
       message.content = text;
-      messages.length = messages.indexOf(message) + 1;
+      forgetImagesOf(messages.splice(messages.indexOf(message) + 1));
       this.#views.get(message).draw();
       this.#answer();
     },
     regenerate: (message) => {
       if (this.isRunning()) return;
       const {messages} = this.#conversation;
-      messages.length = messages.indexOf(message) + 1;
+      forgetImagesOf(messages.splice(messages.indexOf(message) + 1));
       this.#answer(message);
     },
     show: (message, at) => {
@@ -169,7 +171,7 @@ export class Chat extends EventTarget {
   }
 
   #welcome() {
-    const send = (text) => () => this.send(text);
+    const send = (text) => () => !this.isRunning() && this.send(text);
     return h('div.welcome', {},
              h('h2', {}, 'What would you like to ask?'),
              h('p', {}, 'The model runs on this server; nothing you write leaves it. Watch the ',

@@ -15,9 +15,9 @@ export class ConversationList {
     this.#chat = chat;
     this.#open = open;
     $('new').addEventListener('click', () => open(store.create()));
-    $('export-all').addEventListener('click', () => {
+    $('export-all').addEventListener('click', async () => {
       const all = store.list().filter(({messages}) => messages.length).map(exported);
-      download('tokamak-conversations.json', JSON.stringify(all, null, 2));
+      download('tokamak-conversations.json', JSON.stringify(await Promise.all(all), null, 2));
     });
     $('delete-all').addEventListener('click', () => this.#deleteAll());
     store.addEventListener('change', () => this.draw());
@@ -52,8 +52,9 @@ export class ConversationList {
     item.classList.toggle('running', this.#chat.isRunning(id));
     if (conversation.messages.length) {
       item.append(tool('✎', 'Rename', () => this.#rename(conversation, item)),
-                  tool('↓', 'Export', () => download(`${fileName(title)}.json`, JSON.stringify(
-                      exported(conversation), null, 2))),
+                  tool('↓', 'Export', async () => download(
+                      `${fileName(title)}.json`,
+                      JSON.stringify(await exported(conversation), null, 2))),
                   tool('✕', 'Delete', () => this.#delete(conversation)));
     }
     return item;

@@ -1,6 +1,7 @@
 // One message of a conversation, on the page.
 import {colourCode, copyText} from './code.js';
 import {count, h, number, seconds} from './dom.js';
+import {imageUrl} from './images.js';
 import {MarkdownView} from './markdown.js';
 
 // `actions`: edit(message, text), regenerate(message), show(message, version).
@@ -40,6 +41,7 @@ export class MessageView {
     this.element.querySelector('.failed')?.remove();
     if (this.message.role === 'user') {
       this.#body.textContent = this.message.content;
+      this.#drawImages();
       this.#foot.replaceChildren(this.#button('Edit', () => this.edit()),
                                  this.#copyButton(() => this.message.content));
       return;
@@ -50,6 +52,18 @@ export class MessageView {
     this.#markdown = new MarkdownView(this.#body);
     if (version.state === 'running') this.#drawRunning();
     else this.#drawEnded();
+  }
+
+  #drawImages() {
+    const images = this.message.images ?? [];
+    if (!images.length) return;
+    const views = images.map((_, i) => h('img', {alt: `Image ${i + 1}`}));
+    images.forEach(async (id, i) => {
+      const url = await imageUrl(id);
+      if (url) views[i].src = url;
+      else views[i].replaceWith(h('span.note', {}, 'An image that is gone'));
+    });
+    this.#body.prepend(h('div.images', {}, views));
   }
 
   // More text has come. Draws at most every 40 ms, and never for more than a quarter of the time.

@@ -2,10 +2,12 @@
 // that two tabs that write different ones do not undo each other's work.
 //
 // Conversation: {id, title, named, created, updated, settings, messages: [Message]}. Message:
-// {role: 'user', content} or {role: 'assistant', versions: [Version], at}, where `at` is the
-// version that is shown and that later requests contain. Version: {content, reasoning, state:
-// 'done' | 'stopped' | 'length' | 'error' | 'running', error, figures}. The reasoning is only
-// shown; later requests do not contain it.
+// {role: 'user', content, images} or {role: 'assistant', versions: [Version], at}, where `images`,
+// if any, are ids of images.js, and `at` is the version that is shown and that later requests
+// contain. Version: {content, reasoning, state: 'done' | 'stopped' | 'length' | 'error' | 'running',
+// error, figures}. The reasoning is only shown; later requests do not contain it.
+
+import {forgetImagesOf, imageUrl} from './images.js';
 
 const PREFIX = 'tokamak.conversation.';
 const SETTINGS = 'tokamak.settings';
@@ -64,6 +66,7 @@ export class Store extends EventTarget {
   }
 
   delete(id) {
+    forgetImagesOf(this.get(id)?.messages ?? []);
     this.#conversations.delete(id);
     remove(PREFIX + id);
     remove(DRAFT + id);
@@ -104,6 +107,16 @@ export class Store extends EventTarget {
   }
 }
 
+// A message as the API takes it; null for an answer that failed.
+export async function forApi(message) {
+  const text = contentOf(message);
+  const urls = await Promise.all((message.images ?? []).map(imageUrl));
+  const parts = urls.filter(Boolean).map((url) => ({type: 'image_url', image_url: {url}}));
+  if (!parts.length) return text ? {role: message.role, content: text} : null;
+  if (text) parts.push({type: 'text', text});
+  return {role: message.role, content: parts};
+}
+
 // The text that a message contributes to the conversation.
 export function contentOf(message) {
   return message.role === 'user' ? message.content : message.versions[message.at].content;
@@ -114,12 +127,11 @@ export function titleOf(conversation) {
 }
 
 // A form that other programs can read: the messages as the API takes them, and the settings.
-export function exported(conversation) {
+export async function exported(conversation) {
   const {title, created, settings, messages} = conversation;
   const system = settings.system ? [{role: 'system', content: settings.system}] : [];
   return {title: title || titleOf(conversation), created: new Date(created).toISOString(), settings,
-          messages: [...system, ...messages.map((message) => (
-              {role: message.role, content: contentOf(message)}))]};
+          messages: [...system, ...(await Promise.all(messages.map(forApi))).filter(Boolean)]};
 }
 
 function keys() {
