@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/mutex.h"
 #include "base/option_names.h"
 #include "local/testing/load_engine.h"
@@ -32,35 +33,55 @@ std::vector<std::string> Generators() {
   return models;
 }
 
-// Seven prompts: longer and longer prefixes of one text, each followed by tokens of its own.
-std::vector<std::vector<int32_t>> Prompts(int32_t vocab_size) {
+struct Prompt {
+  std::vector<int32_t> tokens;
+  std::vector<ImageData> images;
+};
+
+ImageData Picture(const std::string& name) {
+  return {.bytes =
+              ReadWholeFile(TOKAMAK_SOURCE_DIR "/tests/golden/images/" + name, 1 << 20).value()};
+}
+
+// Seven prompts: longer and longer prefixes of one text, each followed by tokens of its own. If the
+// model takes images, all but the first have one in the text, and some one behind it, too.
+std::vector<Prompt> Prompts(const ModelInfo& model) {
   std::mt19937 random(1);
+  const int32_t placeholder = model.images ? model.images->placeholder_id : -1;
   const auto token = [&] {
-    return static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size));
+    const auto drawn = static_cast<int32_t>(random() % static_cast<uint32_t>(model.vocab_size));
+    return drawn == placeholder ? 0 : drawn;
   };
   std::vector<int32_t> text(42);
   std::generate(text.begin(), text.end(), token);
-  std::vector<std::vector<int32_t>> prompts;
+  if (model.images) text[11] = placeholder;
+  std::vector<Prompt> prompts;
   for (int i = 0; i < 7; ++i) {
-    std::vector<int32_t>& prompt = prompts.emplace_back(text.begin(), text.begin() + 9 + 5 * i);
-    for (int own = 0; own < 3 * i; ++own) prompt.push_back(token());
+    Prompt& prompt = prompts.emplace_back();
+    prompt.tokens.assign(text.begin(), text.begin() + 9 + 5 * i);
+    for (int own = 0; own < 3 * i; ++own) prompt.tokens.push_back(token());
+    if (!model.images || i == 0) continue;
+    prompt.images.push_back(Picture("rgb.png"));
+    if (i % 2 == 0) continue;
+    prompt.tokens.push_back(placeholder);
+    prompt.images.push_back(Picture(i == 1 ? "gray.jpg" : "lossy.webp"));
   }
   return prompts;
 }
 
 // Runs the prompts together or one after another. Together, a request before them holds the engine
 // until all are submitted, so that timing decides nothing.
-Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, int32_t max_tokens,
-            bool together) {
+Answers Ask(Engine& engine, const std::vector<Prompt>& prompts, int32_t max_tokens, bool together) {
   Mutex mutex;
   CondVar changed;
   bool held = together;
   size_t open = 0;
   Answers answers(prompts.size());
   // No answer: holds the engine.
-  const auto submit = [&](const std::vector<int32_t>& prompt, Answers::value_type* answer) {
+  const auto submit = [&](const Prompt& prompt, Answers::value_type* answer) {
     Request request;
-    request.token_ids = prompt;
+    request.token_ids = prompt.tokens;
+    request.images = prompt.images;
     request.sampling.temperature = 0;
     request.sampling.max_tokens = answer != nullptr ? max_tokens : 1;
     request.sampling.ignore_eos = true;
@@ -83,7 +104,7 @@ Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, in
     if (!id.ok()) --open;
     while (open > 0 && !together) changed.Wait(mutex);
   };
-  if (together) submit({1}, nullptr);
+  if (together) submit({.tokens = {1}, .images = {}}, nullptr);
   for (size_t i = 0; i < prompts.size(); ++i) submit(prompts[i], &answers[i]);
   MutexLock lock(mutex);
   held = false;
@@ -105,7 +126,7 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   options.prefix_cache = false;
   std::unique_ptr<Engine> engine = Load(options);
   ASSERT_NE(engine, nullptr);
-  auto prompts = Prompts(engine->model().vocab_size);
+  std::vector<Prompt> prompts = Prompts(engine->model());
   prompts.resize(work.num_prompts);
   const auto ask = [&](bool together) { return Ask(*engine, prompts, work.max_tokens, together); };
   const Answers cold = ask(/*together=*/false);
@@ -120,9 +141,19 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   }
 
   options.max_batch_tokens = 13;
-  // With one cache group, two of the longest sequences fit; with two groups, one.
-  const auto longest = static_cast<int32_t>(prompts.back().size()) + work.max_tokens;
-  options.num_blocks = 2 * ((longest + options.block_size - 1) / options.block_size);
+  // With one cache group, two of the longest sequences fit; with two groups, one. With images, of
+  // which the prompts share one, one and a half.
+  int32_t longest = 0;
+  for (const Prompt& prompt : prompts) {
+    auto positions = static_cast<int32_t>(prompt.tokens.size()) + work.max_tokens;
+    for (size_t i = 0; i < prompt.images.size(); ++i) {
+      positions += engine->model().images->max_tokens - 1;
+    }
+    longest = std::max(longest, positions);
+  }
+  options.image_cache_tokens = 1;  // room for one image
+  const int32_t blocks = (longest + options.block_size - 1) / options.block_size;
+  options.num_blocks = engine->model().images ? blocks + blocks / 2 : 2 * blocks;
   engine = Load(options);
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(ask(/*together=*/true), cold) << "together";
