@@ -2,7 +2,7 @@
 # Applies each of tests/*/mutants/*.patch to a copy of the tree and builds there what should find the
 # fault. For tests/sim/mutants that is the simulation, or else a test of the engine (a mutant that only
 # wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images;
-# for tests/local/mutants those of constraints in src/local.
+# for tests/local/mutants those of budgets and images in src/local.
 # Prints one line per mutant; fails if one survives or does not apply.
 #
 #   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
@@ -61,7 +61,8 @@ unit_tests() {
 }
 image_tests() { timeout 300 "$copy/build/src/images/images_test" >"$copy/log" 2>&1; }
 local_tests() {
-  timeout 300 "$copy/build/src/local/local_test" --gtest_filter='ThinkingBudget*' >"$copy/log" 2>&1
+  timeout 300 "$copy/build/src/local/local_test" \
+    --gtest_filter='ThinkingBudget*:Image*:RunnerShapeOfImages*' >"$copy/log" 2>&1
 }
 fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }
 case $chosen in
