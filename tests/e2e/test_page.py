@@ -166,6 +166,67 @@ class Conversation(PageTest):
         self.assertIn('max_tokens 5', self.browser.one('#show-settings').text)
         self.assertIn('cut at max_tokens', self.browser.one('.message.assistant .figures').text)
 
+    def test_texts_and_biases_are_written_line_by_line(self):
+        written = {'stop': 'END\n\n\\n\\nQ:\na\\\\nb', 'bad_words': ' sea', 'dynatemp_range': '0.5',
+                   'dynatemp_exponent': '2', 'logit_bias': '{"17": -100, "5":1.5}'}
+        meant = {'stop': ['END', '\n\nQ:', 'a\\nb'], 'bad_words': [' sea'], 'dynatemp_range': 0.5,
+                 'dynatemp_exponent': 2, 'logit_bias': {'5': 1.5, '17': -100}}
+        shown = {**written, 'stop': 'END\n\\n\\nQ:\na\\\\nb', 'logit_bias': '5: 1.5\n17: -100'}
+        more = 'document.getElementById("settings-more").open'
+        self.open(settings={'max_tokens': 5})
+        self.browser.one('#show-settings').click()
+        self.assertFalse(self.browser.run(f'return {more}'))
+        self.browser.run(f'{more} = true')
+        for name, text in written.items():
+            self.browser.one(f'#settings [name={name}]').type(text)
+        self.browser.one('#settings [type=submit]').click()
+        self.say('Hello')
+        self.browser.open(self.stand_in.url + '/')  # kept for this conversation and for new ones
+        self.browser.wait('return document.querySelector(".message")')
+        self.browser.one('#new').click()
+        self.say('Again')
+        for body in self.stand_in.bodies:
+            self.assertEqual({name: body.get(name) for name in meant}, meant)
+        self.assertIn(self.messages()[1]['versions'][0]['state'], ('done', 'length'))
+        self.stand_in.answer = lambda _: ['Yes.']
+        self.browser.one('#show-settings').click()
+        self.assertTrue(self.browser.run(f'return {more}'))
+        fields = 'return Object.fromEntries(args[0].map((n) => [n, document.forms["settings-form"][n].value]))'
+        self.assertEqual(self.browser.run(fields, list(shown)), shown)
+        self.browser.one('#settings-reset').click()
+        self.browser.one('#settings [type=submit]').click()
+        self.say('Once more', answers=2)
+        self.assertFalse(meant.keys() & self.stand_in.bodies[-1].keys())
+
+    def test_a_wrong_bias_is_explained(self):
+        self.stand_in.answer = lambda _: ['Yes.']
+        self.open()
+        self.browser.one('#show-settings').click()
+        self.browser.run('document.getElementById("settings-more").open = true')
+        box = self.browser.one('#settings [name=logit_bias]')
+        problem = self.browser.one('#logit_bias-problem')
+        for text, message in {
+                'the: 5': '“the: 5” is not a token id and its bias, such as 1734: -100.',
+                '17 5': '“17 5” is not a token id and its bias, such as 1734: -100.',
+                '17:': '“17:” is not a token id and its bias, such as 1734: -100.',
+                '17: 101': 'The bias of token 17 must be a number from -100 to 100, not “101”.',
+                '17: x': 'The bias of token 17 must be a number from -100 to 100, not “x”.',
+                '17: 1, 017: 2': 'Token 17 has two biases.'}.items():
+            self.browser.run('document.forms["settings-form"].logit_bias.select()')
+            box.type(text)
+            # The field may be hidden when the settings are applied.
+            self.browser.run('document.getElementById("settings-more").open = false')
+            self.browser.one('#settings [type=submit]').click()
+            self.assertTrue(self.browser.run('return document.getElementById("settings").open'), text)
+            self.assertEqual(problem.text, message)
+            self.assertEqual(self.browser.run('return document.activeElement.name'), 'logit_bias')
+        self.browser.run('document.activeElement.select()')
+        box.type('17: 1')
+        self.assertEqual(problem.text, '')
+        self.browser.one('#settings [type=submit]').click()
+        self.say('Hello')
+        self.assertEqual(self.stand_in.bodies[-1]['logit_bias'], {'17': 1})
+
     def test_answers_can_have_a_json_schema(self):
         self.open(settings={'max_tokens': 20})  # an object that any name fits may never end
         self.browser.one('#show-settings').click()
@@ -173,6 +234,7 @@ class Conversation(PageTest):
         box.type('{"type": ')
         self.browser.one('#settings [type=submit]').click()  # refused: it is not JSON
         self.assertTrue(self.browser.run('return document.querySelector("#settings").open'))
+        self.assertEqual(self.browser.one('#schema-problem').text, 'This is not a JSON object.')
         box.type('"object"}')
         self.browser.one('#settings [type=submit]').click()
         self.say('Hello')

@@ -2,10 +2,11 @@
 import {apiKey, call} from './api.js';
 import {Attachments} from './attach.js';
 import {Chat} from './chat.js';
-import {askForKey, describeSettings, editSettings, wireDialogs} from './dialogs.js';
+import {askForKey, wireDialogs} from './dialogs.js';
 import {$, setText} from './dom.js';
 import {EnginePanel} from './engine.js';
 import {ConversationList} from './list.js';
+import {describeSettings, editSettings} from './settings.js';
 import {Store, contentOf, titleOf} from './store.js';
 
 const store = new Store();
