@@ -33,6 +33,7 @@ class BeamGroup {
     int32_t source = 0;  // the place that it continues, if it is yet to fork or go on
     std::unique_ptr<TokenConstraint> constraint = {};  // after its tokens; null: none
     std::unique_ptr<TextDecoder> decoder = {};         // the same; null: no stop strings
+    bool needs_mask() const { return constraint && constraint->num_free() == 0; }
   };
   struct Place {
     SequenceSlotId slot = -1;

@@ -463,11 +463,10 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
           {row.slot, static_cast<int32_t>(g), {table.begin() + blocks.num_sent, table.end()}});
     }
     blocks.num_sent = blocks.size();
-    const bool chooses = row.sample || row.num_candidates > 0;
     input.rows.push_back({.slot = row.slot,
                           .num_tokens = row.num_tokens,
                           .sample = row.sample,
-                          .masked = chooses && ConstraintOf(row) != nullptr,
+                          .masked = row.masked,
                           .drafts = row.drafts,
                           .num_proposals = row.num_proposals,
                           .num_candidates = row.num_candidates});

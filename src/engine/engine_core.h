@@ -152,14 +152,13 @@ class EngineCore {
   bool Idle() const;  // no step is in flight, and none could be submitted
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSequence PackAdmission(const ScheduledRow& row) const;
-  // The constraint of the row's sequence or beam. May be null.
-  static TokenConstraint* ConstraintOf(const ScheduledRow& row);
+  // The constraint of the sequence or beam of a masked row.
+  static TokenConstraint& ConstraintOf(const ScheduledRow& row);
   void NoteScheduled(const Schedule& schedule);
-  // Waits for the tokens before those that the latest step draws under constraints. Its forward
-  // pass runs meanwhile.
+  // Waits for the tokens before those that the latest step draws under masks. Its forward pass runs
+  // meanwhile.
   void RetireForMasks();
-  // Makes the masks of the rows that sample under a constraint, in parallel. Ends a request that
-  // has no token to draw.
+  // Makes the masks of these rows, in parallel. Ends a request that has no token to draw.
   std::vector<TokenMask> MakeMasks(const std::vector<ScheduledRow>& rows);
   // Makes one for each draw of a row.
   Status FillMasks(const ScheduledRow& row, std::vector<TokenMask>* masks) const;

@@ -9,15 +9,15 @@
 
 namespace tokamak {
 
-TokenConstraint* EngineCore::ConstraintOf(const ScheduledRow& row) {
+TokenConstraint& EngineCore::ConstraintOf(const ScheduledRow& row) {
   const Sequence& sequence = *row.sequence;
-  if (!sequence.beams) return sequence.constraint.get();
-  return sequence.beams->beams[static_cast<size_t>(row.beam)].constraint.get();
+  if (!sequence.beams) return *sequence.constraint;
+  return *sequence.beams->beams[static_cast<size_t>(row.beam)].constraint;
 }
 
 void EngineCore::RetireForMasks() {
   const auto needs_token = [](const ScheduledRow& row) {
-    return row.sample && row.sequence->constraint && row.sequence->pending_tokens > 1 &&
+    return row.masked && row.sequence->pending_tokens > 1 &&
            row.sequence->state != SequenceState::kFinished;
   };
   // An error leaves no step in flight.
@@ -35,9 +35,7 @@ std::vector<TokenMask> EngineCore::MakeMasks(const std::vector<ScheduledRow>& ro
   };
   std::vector<Made> made;
   for (const ScheduledRow& row : rows) {
-    const Sequence& sequence = *row.sequence;
-    if (!row.sample && row.num_candidates == 0) continue;
-    if (ConstraintOf(row) == nullptr || sequence.state == SequenceState::kFinished) continue;
+    if (!row.masked || row.sequence->state == SequenceState::kFinished) continue;
     made.push_back({.row = &row});
   }
   // Rows with the most masks go first, so that no thread is left with one of them at the end.
@@ -79,7 +77,7 @@ Status EngineCore::FillMasks(const ScheduledRow& row, std::vector<TokenMask>* ma
     masks->push_back({.slot = row.slot, .draw = draw});
     return &masks->back().allowed;
   };
-  RETURN_IF_ERROR(FillMask(sequence, *ConstraintOf(row), add()));
+  RETURN_IF_ERROR(FillMask(sequence, ConstraintOf(row), add()));
   // A beam may have nothing to go on with.
   if (row.num_candidates > 0) return Status();
   if (!AllowsAny(masks->front().allowed)) return NoTokenFits(sequence);

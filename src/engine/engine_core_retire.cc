@@ -186,7 +186,7 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
   } else if (sequence->state != SequenceState::kFinished) {
     const int32_t num_computed = row.num_tokens - static_cast<int32_t>(row.drafts.size());
     Status status = HealthError(output.health, row.start + num_computed - 1);
-    if (sequence->constraint && output.health == RowHealth::kNoCandidate) {
+    if (row.masked && output.health == RowHealth::kNoCandidate) {
       status = NoTokenFits(*sequence);
     }
     if (!status.ok()) {

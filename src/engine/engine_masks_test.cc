@@ -15,8 +15,16 @@
 namespace tokamak {
 namespace {
 
+// The executor's vocabulary.
+const std::set<TokenId> kAny = [] {
+  std::set<TokenId> ids;
+  for (TokenId id = 0; id < 100; ++id) ids.insert(id);
+  return ids;
+}();
+
 // Allows the tokens of allowed[i] after i tokens. Complete after the counts in `complete`; finished
-// after allowed.size() tokens. `forced[i]` is forced there.
+// after allowed.size() tokens. `forced[i]` is forced there. No mask is needed where kAny is allowed
+// and the answer is complete.
 class ListConstraint final : public TokenConstraint {
  public:
   ListConstraint(std::vector<std::set<TokenId>> allowed, std::set<size_t> complete,
@@ -36,6 +44,11 @@ class ListConstraint final : public TokenConstraint {
   bool finished() const override { return count_ == allowed_.size(); }
   std::unique_ptr<TokenConstraint> Clone() const override {
     return std::make_unique<ListConstraint>(*this);
+  }
+  int32_t num_free() const override {
+    size_t end = count_;
+    while (end < allowed_.size() && allowed_[end] == kAny && complete_.contains(end)) ++end;
+    return static_cast<int32_t>(end - count_);
   }
   std::vector<TokenId> ForcedTokens(int32_t most) override {
     std::vector<TokenId> tokens = forced_[count_];
@@ -184,6 +197,49 @@ TEST_F(EngineMasksTest, AThinkingBudgetAloneForbidsNoIgnoredEndToken) {
   Arrival without = Make(2, {1}, 5);
   without.sampling.thinking_token_budget = 1;
   EXPECT_EQ(core_->Check(without).message(), "thinking_token_budget: needs 1 constraints, got 0");
+}
+
+// The fourth token is forced. A row behind it knows that it is free once that token is known.
+TEST_F(EngineMasksTest, DrawsThatAreSurelyFreeHaveNoMasks) {
+  executor_.limits_.depth = 2;
+  Start();
+  const std::vector<TokenId> answer = Continue({1, 2, 3}, 7);
+  Arrival arrival = WithConstraint(Make(1, {1, 2, 3}, 7),
+                                   {kAny, kAny, kAny, {answer[3]}, kAny, kAny, kAny},
+                                   {0, 1, 2, 4, 5, 6});
+  arrival.sampling.structured_output.reset();
+  arrival.sampling.thinking_token_budget = 3;
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).tokens, answer);
+  ASSERT_EQ(executor_.steps.size(), 7u);
+  for (size_t i = 0; i < 7; ++i) {
+    const bool masked = i == 3 || i == 4;
+    EXPECT_EQ(executor_.steps[i].rows.at(0).masked, masked) << i;
+    EXPECT_EQ(executor_.masks[i].size(), masked ? 1u : 0u) << i;
+  }
+}
+
+TEST_F(EngineMasksTest, ARowWithDraftsHasMasksIfOneOfItsDrawsNeedsOne) {
+  StartWithDrafts();
+  for (const int32_t last_free : {3, 4}) {
+    const TokenId first = last_free;  // no prompt begins like another, so none is cached
+    const std::vector<TokenId> answer = Continue({first, 2, 3}, 8);
+    std::set<size_t> complete;
+    for (int32_t i = 0; i <= last_free; ++i) complete.insert(i);
+    Arrival arrival = Make(last_free, {first, 2, 3}, 8);
+    arrival.sampling.thinking_token_budget = 1;
+    arrival.constraints.push_back(std::make_unique<ListConstraint>(
+        std::vector<std::set<TokenId>>(8, kAny), complete,
+        std::map<size_t, std::vector<TokenId>>{{1, {answer[1], answer[2], answer[3]}}}));
+    const size_t num_steps = executor_.steps.size();
+    ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+    RunAll();
+    EXPECT_EQ(results_.at({last_free, 0}).tokens, answer);
+    const StepRow& row = executor_.steps.at(num_steps + 1).rows.at(0);
+    EXPECT_EQ(row.drafts.size(), 3u);
+    EXPECT_EQ(row.masked, last_free == 3);
+  }
 }
 
 TEST_F(EngineMasksTest, AFinishedAnswerEndsWhateverMinTokensAndIgnoreEosSay) {

@@ -201,7 +201,8 @@ int32_t Scheduler::DraftLimit(const Sequence& sequence) const {
   // With a row in flight, it may wait for that row's token if its text so far promises drafts. What
   // a constraint allows behind that token is not known.
   if (sequence.rows_in_flight > 0 &&
-      (options_.depth == 1 || sequence.constraint || sequence.length() < sequence.may_wait_from)) {
+      (options_.depth == 1 || sequence.needs_masks(1 + options_.drafts.most) ||
+       sequence.length() < sequence.may_wait_from)) {
     return 0;
   }
   int32_t most = std::min(options_.drafts.most, sequence.max_length - sequence.length() - 1);
@@ -234,7 +235,7 @@ std::vector<double> Scheduler::FindDrafts(Sequence* sequence) {
     return sequence->drafter->Propose(sequence->content, most);
   };
   std::vector<TokenId> drafts;
-  if (!sequence->constraint) {
+  if (!sequence->needs_masks(1 + most)) {
     drafts = propose();
     chances.resize(std::min(chances.size(), drafts.size()));
   } else {
@@ -473,9 +474,12 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   const int32_t end = start + num_tokens - num_drafts;
   const bool goes_on = end == sequence->length() && sequence->may_sample();
   const bool sample = goes_on && !sequence->beams;
+  const bool masked =
+      goes_on && (sequence->beams ? sequence->beams->beams[0].needs_mask()
+                                  : sequence->needs_masks(1 + num_drafts));
   const int32_t num_proposals = TakeProposals(sequence, start + num_tokens, num_drafts);
-  pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted, std::move(drafts),
-                                 num_proposals,
+  pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, masked, admitted,
+                                 std::move(drafts), num_proposals,
                                  /*beam=*/0, sequence->slot, /*last_beam=*/true,
                                  goes_on && sequence->beams ? sequence->beams->num_candidates : 0});
   pass_.schedule.cost.Add(start, num_tokens);

@@ -41,6 +41,7 @@ struct ScheduledRow {
   int32_t start = 0;  // the first position
   int32_t num_tokens = 0;
   bool sample = false;
+  bool masked = false;               // see StepRow
   bool admitted = false;             // the sequence's first row in its slot
   std::vector<TokenId> drafts = {};  // its last positions; see StepRow
   int32_t num_proposals = 0;         // see StepRow

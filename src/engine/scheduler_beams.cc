@@ -83,6 +83,7 @@ void Scheduler::AddBeamRows(Sequence* sequence, int32_t num_tokens) {
     pass_.schedule.rows.push_back({.sequence = sequence,
                                    .start = start,
                                    .num_tokens = num_tokens,
+                                   .masked = chooses && group.beams[i].needs_mask(),
                                    .beam = static_cast<int32_t>(i),
                                    .slot = sequence->slot_at(group.beams[i].place),
                                    .last_beam = i + 1 == num_beams,

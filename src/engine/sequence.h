@@ -91,6 +91,10 @@ struct Sequence {
   int32_t num_generated() const { return known() - num_prompt; }
   bool may_sample() const { return length() < max_length; }
   bool prompt_only() const { return max_length == num_prompt; }
+  // Whether some of its next `count` draws, behind those of steps in flight, need masks.
+  bool needs_masks(int32_t count) const {
+    return constraint && constraint->num_free() < pending_tokens + count;
+  }
   // Positions that the next row could cover: 0 if its last token has been drawn or a step in flight
   // will draw it, or if a step in flight decides how many drafts are accepted or come next.
   int32_t num_schedulable() const {

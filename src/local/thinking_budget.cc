@@ -1,6 +1,7 @@
 #include "local/thinking_budget.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -93,6 +94,20 @@ class ThinkingBudget final : public TokenConstraint {
   }
   std::unique_ptr<TokenConstraint> Clone() const override {
     return std::make_unique<ThinkingBudget>(*this);
+  }
+  int32_t num_free() const override {
+    const int32_t most = answer_ == nullptr ? INT32_MAX : answer_->num_free();
+    switch (state_) {
+      case State::kStart:  // the next token may complete the opening mark
+        return std::min(most, 1 + std::min(left_, INT32_MAX - 1));
+      case State::kReasoning:  // the budget may be used up while a character is incomplete
+        return std::min(most, std::max(1, left_));
+      case State::kClosing:
+        return 0;
+      case State::kAnswer:
+        break;
+    }
+    return most;
   }
   std::vector<TokenId> ForcedTokens(int32_t most) override {
     if (state_ != State::kClosing) {

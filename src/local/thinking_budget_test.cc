@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,7 +63,9 @@ class ThinkingBudgetTest : public ::testing::Test {
 
 TEST_F(ThinkingBudgetTest, ForcesTheClosingMarkAfterSoManyTokens) {
   Start(2, begun_);
+  EXPECT_EQ(constraint_->num_free(), 2);
   Take({"t"});
+  EXPECT_EQ(constraint_->num_free(), 1);
   EXPECT_EQ(Next(), "any");
   EXPECT_TRUE(constraint_->complete());
   const std::unique_ptr<TokenConstraint> ahead = constraint_->Clone();
@@ -75,6 +78,7 @@ TEST_F(ThinkingBudgetTest, ForcesTheClosingMarkAfterSoManyTokens) {
   EXPECT_FALSE(constraint_->Clone()->Accept(Id("t")));
   Take({"<|im_end|>"});
   EXPECT_EQ(Next(), "any");
+  EXPECT_EQ(constraint_->num_free(), INT32_MAX);
   // The answer begins here, even if it looks like reasoning.
   Take({"1", "2", "t", "t", "t"});
   EXPECT_EQ(Next(), "any");
@@ -85,7 +89,9 @@ TEST_F(ThinkingBudgetTest, ForcesTheClosingMarkAfterSoManyTokens) {
 TEST_F(ThinkingBudgetTest, EndsReasoningAtOnceWithABudgetOfZero) {
   Start(0, begun_);
   EXPECT_EQ(Next(), "<|im_end|>");
+  EXPECT_EQ(constraint_->num_free(), 0);
   Start(0, not_begun_);
+  EXPECT_EQ(constraint_->num_free(), 1);
   Take({"\n", "1"});
   EXPECT_EQ(Next(), "any");
   Take({"2"});
@@ -94,6 +100,7 @@ TEST_F(ThinkingBudgetTest, EndsReasoningAtOnceWithABudgetOfZero) {
 
 TEST_F(ThinkingBudgetTest, LeavesReasoningThatEndsByItselfAlone) {
   Start(3, not_begun_);
+  EXPECT_EQ(constraint_->num_free(), 4);
   Take({"1", "2", "t", "t", "<|im_end|>", "1", "2", "t", "t", "t"});
   EXPECT_EQ(Next(), "any");
 }
@@ -106,6 +113,9 @@ TEST_F(ThinkingBudgetTest, LeavesAnswersWithoutReasoningAlone) {
   }
   Start(0, {.open = "", .close = "<|im_end|>"});
   EXPECT_EQ(Next(), "any");
+  Start(INT32_MAX, not_begun_);
+  EXPECT_EQ(Next(), "any");
+  EXPECT_EQ(constraint_->num_free(), INT32_MAX);
 }
 
 TEST_F(ThinkingBudgetTest, ForcesTheRestOfAMarkThatHasBegun) {
@@ -133,6 +143,7 @@ TEST_F(ThinkingBudgetTest, LetsACharacterEndFirst) {
   Start(1, begun_);
   Take({"\xf0", "\x9f"});
   EXPECT_EQ(Next(), "any");
+  EXPECT_EQ(constraint_->num_free(), 1);
   Take({"\x91", "\x8d"});
   EXPECT_EQ(Next(), "<|im_end|>");
   Start(1, begun_);
@@ -162,6 +173,7 @@ TEST_F(ThinkingBudgetTest, LeavesTheAnswerToItsForm) {
   params.thinking_token_budget = 1;
   params.thinking = begun_;
   Start(params);
+  EXPECT_EQ(constraint_->num_free(), 0) << "the answer must not end";
   Take({"t"});
   EXPECT_EQ(Next(), "<|im_end|>");
   EXPECT_FALSE(constraint_->complete());

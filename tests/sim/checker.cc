@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -92,8 +93,21 @@ void EngineChecker::CheckDrafts(const StepInput& step) {
   }
 }
 
+// Under a budget a row has masks if one of its draws may be the forced one, as far as is known.
+void EngineChecker::CheckMasks() {
+  for (const ScheduledRow& row : core_->in_flight_.back().rows) {
+    const Sequence& s = *row.sequence;
+    const std::optional<int32_t> budget = s.request->sampling.thinking_token_budget;
+    if (!budget || s.beams) continue;
+    const auto last = s.num_generated() + s.pending_tokens - 1 + std::ssize(row.drafts);
+    const bool expected = row.sample && s.num_generated() <= *budget && *budget <= last;
+    if (row.masked != expected) Fail("request {} has masks: {}", s.request->id, row.masked);
+  }
+}
+
 void EngineChecker::OnSubmit(const StepInput& step) {
   CheckDrafts(step);
+  CheckMasks();
   RankSequences();
   std::vector<const Sequence*> admitted;
   for (const AdmitSequence& admit : step.admit) {

@@ -70,6 +70,7 @@ class EngineChecker {
   void ForEachBlocks(Visit visit) const;
 
   void CheckDrafts(const StepInput& step);
+  void CheckMasks();
   void CheckDraftWaits();
   void CheckForgotten(const StepInput& step);
   void CheckBeamRows();

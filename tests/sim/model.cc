@@ -72,6 +72,7 @@ class BudgetConstraint final : public TokenConstraint {
   std::unique_ptr<TokenConstraint> Clone() const override {
     return std::make_unique<BudgetConstraint>(*this);
   }
+  int32_t num_free() const override { return left_ < 0 ? INT32_MAX : left_; }
   std::vector<TokenId> ForcedTokens(int32_t most) override {
     return left_ == 0 && most > 0 ? std::vector<TokenId>{mark_} : std::vector<TokenId>();
   }

@@ -244,7 +244,7 @@ void Simulation::DrawEnds(RequestSpec* spec) {
   if (client_rng_.Chance(structured_percent_)) {
     spec->sampling.structured_output = {.kind = StructuredOutput::Kind::kRegex,
                                         .text = std::to_string(client_rng_.Next())};
-  } else if (client_rng_.Chance(10)) {
+  } else if (client_rng_.Chance(35)) {
     spec->sampling.thinking_token_budget = client_rng_.In(0, 8);
   }
 }

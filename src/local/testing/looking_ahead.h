@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,7 +19,8 @@
 namespace tokamak::testing {
 
 // Passes everything on to `inner`. Before that it tries forced and random tokens on clones, whose
-// masks must be those of `inner` once it gets the same tokens.
+// masks must be those of `inner` once it gets the same tokens, and full where it says that none is
+// needed.
 class LookingAhead final : public TokenConstraint {
  public:
   explicit LookingAhead(std::unique_ptr<TokenConstraint> inner) : inner_(std::move(inner)) {}
@@ -42,6 +45,7 @@ class LookingAhead final : public TokenConstraint {
   }
   bool complete() const override { return inner_->complete(); }
   bool finished() const override { return inner_->finished(); }
+  int32_t num_free() const override { return inner_->num_free(); }
   std::unique_ptr<TokenConstraint> Clone() const override { return inner_->Clone(); }
   std::vector<TokenId> ForcedTokens(int32_t most) override { return inner_->ForcedTokens(most); }
 
@@ -59,11 +63,17 @@ class LookingAhead final : public TokenConstraint {
     const std::unique_ptr<TokenConstraint> clone = inner_->Clone();
     const std::vector<TokenId> forced = clone->ForcedTokens(kMost);
     EXPECT_LE(forced.size(), size_t{kMost});
+    int32_t num_free = 0;
     for (size_t i = 0; i < kMost; ++i) {
       State state = {.mask = std::vector<uint32_t>(words),
                      .complete = clone->complete(),
                      .finished = clone->finished()};
       if (!clone->Allow(state.mask).ok()) return;
+      num_free = std::max(num_free - 1, clone->num_free());
+      if (num_free > 0) {
+        EXPECT_TRUE(state.complete);
+        EXPECT_EQ(std::set(state.mask.begin(), state.mask.end()), std::set{~uint32_t{0}});
+      }
       const std::vector<TokenId> tokens = TokensOf(state.mask);
       if (i < forced.size()) {
         state.token = forced[i];  // must be allowed
