@@ -76,21 +76,21 @@ Result<std::optional<StructuredOutput>> ReadStructure(const StructureFlags& flag
 
 Result<Request> MakeRequest(const RunFlags& flags, std::string text, const SamplingParams& sampling,
                             const Engine& engine, std::vector<ImageData> images) {
+  if (!flags.token_ids && !flags.raw) {
+    Conversation conversation(engine.model(), flags.system);
+    conversation.AddUser(std::move(text), std::move(images));
+    return conversation.MakeRequest(sampling);
+  }
   Request request;
   request.sampling = sampling;
-  if (flags.token_ids || flags.raw) request.images = std::move(images);
+  request.images = std::move(images);
   if (flags.token_ids) {
     request.token_ids = *flags.token_ids;
-    return request;
-  }
-  if (flags.raw) {
+  } else {
     request.prompt = std::move(text);
     request.parse_special_tokens = true;
-    return request;
   }
-  Conversation conversation(engine.model(), flags.system);
-  conversation.AddUser(std::move(text), std::move(images));
-  return conversation.MakeRequest(sampling);
+  return request;
 }
 
 // Prints one answer: as it arrives, or at the end for several choices and for JSON. `chat_template`

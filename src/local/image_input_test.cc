@@ -61,9 +61,10 @@ TEST(ImageInput, PutsTheRowsOfImagesWhereTheirPlaceholdersAre) {
                           Field(&ArrivalImage::span, ImageSpan{.position = third,
                                                                .image = one.prepared->image->id,
                                                                .num_rows = one.num_tokens})));
-  std::vector<int32_t> expected(static_cast<size_t>(third + one.num_tokens), kPlaceholder);
+  EXPECT_EQ(std::ssize(prompt), third + one.num_tokens);
+  std::vector<int32_t> expected(prompt.size(), kPlaceholder);
   expected[0] = 1;
-  expected[static_cast<size_t>(1 + one.num_tokens)] = 2;
+  expected[static_cast<size_t>(one.num_tokens) + 1] = 2;
   EXPECT_EQ(prompt, expected);
   EXPECT_EQ((*placed)[0].image, one.prepared->image);
   EXPECT_EQ((*placed)[1].image, other.prepared->image);
