@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -166,6 +167,8 @@ class EngineCore {
                   std::vector<uint32_t>* mask) const;
   static bool AllowsAny(const std::vector<uint32_t>& mask);
   static Status NoTokenFits(const Sequence& sequence);
+  // The field that constrains the answers of a request.
+  static std::string_view NameOfConstraint(const RequestState& request);
   void EndUnschedulable();
 
   void Retire(StepInFlight step, const StepOutput& output);

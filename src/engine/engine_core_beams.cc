@@ -101,9 +101,8 @@ void EngineCore::ChooseBeams(Sequence* sequence) {
       ends);
   if (!allowed) {
     return EndRequest(&request, FinishReason::kError,
-                      Internal("a beam has a token at position {} that the structured output does "
-                               "not allow",
-                               sequence->known()));
+                      Internal("a beam has a token at position {} that {} does not allow",
+                               sequence->known(), NameOfConstraint(request)));
   }
   if (group.search.done()) return FinishBeams(sequence);
   for (const int32_t place : group.Succeed(std::move(chosen), sequence->num_done)) {

@@ -120,8 +120,11 @@ Status EngineCore::NoTokenFits(const Sequence& sequence) {
       "{}: no token can follow the {} generated ones: what it allows next is not in the "
       "vocabulary, or has probability 0, or would end the answer too early (stop_token_ids, "
       "min_tokens)",
-      sequence.request->has_form ? "structured_output" : "thinking_token_budget",
-      sequence.num_generated());
+      NameOfConstraint(*sequence.request), sequence.num_generated());
+}
+
+std::string_view EngineCore::NameOfConstraint(const RequestState& request) {
+  return request.has_form ? "structured_output" : "thinking_token_budget";
 }
 
 }  // namespace tokamak

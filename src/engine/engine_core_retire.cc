@@ -281,9 +281,8 @@ void EngineCore::AddToken(Sequence* sequence, TokenId token, const TokenLogprobs
                 /*last=*/sequence->known() + 1 == sequence->max_length, token,
                 sequence->decoder.get(), sequence->constraint.get(), &chunk);
   if (!effect.allowed) {
-    const Status error =
-        Internal("token {} was drawn at position {}, but the structured output does not allow it",
-                 token, sequence->known());
+    const Status error = Internal("token {} was drawn at position {}, but {} does not allow it",
+                                  token, sequence->known(), NameOfConstraint(request));
     return EndRequest(&request, FinishReason::kError, error);
   }
   chunk.prompt_logprobs = std::exchange(sequence->prompt_logprobs, {});

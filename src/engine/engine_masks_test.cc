@@ -286,6 +286,23 @@ TEST_F(EngineMasksTest, ARequestWithoutATokenToDrawEndsAloneWithItsOwnError) {
   EXPECT_EQ(results_.at({3, 0}).tokens, Continue({1, 2, 3}, 3));
 }
 
+// The executor ignores masks.
+TEST_F(EngineMasksTest, AnErrorSaysWhatForbidsATokenThatWasDrawn) {
+  Start();
+  const TokenId token = Continue({1, 2, 3}, 1)[0];
+  Arrival form = WithConstraint(Make(1, {1, 2, 3}, 4), {{token + 1}});
+  Arrival budget = WithConstraint(Make(2, {1, 2, 3}, 4), {{token + 1}});
+  budget.sampling.structured_output.reset();
+  budget.sampling.thinking_token_budget = 0;
+  ASSERT_TRUE(core_->Submit(std::move(form)).ok());
+  ASSERT_TRUE(core_->Submit(std::move(budget)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).error.message(),
+            "token 6 was drawn at position 3, but structured_output does not allow it");
+  EXPECT_EQ(results_.at({2, 0}).error.message(),
+            "token 6 was drawn at position 3, but thinking_token_budget does not allow it");
+}
+
 TEST_F(EngineMasksTest, ARowWithDraftsHasAMaskForEachDraw) {
   StartWithDrafts();
   const std::vector<TokenId> answer = Continue({1, 2, 3}, 8);
