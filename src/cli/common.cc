@@ -28,11 +28,19 @@ constexpr std::string_view kFields =
     "max_images max_logprobs max_output_tokens "
     "max_queue max_seqs "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
-    "steps_in_flight synthetic_acceptance target_itl_ms threads ";
+    "steps_in_flight synthetic_acceptance target_itl_ms threads "
+    // Sampling.
+    "allowed_token_ids bad_words dry_allowed_length dry_base dry_multiplier dry_penalty_last_n "
+    "dynatemp_exponent dynatemp_range frequency_penalty length_penalty logit_bias logprobs "
+    "max_tokens min_p min_tokens n presence_penalty prompt_logprobs repeat_last_n "
+    "repetition_penalty stop stop_token_ids temperature thinking_token_budget top_k top_n_sigma "
+    "top_p typical_p xtc_probability xtc_threshold ";
 // Fields with flags of other names.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"allowed_hosts", "--allowed-host"},
+    {"beam_search.width", "--num-beams"},
     {"cors_origins", "--cors-origin"},
+    {"dry_sequence_breakers", "--dry-sequence-breaker"},
     {"host_cache_bytes", "--host-cache-memory"},
     {"kv_cache_bytes", "--kv-cache-memory"},
     {"record_path", "--record"},

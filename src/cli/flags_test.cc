@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "cli/common.h"
 #include "cli/conversation.h"
 
@@ -213,9 +215,44 @@ TEST(Cli, MessagesOfTheLibraryNameFlags) {
            {"tls_key_file=a.pem: is not the key", "--tls-key=a.pem: is not the key"},
            {"vocab_size: kernels and threads", "vocab_size: kernels and threads"},
            {"at 10 °C, max_queue", "at 10 °C, --max-queue"},
+           {"top_p: must be in (0, 1], got 5", "--top-p: must be in (0, 1], got 5"},
+           {"n: must be in [1, 128]", "--n: must be in [1, 128]"},
+           {"beam_search.width: must be", "--num-beams: must be"},
+           {"dry_sequence_breakers[1]: must have", "--dry-sequence-breaker[1]: must have"},
            {"", ""}}) {
     EXPECT_EQ(WithFlags(message), shown);
   }
+}
+
+SamplingDefaults ParseDefaults(std::vector<std::string> args) {
+  SamplingDefaults defaults;
+  CommandLine line("tokamak", "A test.", "1");
+  Flags flags = line.Command("serve", "", "", [] { return 0; });
+  AddDefaultSamplingFlags(flags, defaults);
+  args.insert(args.begin(), {"tokamak", "serve"});
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  std::function<int()> run;
+  line.Parse(static_cast<int>(argv.size()), argv.data(), &run);
+  EXPECT_NE(run, nullptr);
+  return defaults;
+}
+
+TEST(Cli, MessagesNameTheFlagsOfSamplingDefaults) {
+  const std::string flags =
+      "--temperature --dynatemp-range --dynatemp-exponent --top-n-sigma --top-k --top-p --min-p "
+      "--typical-p --xtc-probability --xtc-threshold --repetition-penalty --presence-penalty "
+      "--frequency-penalty --repeat-last-n --dry-multiplier --dry-base --dry-allowed-length "
+      "--dry-penalty-last-n --thinking-token-budget ";
+  std::vector<std::string> args;
+  std::istringstream words(flags);
+  for (std::string flag; words >> flag;) args.push_back(flag + "=1");
+  std::string named;
+  ParseDefaults(args).ForEach([&](const std::string& field, const auto&) {
+    const std::string message = WithFlags(field + ": it is wrong");
+    named += message.substr(0, message.find(':')) + ' ';
+  });
+  EXPECT_EQ(named, flags);
 }
 
 TEST(Cli, ReadsLogitBias) {

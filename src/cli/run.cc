@@ -164,7 +164,7 @@ int Run(const RunFlags& flags) {
   if (valid.ok() && sampling->structured_output) {
     valid = (*engine)->PrepareStructuredOutput(*sampling->structured_output);
   }
-  if (!valid.ok()) return UsageError(valid.message());
+  if (!valid.ok()) return UsageError(WithFlags(valid.message()));
   std::vector<ImageData> images;
   for (const std::string& path : flags.images) {
     Result<ImageData> image = ReadImage(**engine, path);

@@ -218,7 +218,7 @@ class Serve(unittest.TestCase):
         refused = support.tokamak('serve', support.model_path(), '--port', '0', '--top-p', '5',
                                   check=False)
         self.assertEqual(refused.returncode, 1)
-        self.assertIn('top_p', refused.stderr)
+        self.assertIn('error: --top-p: must be in (0, 1]', refused.stderr)
 
     def test_a_full_queue_is_refused(self):
         with Server('--max-seqs', '1', '--max-queue', '2') as server:
