@@ -115,24 +115,4 @@ Result<PreparedImage> LlavaNextProcessor::Prepare(const Image& image) const {
   return prepared;
 }
 
-FeatureRegion UnpaddedFeatures(int32_t image_height, int32_t image_width, int32_t grid_height,
-                               int32_t grid_width) {
-  FeatureRegion region{0, 0, grid_height, grid_width};
-  // transformers rounds to 7 decimals, then down.
-  const auto scaled = [](int32_t side, double scale) {
-    return static_cast<int32_t>(std::floor((side * scale) + 0.5e-7));
-  };
-  if (static_cast<double>(image_width) / image_height >
-      static_cast<double>(grid_width) / grid_height) {
-    const double scale = static_cast<double>(grid_width) / image_width;
-    region.top = (grid_height - scaled(image_height, scale)) / 2;
-    region.height -= 2 * region.top;
-  } else {
-    const double scale = static_cast<double>(grid_height) / image_height;
-    region.left = (grid_width - scaled(image_width, scale)) / 2;
-    region.width -= 2 * region.left;
-  }
-  return region;
-}
-
 }  // namespace tokamak

@@ -45,14 +45,4 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
 // preprocessor_config.json. kNotFound if it has neither.
 Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::string& directory);
 
-// Rows and columns of a grid of features.
-struct FeatureRegion {
-  int32_t top = 0, left = 0, height = 0, width = 0;
-};
-
-// LLaVA-NeXT: the part of a grid of features, [grid_height, grid_width] over all tiles, that shows
-// the image rather than the padding around it.
-FeatureRegion UnpaddedFeatures(int32_t image_height, int32_t image_width, int32_t grid_height,
-                               int32_t grid_width);
-
 }  // namespace tokamak

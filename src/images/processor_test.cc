@@ -94,17 +94,6 @@ TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
   }
 }
 
-TEST(UnpaddedFeatures, KeepsWhatTransformersKeeps) {
-  const JsonValue sizes = Json(ReadFile("image_processors/sizes.json"));
-  for (const JsonValue& golden : *sizes.Find("unpadded")->AsArray()) {
-    const std::vector<int32_t> n = Ints(golden);
-    const FeatureRegion region = UnpaddedFeatures(n[0], n[1], n[2], n[3]);
-    EXPECT_EQ((std::vector{region.top, region.left, region.height, region.width}),
-              (std::vector<int32_t>(n.begin() + 4, n.end())))
-        << golden.ToString();
-  }
-}
-
 TEST(ImageProcessor, ErrorsNameTheField) {
   const auto error = [](const std::string& type, const std::string& fields) {
     const std::string config = R"({"image_processor_type": ")" + type + "\"" + fields + "}";

@@ -37,6 +37,8 @@ constexpr Case kCases[] = {
     {"hf/glm4_odd"},
     {"hf/gpt_oss_odd", {kMoe, kSinks, kClampedSwiglu, kConvert}},
     {"hf/llava_64", {kNonCausal, kLayerNorm, kAddResidual, kActivate, kQuickGelu, kConvert}},
+    {"hf/llava_next_odd",
+     {kNonCausal, kLayerNorm, kAddResidual, kActivate, kGelu, kQuickGelu, kConvert}},
     {"hf/llava_odd",
      {kNonCausal, kLayerNorm, kAddResidual, kActivate, kGelu, kQuickGelu, kConvert}},
     {"hf/llava_siglip", {kNonCausal, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},

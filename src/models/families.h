@@ -38,7 +38,7 @@ using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::Weig
                                                    const LoadOptions& options);
 
 CreateModel CreateBert;
-CreateModel CreateLlava;
+CreateModel CreateLlava, CreateLlavaNext;
 
 template <ParseDecoderFamily Parse>
 Result<std::unique_ptr<Model>> CreateDecoder(ConfigReader config, nn::WeightLoad& load,

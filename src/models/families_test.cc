@@ -154,6 +154,12 @@ const Family kFamilies[] = {
           "sliding_window": 20}, )" +
           kVision + "}"},
      {"text_config", "vision_config"}},
+    {"LlavaNextForConditionalGeneration",
+     {kLlava + R"(}, "image_grid_pinpoints": [[60, 60]], )" + kVision + "}",
+      kLlava + R"(}, "image_grid_pinpoints": [[60, 60]],
+          "vision_feature_select_strategy": "full", )" +
+          kVision + R"(, "model_type": "siglip_vision_model"})"},
+     {"text_config", "vision_config", "vision_feature_select_strategy"}},
     {"MistralForCausalLM", {R"("sliding_window": 20)"}},
     {"Mistral3ForConditionalGeneration",
      {R"("text_config": {"hidden_act": "silu", "hidden_size": 24, "intermediate_size": 40,
@@ -321,6 +327,28 @@ TEST(Llava, ErrorsNameTheField) {
   EXPECT_THAT(ErrorOf(Config("LlavaForConditionalGeneration",
                              R"("text_config": {"vocab_size": 50}, "image_token_index": 50)")),
               HasSubstr("vision_config: is missing"));
+}
+
+TEST(LlavaNext, ErrorsNameTheField) {
+  const auto error = [](const std::string& outer, const std::string& vision = "") {
+    return ErrorOf(Config("LlavaNextForConditionalGeneration",
+                          outer + kLlava + "}, " + kVision + vision + "}"));
+  };
+  const std::string grid = R"("image_grid_pinpoints": [[20, 10]], )";
+  EXPECT_EQ(error(grid), "");
+  EXPECT_THAT(
+      error(R"("image_grid_pinpoints": [[20, 15]], )"),
+      HasSubstr("image_grid_pinpoints: has 20 x 15, which tiles of 10 pixels (image_size)"));
+  EXPECT_THAT(error(""), HasSubstr("image_grid_pinpoints: has 336 x 672, which tiles of 10"));
+  EXPECT_THAT(error(R"("image_grid_pinpoints": [], )"),
+              HasSubstr("image_grid_pinpoints: expected at least one resolution, got []"));
+  EXPECT_THAT(error(R"("image_grid_pinpoints": [[10]], )"),
+              HasSubstr("image_grid_pinpoints[0]: expected a height and a width, got [10]"));
+  EXPECT_THAT(error(grid + R"("vision_feature_select_strategy": "full", )"),
+              HasSubstr("vision_feature_select_strategy: \"full\" does not give one feature per "
+                        "patch of this tower"));
+  EXPECT_THAT(error(grid, R"(, "model_type": "siglip_vision_model")"),
+              HasSubstr("vision_feature_select_strategy: \"default\" does not give one"));
 }
 
 TEST(Families, BothNamesOfAFieldMustAgree) {

@@ -1,10 +1,13 @@
 // LLaVA 1.5: a vision tower, whose features a small MLP projects to the hidden size of a text
-// model. Paper: arXiv:2310.03744. Reference: transformers, models/llava.
+// model. LLaVA-NeXT (1.6) takes a thumbnail and the image in tiles. Papers: arXiv:2310.03744; Liu
+// et al., "LLaVA-NeXT", 2024. References: transformers, models/llava and models/llava_next.
+#include "models/llava.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,9 +23,15 @@
 namespace tokamak {
 namespace {
 
+struct Grid {
+  int32_t height = 0, width = 0;
+  friend bool operator==(const Grid&, const Grid&) = default;
+};
+
 struct Config {
   DecoderConfig text;
   VisionTowerConfig vision;
+  std::vector<Grid> grids;  // LLaVA-NeXT: the tiles into which an image may be cut; else none
   int32_t image_token = 0;
   bool drops_first = false;  // the first token of a tile, which is CLIP's class token
   Activation projector_activation = Activation::kGelu;
@@ -65,7 +74,36 @@ Result<DecoderConfig> ParseText(ConfigReader& outer) {
   return known->parse(text);
 }
 
-Result<Config> ParseConfig(ConfigReader reader) {
+// LLaVA-NeXT: image_grid_pinpoints, in tiles.
+std::vector<Grid> ParseGrids(ConfigReader& reader, const VisionTowerConfig& vision) {
+  constexpr size_t kMost = 1000;
+  constexpr int32_t kMaxSide = 1 << 12;  // as for images
+  std::vector<Grid> grids;
+  const int32_t side = vision.image_size;
+  const JsonReader field = reader["image_grid_pinpoints"];
+  const auto add = [&](int32_t height, int32_t width) {
+    grids.push_back({height / side, width / side});
+    if (height % side == 0 && width % side == 0) return;
+    field.Fail(fmt::format("has {} x {}, which tiles of {} pixels (image_size) do not fill", height,
+                           width, side));
+  };
+  if (!field.present()) {
+    for (const auto& [height, width] :
+         {std::pair{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}) {
+      add(height, width);
+    }
+    return grids;
+  }
+  field.ForEach(kMost, [&](const JsonReader& pair) {
+    if (pair.Size() != 2) return pair.Bad("a height and a width");
+    add(static_cast<int32_t>(pair[0].Int(1, kMaxSide)),
+        static_cast<int32_t>(pair[1].Int(1, kMaxSide)));
+  });
+  if (grids.empty()) field.Bad("at least one resolution");
+  return grids;
+}
+
+Result<Config> ParseConfig(ConfigReader reader, bool next) {
   Config c;
   ASSIGN_OR_RETURN(c.text, ParseText(reader));
   // Either field ties the output to the embeddings, unless the checkpoint stores an output matrix,
@@ -80,6 +118,14 @@ Result<Config> ParseConfig(ConfigReader reader) {
   c.drops_first = select == "default";
   if (!c.drops_first && select != "full") {
     reader.Fail("vision_feature_select_strategy", "\"" + select + "\" is not supported");
+  }
+  if (next) {
+    c.grids = ParseGrids(reader, c.vision);
+    if (c.drops_first != c.vision.clip) {
+      reader.Fail("vision_feature_select_strategy",
+                  "\"" + select + "\" does not give one feature per patch of this tower");
+    }
+    reader.ExpectOrAbsent("use_image_newline_parameter", true);
   }
   c.projector_activation = ParseVisionActivation(reader, "projector_hidden_act", "gelu");
   c.projector_bias = reader.BoolOr("multimodal_projector_bias", true);
@@ -125,34 +171,61 @@ class LlavaEncoder final : public ImageEncoder {
         drops_first_(c.drops_first),
         tower_(b / "vision_tower", c.vision),
         projector_(b / "multi_modal_projector", c),
-        num_features_(c.vision.num_features()) {
+        num_features_(c.vision.num_features()),
+        patches_(c.vision.grid()),
+        grids_(c.grids) {
     const int32_t tokens = c.vision.num_tokens();
     spec_ = {.patch_size = c.vision.patch_values(),
              .hidden_size = c.text.hidden_size,
              .max_sequence_len = tokens,
              .max_image_tokens = tokens,
              .max_image_rows = tokens - (drops_first_ ? 1 : 0)};
+    const int32_t thumbnail_rows = spec_.max_image_rows;
+    for (const Grid& grid : grids_) {
+      const int32_t tiles = grid.height * grid.width;
+      const int32_t grid_rows = grid.height * patches_ * (grid.width * patches_ + 1);
+      spec_.max_image_tokens = std::max(spec_.max_image_tokens, (1 + tiles) * tokens);
+      spec_.max_image_rows = std::max(spec_.max_image_rows, thumbnail_rows + grid_rows);
+    }
+    if (!grids_.empty()) newline_ = (b / "image_newline").ReadVector(c.text.hidden_size);
   }
   void set_cache(nn::CacheLayout cache) { spec_.cache = std::move(cache); }
 
   Result<ImageLayout> Layout(const ImageView& image) const override {
-    const std::vector<int32_t> expected = {1, 3, image_size_, image_size_};
+    const Grid grid{image.grid_height, image.grid_width};
+    if (!grids_.empty() && std::find(grids_.begin(), grids_.end(), grid) == grids_.end()) {
+      return InvalidArgument(
+          "an image was cut into {} x {} tiles, which image_grid_pinpoints does not allow: "
+          "preprocessor_config.json does not fit config.json",
+          grid.height, grid.width);
+    }
+    const int32_t num_tiles = grids_.empty() ? 1 : 1 + grid.height * grid.width;
+    const std::vector<int32_t> expected = {num_tiles, 3, image_size_, image_size_};
     if (!std::equal(expected.begin(), expected.end(), image.shape.begin(), image.shape.end())) {
       return InvalidArgument(
           "an image was prepared as {}, but the model takes {}: preprocessor_config.json does not "
           "fit config.json",
           Describe(image.shape), Describe(expected));
     }
-    ImageLayout layout{.sequence_lens = {spec_.max_sequence_len}};
-    layout.positions.resize(static_cast<size_t>(spec_.max_sequence_len));
-    std::iota(layout.positions.begin(), layout.positions.end(), 0);
-    layout.rows = {layout.positions.begin() + (drops_first_ ? 1 : 0), layout.positions.end()};
+    ImageLayout layout;
+    layout.sequence_lens.assign(static_cast<size_t>(num_tiles), spec_.max_sequence_len);
+    for (int32_t i = 0; i < num_tiles * spec_.max_sequence_len; ++i) {
+      layout.positions.push_back(i % spec_.max_sequence_len);
+    }
+    for (int32_t i = first_token(); i < spec_.max_sequence_len; ++i) layout.rows.push_back(i);
+    if (grids_.empty()) return layout;
+    if (image.image_height < 1 || image.image_width < 1) {
+      return InvalidArgument("an image comes without the size that it had before it was prepared");
+    }
+    AddGrid(image, layout.rows);
     return layout;
   }
 
   void Unfold(const ImageView& image, std::span<float> patches) const override {
     tower_.Unfold(image.values, patches);
   }
+
+  Tensor newline() const override { return newline_.tensor; }
 
   Tensor Forward(nn::Pass& pass, Tensor patches) const override {
     const int64_t num_rows = pass.logit_rows.cols();
@@ -165,6 +238,24 @@ class LlavaEncoder final : public ImageEncoder {
   }
 
  private:
+  int32_t first_token() const { return drops_first_ ? 1 : 0; }  // of a tile that becomes a row
+
+  // LLaVA-NeXT: the features of the tiles side by side, without those of padding, and a newline at
+  // the end of each line of them.
+  void AddGrid(const ImageView& image, std::vector<int32_t>& rows) const {
+    const FeatureRegion region =
+        UnpaddedFeatures(image.image_height, image.image_width, image.grid_height * patches_,
+                         image.grid_width * patches_);
+    for (int32_t y = region.top; y < region.top + region.height; ++y) {
+      for (int32_t x = region.left; x < region.left + region.width; ++x) {
+        const int32_t tile = 1 + y / patches_ * image.grid_width + x / patches_;
+        const int32_t patch = y % patches_ * patches_ + x % patches_;
+        rows.push_back(tile * spec_.max_sequence_len + first_token() + patch);
+      }
+      rows.push_back(ImageLayout::kNewline);
+    }
+  }
+
   static std::string Describe(std::span<const int32_t> shape) {
     std::string text;
     for (const int32_t n : shape) text += fmt::format("{}{}", text.empty() ? "[" : ", ", n);
@@ -176,18 +267,20 @@ class LlavaEncoder final : public ImageEncoder {
   const VisionTower tower_;
   const Projector projector_;
   const int64_t num_features_;
+  const int32_t patches_;  // per side of a tile
+  // LLaVA-NeXT's; else empty.
+  const std::vector<Grid> grids_;
+  nn::OwnedTensor newline_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Model>> CreateLlava(ConfigReader config, nn::WeightLoad& load,
-                                           const LoadOptions& options) {
-  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config)));
+Result<std::unique_ptr<Model>> Create(const Config& c, nn::WeightLoad& load,
+                                      const LoadOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeDecoder(c.text, load, options));
   const nn::Builder b(load);
   if (options.task == Task::kEmbed) {  // texts only
     b.Skip("vision_tower.");
     b.Skip("multi_modal_projector.");
+    b.Skip("image_newline");
     return model;
   }
   // The tower's attention has a cache of its own.
@@ -200,6 +293,40 @@ Result<std::unique_ptr<Model>> CreateLlava(ConfigReader config, nn::WeightLoad& 
   load.spec.image_token = c.image_token;
   load.spec.image_weight_bytes = load.spec.weight_bytes - before;
   return model;
+}
+
+}  // namespace
+
+FeatureRegion UnpaddedFeatures(int32_t image_height, int32_t image_width, int32_t grid_height,
+                               int32_t grid_width) {
+  FeatureRegion region{0, 0, grid_height, grid_width};
+  // transformers rounds to 7 decimals, then down.
+  const auto scaled = [](int32_t side, double scale) {
+    return static_cast<int32_t>(std::floor((side * scale) + 0.5e-7));
+  };
+  if (static_cast<double>(image_width) / image_height >
+      static_cast<double>(grid_width) / grid_height) {
+    const double scale = static_cast<double>(grid_width) / image_width;
+    region.top = (grid_height - scaled(image_height, scale)) / 2;
+    region.height -= 2 * region.top;
+  } else {
+    const double scale = static_cast<double>(grid_height) / image_height;
+    region.left = (grid_width - scaled(image_width, scale)) / 2;
+    region.width -= 2 * region.left;
+  }
+  return region;
+}
+
+Result<std::unique_ptr<Model>> CreateLlava(ConfigReader config, nn::WeightLoad& load,
+                                           const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config), /*next=*/false));
+  return Create(c, load, options);
+}
+
+Result<std::unique_ptr<Model>> CreateLlavaNext(ConfigReader config, nn::WeightLoad& load,
+                                               const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config), /*next=*/true));
+  return Create(c, load, options);
 }
 
 }  // namespace tokamak

@@ -74,8 +74,10 @@ Result<ImageRunnerMemory> ProfileImageRunner(const ImageEncoder& encoder,
   memory.arena_bytes = static_cast<int64_t>(counting->arena().peak());
   memory.num_blocks = static_cast<int32_t>(blocks);
   memory.cache_bytes = blocks * block_bytes;
-  // Positions, the three lists of rows and the two of newlines have at most one entry per token.
-  memory.staging_bytes = ListBytes(tokens * spec.patch_size) + 6 * ListBytes(tokens) +
+  // Positions and the three lists of rows have at most one entry per token; so have the two of
+  // newlines, but for images whose lines are empty.
+  memory.staging_bytes = ListBytes(tokens * spec.patch_size) + 4 * ListBytes(tokens) +
+                         2 * ListBytes(tokens + sequences * spec.max_image_rows) +
                          ListBytes(tokens, sizeof(int64_t)) + 3 * ListBytes(sequences + 1) +
                          ListBytes(sequences * per_sequence);
   memory.token_macs = count->counts()[OpKind::kLinear].flops / 2 / tokens;
@@ -146,20 +148,7 @@ Status ImageRunner::Begin() {
 void ImageRunner::Add(const ImageLayout& layout, const std::vector<int32_t>& rows, int32_t begin,
                       int32_t length) {
   const int32_t first = num_tokens();
-  const auto patch = static_cast<size_t>(encoder_.spec().patch_size);
-  std::memcpy(staging_.data() + static_cast<size_t>(first) * patch * sizeof(float),
-              patches_.data() + static_cast<size_t>(begin) * patch,
-              static_cast<size_t>(length) * patch * sizeof(float));
-  positions_.insert(positions_.end(), layout.positions.begin() + begin,
-                    layout.positions.begin() + begin + length);
-  for (int32_t i = 0; i < length; ++i) {
-    slot_mapping_.push_back(int64_t{num_blocks_} * shape_.block_size + i);
-  }
-  const auto blocks = static_cast<int32_t>(CeilDiv(length, shape_.block_size));
-  for (int32_t b = 0; b < max_blocks(); ++b) tables_.push_back(b < blocks ? num_blocks_++ : -1);
-  table_rows_.push_back(static_cast<int32_t>(seq_lens_.size()));
-  seq_lens_.push_back(length);
-  query_start_loc_.push_back(first + length);
+  const size_t rows_before = row_to_.size();
   bool here = false;  // a newline is written with the token before it
   for (size_t r = 0; r < rows.size(); ++r) {
     const int32_t token = layout.rows[r];
@@ -174,6 +163,21 @@ void ImageRunner::Add(const ImageLayout& layout, const std::vector<int32_t>& row
       logit_rows_.push_back(first + token - begin);
     }
   }
+  if (row_to_.size() == rows_before) return;  // a tile of padding
+  const auto patch = static_cast<size_t>(encoder_.spec().patch_size);
+  std::memcpy(staging_.data() + static_cast<size_t>(first) * patch * sizeof(float),
+              patches_.data() + static_cast<size_t>(begin) * patch,
+              static_cast<size_t>(length) * patch * sizeof(float));
+  positions_.insert(positions_.end(), layout.positions.begin() + begin,
+                    layout.positions.begin() + begin + length);
+  for (int32_t i = 0; i < length; ++i) {
+    slot_mapping_.push_back(int64_t{num_blocks_} * shape_.block_size + i);
+  }
+  const auto blocks = static_cast<int32_t>(CeilDiv(length, shape_.block_size));
+  for (int32_t b = 0; b < max_blocks(); ++b) tables_.push_back(b < blocks ? num_blocks_++ : -1);
+  table_rows_.push_back(static_cast<int32_t>(seq_lens_.size()));
+  seq_lens_.push_back(length);
+  query_start_loc_.push_back(first + length);
 }
 
 template <typename T>

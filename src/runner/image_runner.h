@@ -66,7 +66,7 @@ class ImageRunner {
   int32_t num_tokens() const { return query_start_loc_.back(); }
   // Begins a pass without sequences, once its staging memory is free.
   Status Begin();
-  // Adds the sequence of tokens [begin, begin + length) of an image.
+  // Adds the sequence of tokens [begin, begin + length) of an image, unless none becomes a row.
   void Add(const ImageLayout& layout, const std::vector<int32_t>& rows, int32_t begin,
            int32_t length);
   // Copies a list to staging memory; returns the tensor that it will be on the device.

@@ -114,7 +114,8 @@ std::vector<DriverResult> Alone(const std::vector<DriverRequest>& requests) {
 // Models with a whole tower, in f32 like the reference. Chunks of 7 tokens cut through every image.
 TEST(RunnerImages, GreedyTokensEqualTheReference) {
   const std::unique_ptr<Ops> ops = *MakeCpuOps({.threads = 1, .isa = "baseline"});
-  for (const std::string name : {"hf/llava_odd", "hf/llava_64", "hf/llava_siglip"}) {
+  for (const std::string name : {"hf/llava_odd", "hf/llava_64", "hf/llava_siglip",
+                                 "hf/llava_next_odd", "hf/llava_next_siglip"}) {
     const auto model = LoadOrDie(GoldenPath(name), *ops);
     const TinyGolden golden = ReadTinyGolden(name);
     DriverRequest request = Greedy(static_cast<int32_t>(golden.greedy.tokens.size()));
@@ -126,9 +127,15 @@ TEST(RunnerImages, GreedyTokensEqualTheReference) {
       const auto position = static_cast<int32_t>(next - request.prompt.begin());
       const auto rows = static_cast<int32_t>(image.num_rows);
       const ImageId id = request.images.size() + 1;
-      request.images.push_back(
-          {.span = {.position = position, .image = id, .num_rows = rows},
-           .image = {.id = id, .shape = image.shape, .num_rows = rows, .values = image.values}});
+      request.images.push_back({.span = {.position = position, .image = id, .num_rows = rows},
+                                .image = {.id = id,
+                                          .shape = image.shape,
+                                          .grid_height = image.grid[0],
+                                          .grid_width = image.grid[1],
+                                          .image_height = image.size[0],
+                                          .image_width = image.size[1],
+                                          .num_rows = rows,
+                                          .values = image.values}});
       next += rows;
     }
     ASSERT_FALSE(request.images.empty()) << name;

@@ -16,6 +16,7 @@ import numpy as np
 import safetensors.torch
 import torch
 import transformers
+from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape
 
 import make_goldens
 import make_tiny_llama
@@ -47,9 +48,22 @@ MODELS = {
         model_type="siglip_vision_model", hidden_size=72, intermediate_size=77, num_hidden_layers=2,
         num_attention_heads=1, image_size=56, patch_size=14, vision_use_head=False), dict(
             vision_feature_layer=-1, vision_feature_select_strategy="full"), COUNTS, [[56, 56]] * 3),
+    # Images wider, higher and smaller than their tiles; padding at the sides and above. The last one is so
+    # narrow that its tiles show only padding.
+    "llava_next_odd": ("LlavaNext", ODD | dict(model_type="llama"), dict(
+        model_type="clip_vision_model", hidden_size=42, intermediate_size=61, num_hidden_layers=3,
+        num_attention_heads=6, image_size=20, patch_size=5), dict(
+            image_grid_pinpoints=[[20, 40], [40, 20], [40, 40], [60, 20]]), [20, 31, 0, 40, 30],
+        [[30, 61], [57, 13], [31, 37], [100, 5]]),
+    "llava_next_siglip": ("LlavaNext", WIDE_HEADS | dict(
+        model_type="qwen2", hidden_size=96, intermediate_size=48, tie_word_embeddings=False), dict(
+        model_type="siglip_vision_model", hidden_size=64, intermediate_size=72, num_hidden_layers=2,
+        num_attention_heads=1, image_size=28, patch_size=14, vision_use_head=True), dict(
+            image_grid_pinpoints=[[28, 56], [56, 28], [56, 56]], vision_feature_select_strategy="full"), COUNTS,
+        [[30, 62], [300, 290], [500, 40]]),
 }
 # Written as older versions of transformers did.
-OLDER = {"llava_64": "published", "llava_siglip": "running"}
+OLDER = {"llava_64": "published", "llava_siglip": "running", "llava_next_siglip": "running"}
 
 
 def pixels(shape, seed: int) -> torch.Tensor:
@@ -66,13 +80,22 @@ class Images:
 
     def __init__(self, config, sizes, seed: int):
         side = config.vision_config.image_size
-        self.images = [dict(shape=[1, 3, side, side], grid=[0, 0], size=list(size), seed=seed + i)
-                       for i, size in enumerate(sizes)]
+        self.tiled = hasattr(config, "image_grid_pinpoints")
+        self.images = []
+        for i, size in enumerate(sizes):
+            grid = get_anyres_image_grid_shape(size, config.image_grid_pinpoints, side) if self.tiled else (0, 0)
+            self.images.append(dict(shape=[1 + grid[0] * grid[1], 3, side, side], grid=list(grid), size=list(size),
+                                    seed=seed + i))
         self.values = [pixels(image["shape"], image["seed"]) for image in self.images]
 
     def inputs(self, count: int, dtype=torch.float32) -> dict:
         """The model's arguments for the first images."""
-        return dict(pixel_values=torch.cat(self.values[:count]).to(dtype))
+        if not self.tiled:
+            return dict(pixel_values=torch.cat(self.values[:count]).to(dtype))
+        most = max(len(v) for v in self.values)
+        padded = [torch.cat([v, torch.zeros(most - len(v), *v.shape[1:])]) for v in self.values[:count]]
+        return dict(pixel_values=torch.stack(padded).to(dtype),
+                    image_sizes=torch.tensor([image["size"] for image in self.images[:count]]))
 
 
 def features(model, images: Images) -> list:
@@ -98,7 +121,7 @@ def sequence(generator, config, counts, rows) -> torch.Tensor:
 def in_bf16(model, tokens, images: Images, logits, kept) -> dict:
     with tempfile.TemporaryDirectory() as directory:
         model.save_pretrained(directory)
-        rounded = type(model).from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="eager").eval()
+        rounded = load(type(model), directory, torch.bfloat16)
     other = rounded(input_ids=tokens[None], **images.inputs(len(images.images), torch.bfloat16)).logits[0].float()
     logprobs = logits.log_softmax(1) - other.log_softmax(1)
     return {"divergence": float(f"{make_tiny_llama.divergence(logits, other, kept):.3g}"),
@@ -183,6 +206,10 @@ def older(directory: pathlib.Path, running: bool) -> None:
     file.write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
 
 
+def load(family, directory, dtype):
+    return family.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
+
+
 def make(name: str, place: int) -> None:
     family, text, vision, others, counts, sizes = MODELS[name]
     config = getattr(transformers, family + "Config")(
@@ -193,7 +220,7 @@ def make(name: str, place: int) -> None:
     make_goldens.save(model, HERE / name, {})
     if name in OLDER:
         older(HERE / name, OLDER[name] == "running")
-    model = type(model).from_pretrained(HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
+    model = load(type(model), HERE / name, torch.float32)
     seed = place + 410
     while min((made := golden(model, counts, sizes, seed))["margins"]) < 1e-3 or len(set(made["greedy"])) < 16:
         seed += 1000

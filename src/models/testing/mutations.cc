@@ -45,6 +45,7 @@ const std::map<std::string_view, Values> kValues = {
     {"sliding_attention", {R"({"rope_theta": 200.0})"}},
     {"attn_config", {"null"}},
     {"image_size", {"12"}},
+    {"image_grid_pinpoints", {"[[60, 120]]"}},
     {"projector_hidden_act", {R"("gelu_pytorch_tanh")"}},
     {"vision_feature_select_strategy", {R"("full")"}},
     {"vision_feature_layer", {"[1, 1]", "1"}},
@@ -55,6 +56,33 @@ struct Outcome {
   std::vector<float> logits;
   ConfigReader::Uses uses;
 };
+
+// An image as the configuration wants it.
+GoldenImage ImageFor(const Json& config) {
+  const int32_t side = config.at("vision_config").at("image_size");
+  GoldenImage image;
+  image.grid = {0, 0};
+  image.size = {30, 17};
+  if (config.contains("image_grid_pinpoints")) {
+    const std::vector<int32_t> pixels = config["image_grid_pinpoints"][0];
+    image.grid = {pixels[0] / side, pixels[1] / side};
+  }
+  const int32_t tiles = 1 + image.grid[0] * image.grid[1];
+  image.shape = {tiles, 3, side, side};
+  image.values = PixelValues(size_t{3} * tiles * side * side, 1);
+  return image;
+}
+
+// The first row, the last one, the second one, ...: few tokens of the test stand for rows. The very
+// last one is LLaVA-NeXT's newline, which is the same for all images.
+ImageRows FromBothEnds(const ImageRows& rows) {
+  ImageRows result;
+  for (size_t begin = 0, end = rows.size() - 1; begin < end; ++begin) {
+    result.push_back(rows[begin]);
+    if (begin < --end) result.push_back(rows[end]);
+  }
+  return result;
+}
 
 Outcome Run(const std::string& config_json, const char* optional_tensor = nullptr,
             LoadOptions options = {}) {
@@ -74,10 +102,10 @@ Outcome Run(const std::string& config_json, const char* optional_tensor = nullpt
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 50);
   HarnessOptions options_of_run = {.arena_bytes = 8 << 20, .hidden_states = encoder};
   if (const ImageEncoder* const eyes = (*model)->image_encoder()) {
-    const int32_t side = Json::parse(config_json)["vision_config"]["image_size"];
-    const std::vector<int32_t> shape = {1, 3, side, side};
-    const std::vector<float> values = PixelValues(size_t{3} * side * side, 1);
-    options_of_run.image_rows = EncodeImage(*eyes, *ops, {.shape = shape, .values = values});
+    // Placeholders of rows, unless a mutant has another one.
+    std::fill(tokens.begin() + 10, tokens.begin() + 20, 7);
+    const GoldenImage image = ImageFor(Json::parse(config_json));
+    options_of_run.image_rows = FromBothEnds(EncodeImage(*eyes, *ops, image.View()));
   }
   Harness harness(**model, *ops, options_of_run);
   outcome.logits = harness.Run(tokens, 1).front();
