@@ -79,6 +79,14 @@ ImageSize LlavaNextProcessor::BestResolution(const Image& image) const {
   return best;
 }
 
+std::vector<TileGrid> LlavaNextProcessor::grids() const {
+  std::vector<TileGrid> grids;
+  for (const ImageSize& resolution : resolutions_) {
+    grids.push_back({resolution.height / tile_, resolution.width / tile_});
+  }
+  return grids;
+}
+
 Result<PreparedImage> LlavaNextProcessor::Prepare(const Image& image) const {
   const ImageSize best = BestResolution(image);
   const ImageSize within = Within(image, best);

@@ -26,10 +26,17 @@ struct PreparedImage {
   int32_t image_height = 0, image_width = 0;  // in pixels, before it was prepared
 };
 
+// How many tiles are below and beside each other.
+struct TileGrid {
+  int32_t height = 0, width = 0;
+};
+
 // Immutable and thread-safe.
 class ImageProcessor {
  public:
   virtual ~ImageProcessor() = default;
+  // The grids into which images may be cut; none if they are not cut.
+  virtual std::vector<TileGrid> grids() const { return {}; }
   // kInvalidArgument or kResourceExhausted for an image that is too narrow.
   virtual Result<PreparedImage> Prepare(const Image& image) const = 0;
 };

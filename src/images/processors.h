@@ -38,6 +38,7 @@ class SingleTileProcessor : public ImageProcessor {
 class LlavaNextProcessor : public ImageProcessor {
  public:
   explicit LlavaNextProcessor(const JsonReader& reader);
+  std::vector<TileGrid> grids() const override;
   Result<PreparedImage> Prepare(const Image& image) const override;
 
  private:

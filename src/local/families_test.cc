@@ -146,8 +146,8 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   int32_t longest = 0;
   for (const Prompt& prompt : prompts) {
     auto positions = static_cast<int32_t>(prompt.tokens.size()) + work.max_tokens;
-    for (size_t i = 0; i < prompt.images.size(); ++i) {
-      positions += engine->model().images->max_tokens - 1;
+    for (const ImageData& image : prompt.images) {
+      positions += engine->PrepareImage(image.bytes)->num_tokens - 1;
     }
     longest = std::max(longest, positions);
   }

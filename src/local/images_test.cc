@@ -159,23 +159,26 @@ TEST(Images, WhatTheModelTakesIsSaid) {
 // A copy of a golden's directory.
 class ImageDirectory : public testing::Test {
  protected:
-  void SetUp() override {
-    std::filesystem::create_directory(path_);
+  void SetUp() override { std::filesystem::create_directory(path_); }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  // The model, without its processor.
+  EngineOptions Link(const std::string& model) {
     for (const char* name : {"config.json", "model.safetensors"}) {
-      std::filesystem::create_symlink(kGoldens + fmt::format("hf/llava_odd/{}", name),
+      std::filesystem::create_symlink(kGoldens + fmt::format("hf/{}/{}", model, name),
                                       path_ + "/" + name);
     }
+    EngineOptions options = Options("");
+    options.model = path_;
+    return options;
   }
-  void TearDown() override { std::filesystem::remove_all(path_); }
 
   const std::string path_ =
       std::filesystem::temp_directory_path() / fmt::format("tokamak_images_test_{}", ::getpid());
 };
 
 TEST_F(ImageDirectory, WithoutAProcessorTheModelTakesOnlyText) {
-  EngineOptions options = Options("");
-  options.model = path_;
-  const auto engine = Load(options);
+  const auto engine = Load(Link("llava_odd"));
   ASSERT_NE(engine, nullptr);
   EXPECT_FALSE(engine->model().images);
   EXPECT_EQ(Answer(*engine, Greedy({1, 2, 3}, {})).token_ids.size(), 16u);
@@ -184,12 +187,19 @@ TEST_F(ImageDirectory, WithoutAProcessorTheModelTakesOnlyText) {
 TEST_F(ImageDirectory, AProcessorThatDoesNotFitIsAnErrorOfLoading) {
   std::ofstream(path_ + "/preprocessor_config.json")
       << R"({"image_processor_type": "CLIPImageProcessor", "size": 24, "crop_size": 24})";
-  EngineOptions options = Options("");
-  options.model = path_;
-  const Status status = Engine::Load(options).status();
+  const Status status = Engine::Load(Link("llava_odd")).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.ToString(), HasSubstr(path_));
   EXPECT_THAT(status.ToString(), HasSubstr("[1, 3, 24, 24], but the model takes [1, 3, 22, 22]"));
+}
+
+TEST_F(ImageDirectory, AGridThatTheModelDoesNotAllowIsAnErrorOfLoading) {
+  std::ofstream(path_ + "/preprocessor_config.json")
+      << R"({"image_processor_type": "LlavaNextImageProcessor", "size": 20, "crop_size": 20,
+             "image_grid_pinpoints": [[20, 40], [20, 60]]})";
+  const Status status = Engine::Load(Link("llava_next_odd")).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("cut into 1 x 3 tiles, which image_grid_pinpoints"));
 }
 
 }  // namespace

@@ -32,8 +32,15 @@ Status TryProcessor(const ImageProcessor& processor, const ImageEncoder& encoder
   constexpr int32_t kSide = 64;
   const Image image{
       .width = kSide, .height = kSide, .rgb = std::vector<uint8_t>(3 * kSide * kSide, 128)};
-  ASSIGN_OR_RETURN(const PreparedImage prepared, processor.Prepare(image));
-  return NumRows(encoder, prepared).status();
+  ASSIGN_OR_RETURN(PreparedImage prepared, processor.Prepare(image));
+  RETURN_IF_ERROR(NumRows(encoder, prepared).status());
+  for (const TileGrid& grid : processor.grids()) {
+    prepared.grid_height = grid.height;
+    prepared.grid_width = grid.width;
+    prepared.shape[0] = 1 + grid.height * grid.width;
+    RETURN_IF_ERROR(NumRows(encoder, prepared).status());
+  }
+  return Status();
 }
 
 }  // namespace

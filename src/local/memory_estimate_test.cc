@@ -84,6 +84,8 @@ TEST(RunnerShapeOfImages, HasRoomForThoseOfAPromptAndEncodesAsManyAsAStepShows) 
   EXPECT_EQ(shape("llava_odd"), std::pair(48, 48));
   options.max_batch_tokens = 8;
   EXPECT_EQ(shape("llava_odd"), std::pair(48, 16));
+  // A thumbnail of 16 rows, 2 x 2 tiles with as many, and the ends of 8 lines.
+  EXPECT_EQ(shape("llava_next_odd"), std::pair(264, 88));
   options.image_cache_tokens = 5;
   EXPECT_EQ(shape("llava_odd"), std::pair(16, 16));
   options.image_cache_tokens = 1000;

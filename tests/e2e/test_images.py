@@ -49,7 +49,10 @@ class WithFolder(unittest.TestCase):
 @unittest.skipIf(openai is None, 'the openai package is not there; run scripts/setup-test-refs')
 class OpenAiClient(WithFolder):
     def setUp(self):
-        self.server = self.enterContext(support.Server('--precise', model=self.folder))
+        self.start(self.folder)
+
+    def start(self, folder):
+        self.server = self.enterContext(support.Server('--precise', model=folder))
         self.client = self.server.client()
         self.model = self.client.models.list().data[0].id
 
@@ -61,7 +64,16 @@ class OpenAiClient(WithFolder):
         return self.server.metrics()['tokamak_images_encoded_total']
 
     def test_answers_are_those_of_transformers(self):
-        for turns in image_model.conversations(MODEL):
+        self.check_conversations(MODEL)
+
+    def test_images_in_tiles_have_the_answers_of_transformers(self):
+        with tempfile.TemporaryDirectory(prefix='tokamak-images-') as folder:
+            image_model.write(folder, 'llava_next_odd')
+            self.start(folder)
+            self.check_conversations('llava_next_odd')
+
+    def check_conversations(self, model):
+        for turns in image_model.conversations(model):
             messages, images = [], 0
             for turn in turns:
                 before = self.encoded()

@@ -25,11 +25,22 @@ TURNS = {
     "llava_64": [[[4, "lossy.webp", 9], [2, "orientation_6.jpg", 5]]],
     "llava_siglip": [[["rgb.png", 8], [6]],
                      [[7, "rgba.png", 5, "gray.jpg", 1], [4]]],
+    "llava_next_odd": [[[4, "lossy.webp", 6], [3, "orientation_6.jpg", 5]],
+                       [["larger.gif", 3, "rgb.png", 2, "interlaced_3x2.png", 4], [5]]],
+    "llava_next_siglip": [[["lossy.webp", 5, "larger.gif", 3], [2, "rgb.png", 6]]],
 }
+
+
+def tiled(config) -> bool:
+    return config.model_type == "llava_next"
 
 
 def processor(config):
     side = config.vision_config.image_size
+    if tiled(config):
+        return transformers.LlavaNextImageProcessor(
+            size={"shortest_edge": side}, crop_size={"height": side, "width": side},
+            image_grid_pinpoints=config.image_grid_pinpoints)
     if config.vision_config.model_type == "siglip_vision_model":
         return transformers.SiglipImageProcessor(size={"height": side, "width": side})
     return transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
@@ -43,16 +54,26 @@ class Conversation:
     def __init__(self, model, preprocess, generator):
         self.model, self.preprocess, self.generator = model, preprocess, generator
         self.token = model.config.image_token_index
-        self.ids, self.values = [], []
+        self.ids, self.values, self.sizes = [], [], []
+
+    def inputs(self, values, sizes) -> dict:
+        """The model's arguments for images."""
+        if not tiled(self.model.config):
+            return dict(pixel_values=torch.cat(values))
+        most = max(tiles.shape[1] for tiles in values)
+        padded = [torch.nn.functional.pad(tiles, [0] * 7 + [most - tiles.shape[1]]) for tiles in values]
+        return dict(pixel_values=torch.cat(padded), image_sizes=torch.cat(sizes))
 
     def say(self, parts) -> list:
         """Adds parts of a message; returns them with tokens instead of their number."""
         said = []
         for part in parts:
             if isinstance(part, str):
-                values = self.preprocess(picture(part), return_tensors="pt").pixel_values
-                rows = self.model.model.get_image_features(pixel_values=values).pooler_output[0]
-                self.values.append(values)
+                prepared = self.preprocess(picture(part), return_tensors="pt")
+                self.values.append(prepared.pixel_values)
+                self.sizes.append(prepared.get("image_sizes"))
+                image = self.inputs(self.values[-1:], self.sizes[-1:])
+                rows = self.model.model.get_image_features(**image).pooler_output[0]
                 self.ids += [self.token] * len(rows)
                 said.append(part)
             else:
@@ -65,8 +86,8 @@ class Conversation:
         """Continues; returns the tokens and their least margin."""
         answer, margin = [], 1e9
         for _ in range(GENERATED):
-            logits = self.model(input_ids=torch.tensor([self.ids]), pixel_values=torch.cat(self.values),
-                                use_cache=False).logits[0, -1]
+            logits = self.model(input_ids=torch.tensor([self.ids]), use_cache=False,
+                                **self.inputs(self.values, self.sizes)).logits[0, -1]
             best = torch.topk(logits, 2)
             margin = min(margin, float(best.values[0] - best.values[1]))
             answer.append(int(best.indices[0]))
@@ -92,7 +113,7 @@ def converse(model, preprocess, turns, seed: int):
 def main() -> None:
     lines = []
     for place, (name, conversations) in enumerate(TURNS.items()):
-        model = transformers.LlavaForConditionalGeneration.from_pretrained(
+        model = transformers.AutoModelForImageTextToText.from_pretrained(
             HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
         preprocess = processor(model.config)
         preprocess.save_pretrained(HERE / name)
