@@ -272,8 +272,8 @@ constexpr const char* kDirectories[] = {
     "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",      "hf/llama_dynamic",
     "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128",
     "hf/llava_odd",         "hf/llava_64",          "hf/llava_siglip",    "hf/llava_next_odd",
-    "hf/llava_next_siglip", "hf/exaone4_odd",       "hf/exaone4_128",     "hf/ernie4_5_odd",
-    "hf/ernie4_5_128",      "gguf/ernie4_5_128"};
+    "hf/llava_next_siglip", "hf/llava_linear",      "hf/exaone4_odd",     "hf/exaone4_128",
+    "hf/ernie4_5_odd",      "hf/ernie4_5_128",      "gguf/ernie4_5_128"};
 
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.
 std::vector<GoldenCase> Cases() {

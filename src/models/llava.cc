@@ -1,6 +1,7 @@
-// LLaVA 1.5: a vision tower, whose features a small MLP projects to the hidden size of a text
-// model. LLaVA-NeXT (1.6) takes a thumbnail and the image in tiles. Papers: arXiv:2310.03744; Liu
-// et al., "LLaVA-NeXT", 2024. References: transformers, models/llava and models/llava_next.
+// LLaVA: a vision tower, whose features a matrix (LLaVA 1, arXiv:2304.08485) or a small MLP (1.5,
+// arXiv:2310.03744) projects to the hidden size of a text model. LLaVA-NeXT (1.6; Liu et al., 2024)
+// takes a thumbnail and the image in tiles. References: transformers, models/llava and
+// models/llava_next.
 #include "models/llava.h"
 
 #include <fmt/core.h>
@@ -134,34 +135,37 @@ Result<Config> ParseConfig(ConfigReader reader, bool next) {
   return reader.Finish(std::move(c));
 }
 
-// linear_2(activation(linear_1(x))).
+// linear_2(activation(linear_1(x))), or LLaVA 1's single matrix.
 class Projector {
  public:
   Projector(const nn::Builder& b, const Config& c)
-      : activation_(c.projector_activation),
-        up_(nn::Linear::Replicated(b / "linear_1", c.text.hidden_size, c.vision.num_features(),
-                                   c.projector_bias)),
-        down_(nn::Linear::Replicated(b / "linear_2", c.text.hidden_size, c.text.hidden_size,
-                                     c.projector_bias)) {
-    b.Needs({Capability::kActivate, Capability::kConvert});
+      : activation_(c.projector_activation), single_((b / "weight").Has()) {
+    const int64_t in = c.vision.num_features(), out = c.text.hidden_size;
+    first_ = nn::Linear::Replicated(single_ ? b : b / "linear_1", out, in, c.projector_bias);
+    b.Needs(Capability::kConvert);
+    if (single_) return;
+    second_ = nn::Linear::Replicated(b / "linear_2", out, out, c.projector_bias);
+    b.Needs(Capability::kActivate);
     b.Needs(NeedsOf(activation_));
   }
 
   // features: f32 [R, in]; rows: f32 [R, out].
   void Forward(nn::Pass& pass, Tensor features, Tensor rows) const {
     const ArenaScope scope(pass.arena);
-    Tensor x = pass.arena.Allocate(up_.activation(), features.shape);
+    Tensor x = pass.arena.Allocate(first_.activation(), features.shape);
     pass.ops.Run(Convert{.x = features, .out = x}, pass.stream);
-    Tensor inner = pass.arena.Allocate(up_.output(), rows.shape);
-    up_.Forward(pass, x, inner);
-    Tensor activated = pass.arena.Allocate(down_.activation(), rows.shape);
+    if (single_) return first_.Forward(pass, x, rows);
+    Tensor inner = pass.arena.Allocate(first_.output(), rows.shape);
+    first_.Forward(pass, x, inner);
+    Tensor activated = pass.arena.Allocate(second_.activation(), rows.shape);
     pass.ops.Run(Activate{.x = inner, .activation = activation_, .out = activated}, pass.stream);
-    down_.Forward(pass, activated, rows);
+    second_.Forward(pass, activated, rows);
   }
 
  private:
   const Activation activation_;
-  const nn::Linear up_, down_;
+  const bool single_;
+  nn::Linear first_, second_;
 };
 
 class LlavaEncoder final : public ImageEncoder {

@@ -61,9 +61,14 @@ MODELS = {
         num_attention_heads=1, image_size=28, patch_size=14, vision_use_head=True), dict(
             image_grid_pinpoints=[[28, 56], [56, 28], [56, 56]], vision_feature_select_strategy="full"), COUNTS,
         [[30, 62], [300, 290], [500, 40]]),
+    # LLaVA 1: its projector is a single matrix, for which transformers has no class.
+    "llava_linear": ("Llava", ODD | dict(model_type="llama"), dict(
+        model_type="clip_vision_model", hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+        num_attention_heads=2, image_size=28, patch_size=14), dict(), COUNTS, [[28, 28]] * 3),
 }
 # Written as older versions of transformers did.
 OLDER = {"llava_64": "published", "llava_siglip": "running", "llava_next_siglip": "running"}
+LINEAR = {"llava_linear"}
 
 
 def pixels(shape, seed: int) -> torch.Tensor:
@@ -206,8 +211,21 @@ def older(directory: pathlib.Path, running: bool) -> None:
     file.write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
 
 
+def make_linear(model) -> torch.nn.Linear:
+    """Gives the model LLaVA 1's projector."""
+    vision, text = model.config.vision_config.hidden_size, model.config.text_config.hidden_size
+    model.model.multi_modal_projector = torch.nn.Linear(vision, text, dtype=model.dtype)
+    return model.model.multi_modal_projector
+
+
+@torch.no_grad()
 def load(family, directory, dtype):
-    return family.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
+    model = family.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
+    tensors = safetensors.torch.load_file(pathlib.Path(directory) / "model.safetensors")
+    prefix = "multi_modal_projector."
+    if prefix + "weight" in tensors:
+        make_linear(model).load_state_dict({name: tensors[prefix + name] for name in ("weight", "bias")})
+    return model
 
 
 def make(name: str, place: int) -> None:
@@ -216,6 +234,8 @@ def make(name: str, place: int) -> None:
         text_config=copy.deepcopy(text), vision_config=copy.deepcopy(vision), image_token_index=IMAGE_TOKEN,
         bos_token_id=1, eos_token_id=1, pad_token_id=None, attn_implementation="eager", **copy.deepcopy(others))
     model = getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
+    if name in LINEAR:
+        make_linear(model)
     randomize(model, place + 61)
     make_goldens.save(model, HERE / name, {})
     if name in OLDER:
