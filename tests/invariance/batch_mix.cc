@@ -58,9 +58,10 @@ EngineStats StatsAtRest(const Engine& engine) {
 std::string BatchMixOptions::ToString() const {
   return fmt::format(
       "CUDA graphs {}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} "
-      "blocks, {} host blocks, prefix cache {}, {} drafts by {}, {} requests at once",
+      "blocks, {} host blocks, prefix cache {}, {} tokens of images cached, {} drafts by {}, {} "
+      "requests at once",
       Name(cuda_graphs), steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks,
-      host_blocks, prefix_cache ? "on" : "off", draft_tokens,
+      host_blocks, prefix_cache ? "on" : "off", image_cache_tokens, draft_tokens,
       !draft_model.empty() ? draft_model
       : only_forced        ? "the grammar"
                            : "text",
@@ -74,8 +75,7 @@ BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>&
   };
   int32_t needed = 0;
   for (const Case& c : cases) {
-    const auto positions = static_cast<int32_t>(c.request.token_ids.size()) +
-                           c.request.sampling.max_tokens.value_or(0);
+    const int32_t positions = c.num_prompt_tokens() + c.request.sampling.max_tokens.value_or(0);
     needed = std::max(needed, (positions + block_size - 1) / block_size);
   }
   constexpr int32_t kBatchTokens[] = {2, 3, 5, 8, 13, 16, 24, 33, 48, 64, 100, 200, 512};
@@ -90,6 +90,8 @@ BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>&
   options.arrival_odds = 1 + below(8);
   options.draft_tokens = 1 + below(8);
   options.draft_source = below(3);
+  constexpr int32_t kImageTokens[] = {1, 1, 60, 100, 0};
+  options.image_cache_tokens = kImageTokens[below(std::size(kImageTokens))];
   return options;
 }
 
@@ -104,6 +106,7 @@ BatchMix::BatchMix(EngineOptions base, int64_t kv_token_bytes, const BatchMixOpt
   base_.num_blocks = options.num_blocks;
   base_.host_cache_bytes = options.host_blocks * kv_token_bytes * base_.block_size;
   base_.prefix_cache = options.prefix_cache;
+  base_.image_cache_tokens = options.image_cache_tokens;
   base_.speculate = options.draft_tokens == 0     ? Speculation::kOff
                     : options.draft_model.empty() ? Speculation::kNgram
                                                   : Speculation::kDraft;

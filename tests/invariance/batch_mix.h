@@ -28,8 +28,9 @@ struct BatchMixOptions {
   bool only_forced = false;      // hardly any match is long enough for drafts from the text
   int32_t draft_source = 0;      // 0: the text, 1: the model itself, 2: another model
   std::string draft_model = {};  // the path, if it is a model
-  int32_t most_open = 0;         // concurrent requests
-  int32_t arrival_odds = 0;      // after each chunk a request arrives with chance 1 in this many
+  int32_t image_cache_tokens = 0;
+  int32_t most_open = 0;     // concurrent requests
+  int32_t arrival_odds = 0;  // after each chunk a request arrives with chance 1 in this many
 
   std::string ToString() const;
 };

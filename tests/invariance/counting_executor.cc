@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -13,6 +14,7 @@ namespace {
 struct Field {
   const char* name;
   int64_t Counts::*value;
+  bool images = false;  // counts something of images
 };
 constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"cancelled", &Counts::cancelled},
@@ -37,6 +39,12 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"ends of bounded reasoning", &Counts::thoughts_ended},
                              {"drafts by the model itself", &Counts::own_drafts},
                              {"drafts by another model", &Counts::other_drafts},
+                             {"images encoded", &Counts::images_encoded, true},
+                             {"images forgotten", &Counts::images_forgotten, true},
+                             {"chunks that end inside an image", &Counts::chunks_in_images, true},
+                             {"hits that end inside one", &Counts::hits_in_images, true},
+                             {"sequences stopped inside one", &Counts::frees_in_images, true},
+                             {"drafts behind images", &Counts::drafts_with_images, true},
                              {"mixes with 1 thread", &Counts::one_thread},
                              {"with 2", &Counts::two_threads}};
 
@@ -47,7 +55,7 @@ class CountingExecutor final : public Executor {
         graphs_(graphs),
         random_(seed),
         counts_(*counts),
-        known_left_(static_cast<size_t>(inner_->limits().max_seqs)) {}
+        slots_(static_cast<size_t>(inner_->limits().max_seqs)) {}
 
   const ExecutorLimits& limits() const override { return inner_->limits(); }
   Status Submit(StepInput step) override {
@@ -78,8 +86,25 @@ class CountingExecutor final : public Executor {
   }
 
  private:
+  struct Slot {
+    int32_t known_left = 0;  // tokens known at admission that are still to compute
+    int32_t position = 0;    // the next to compute
+    std::vector<ImageSpan> images = {};
+
+    bool inside_image() const {
+      return std::any_of(images.begin(), images.end(), [&](const ImageSpan& image) {
+        return image.position < position && position < image.end();
+      });
+    }
+  };
+
   void Count(const StepInput& step) {
     ++counts_.steps;
+    for (const SequenceSlotId free : step.free) {
+      if (slots_[static_cast<size_t>(free)].inside_image()) ++counts_.frees_in_images;
+    }
+    counts_.images_forgotten += std::ssize(step.forget);
+    counts_.images_encoded += std::ssize(step.encode);
     for (const CopyBlock& copy : step.copies) {
       const bool from_device = copy.source_tier == Tier::kDevice;
       const bool to_device = copy.destination_tier == Tier::kDevice;
@@ -91,11 +116,14 @@ class CountingExecutor final : public Executor {
     bool prefills = false;
     bool drafts = false;
     for (const StepRow& row : step.rows) {
-      int32_t& left = known_left_[static_cast<size_t>(row.slot)];
-      (left > 0 ? prefills : decodes) = true;
-      left -= row.num_tokens;
-      if (left > 0) ++counts_.chunks;
+      Slot& slot = slots_[static_cast<size_t>(row.slot)];
+      (slot.known_left > 0 ? prefills : decodes) = true;
+      slot.known_left -= row.num_tokens;
+      slot.position += row.num_tokens;
+      if (slot.known_left > 0) ++counts_.chunks;
+      if (slot.inside_image()) ++counts_.chunks_in_images;
       drafts |= !row.drafts.empty();
+      if (!slot.images.empty()) counts_.drafts_with_images += std::ssize(row.drafts);
       if (!row.masked || row.drafts.empty()) continue;
       counts_.masked_drafts += static_cast<int64_t>(row.drafts.size());
       masked_drafts_[step.number].insert(row.slot);
@@ -108,7 +136,11 @@ class CountingExecutor final : public Executor {
 
   void CountAdmission(const AdmitSequence& admit) {
     const auto known = static_cast<int32_t>(admit.tokens.size());
-    known_left_[static_cast<size_t>(admit.slot)] = known - admit.num_computed;
+    Slot& slot = slots_[static_cast<size_t>(admit.slot)];
+    slot = {.known_left = known - admit.num_computed,
+            .position = admit.num_computed,
+            .images = admit.images};
+    if (slot.inside_image()) ++counts_.hits_in_images;
     const int32_t block_size = inner_->limits().cache.groups.front().block_size;
     if (known > admit.num_prompt_tokens) {
       ++counts_.resumed;
@@ -125,7 +157,7 @@ class CountingExecutor final : public Executor {
   int32_t in_flight_ = 0;
   Counts& counts_;
   std::map<uint64_t, std::set<SequenceSlotId>> masked_drafts_;  // rows with them, by step in flight
-  std::vector<int32_t> known_left_;  // by slot: tokens known at admission that are still to compute
+  std::vector<Slot> slots_;
 };
 
 }  // namespace
@@ -142,7 +174,7 @@ std::string Counts::ToString() const {
   return out;
 }
 
-std::string Counts::FirstZero(bool graphs, bool draft_models) const {
+std::string Counts::FirstZero(bool graphs, bool draft_models, bool images) const {
   for (const Field& field : kFields) {
     const bool by_model =
         field.value == &Counts::own_drafts || field.value == &Counts::other_drafts;
@@ -153,6 +185,7 @@ std::string Counts::FirstZero(bool graphs, bool draft_models) const {
         field.value == &Counts::graph_steps || field.value == &Counts::graph_drafts;
     if (graphs ? masked : only_graphs) continue;
     if (by_model && !draft_models) continue;
+    if (field.images && !images) continue;
     if (this->*field.value == 0) return field.name;
   }
   return "";

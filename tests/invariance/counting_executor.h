@@ -34,7 +34,13 @@ struct Counts {
   int64_t thoughts_ended = 0;   // answers whose reasoning has a budget and the closing mark
   int64_t own_drafts = 0;       // by the model as its own draft model
   int64_t other_drafts = 0;     // by another model
-  int64_t one_thread = 0;       // mixes, by number of threads
+  int64_t images_encoded = 0;
+  int64_t images_forgotten = 0;    // by the encoder cache, for others
+  int64_t chunks_in_images = 0;    // rows that end inside an image
+  int64_t hits_in_images = 0;      // admissions whose cached prefix ends inside an image
+  int64_t frees_in_images = 0;     // sequences preempted or cancelled inside an image
+  int64_t drafts_with_images = 0;  // of sequences with images
+  int64_t one_thread = 0;          // mixes, by number of threads
   int64_t two_threads = 0;
 
   void Add(const Counts& other);
@@ -42,8 +48,8 @@ struct Counts {
   // The name of the first count that is zero although the test needs it, or "". `graphs`: the
   // mixes ran on a GPU, some with graphs and none with a draft model; drafts with masks and
   // ends of reasoning are then not needed, as such runs have few requests. `draft_models`: they
-  // were enough for drafts by either model.
-  std::string FirstZero(bool graphs, bool draft_models) const;
+  // were enough for drafts by either model. `images`: the model takes them.
+  std::string FirstZero(bool graphs, bool draft_models, bool images) const;
 };
 
 // Passes calls on to `inner`, except Done: there `seed` decides at random whether the engine waits

@@ -17,6 +17,10 @@
 // flight: matches in the text, a draft model, and text that a grammar forces. Alone, requests have
 // no drafts.
 //
+//   build/tests/invariance/invariance --images llava_64,llava_odd,llava_siglip
+//
+// This uses golden models that take images, which their requests have.
+//
 //   build/tests/invariance/invariance --model default --requests 30
 //
 // This uses SmolLM2-135M-Instruct, as fetched by scripts/fetch-model, or any other model by its
@@ -37,10 +41,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/option_names.h"
 #include "base/testing/refs.h"
 #include "invariance/round.h"
+#include "invariance/seeing_model.h"
 #include "invariance/tiny_model.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -65,6 +71,7 @@ struct Flags {
   std::string device = "cpu";
   KernelChoice kernels = KernelChoice::kVerified;
   std::vector<std::string> types;
+  std::vector<std::string> images;  // models that take them, instead of types
   std::vector<std::string> isas;
   std::vector<std::string> drafts;  // names of draft_mixes
   std::vector<DraftMix> draft_mixes;
@@ -118,6 +125,8 @@ bool Parse(int argc, char** argv, Flags* flags) {
       flags->kernels = *kernels;
     } else if (name == "--types") {
       flags->types = Split(value);
+    } else if (name == "--images") {
+      flags->images = Split(value);
     } else if (name == "--isas") {
       flags->isas = Split(value);
     } else if (name == "--drafts") {
@@ -165,22 +174,26 @@ std::string NameOf(const RoundOptions& round) { return round.gpu() ? round.devic
 
 // Prints a message and returns false if `counts` lacks what `enough` comparisons must have met.
 bool Proves(const Flags& flags, const Counts& counts, int64_t enough) {
-  const std::string zero = counts.FirstZero(/*graphs=*/flags.device == kCuda,
-                                            /*draft_models=*/flags.model.empty());
+  const bool seeing = !flags.images.empty();
+  const std::string zero =
+      counts.FirstZero(/*graphs=*/flags.device == kCuda,
+                       /*draft_models=*/flags.model.empty() && !seeing, /*images=*/seeing);
   if (counts.requests < enough || zero.empty()) return true;
   fmt::print("FAILED: there were no {}, so this run proves nothing about them\n", zero);
   return false;
 }
 
 // The same for a mix that drafts.
-bool ProvesDrafts(const DraftMix& mix, const std::string& name, const Counts& counts) {
+bool ProvesDrafts(const Flags& flags, const DraftMix& mix, const std::string& name,
+                  const Counts& counts) {
   using Method = DraftMix::Method;
   const bool missing =
       counts.accepted_drafts == 0 || counts.drafts == counts.accepted_drafts ||
       counts.masked_accepted == 0 || counts.preemptions == 0 || counts.chunks == 0 ||
       counts.forks == 0 ||
       (mix.method == Method::kText && counts.accepted_drafts == counts.masked_accepted) ||
-      (mix.method == Method::kModel && counts.own_drafts == 0);
+      (mix.method == Method::kModel && counts.own_drafts == 0) ||
+      (!flags.images.empty() && (counts.drafts_with_images == 0 || counts.chunks_in_images == 0));
   if (counts.requests < kEnough || !missing) return true;
   fmt::print("FAILED: {} did not meet all that could make a difference: {}\n", name,
              counts.ToString());
@@ -199,7 +212,7 @@ bool Show(const Flags& flags, const std::string& what, double seconds,
   bool enough = true;
   for (size_t i = 0; i < counts.size(); ++i) {
     fmt::print("  drafts {}: {}\n", flags.drafts[i], counts[i].ToString());
-    enough = ProvesDrafts(flags.draft_mixes[i], flags.drafts[i], counts[i]) && enough;
+    enough = ProvesDrafts(flags, flags.draft_mixes[i], flags.drafts[i], counts[i]) && enough;
   }
   return enough;
 }
@@ -271,27 +284,37 @@ int RunModel(const Flags& flags) {
   return Report(flags, num_failed, total);
 }
 
+// Writes the models of a weight type, or one that takes images.
+Status WriteModels(const std::string& folder, const std::string& name, bool seeing,
+                   RoundOptions* round) {
+  round->model = folder + "/" + name;
+  if (seeing) return WriteSeeingModel(name, round->model);
+  round->model += ".gguf";
+  round->other_model = folder + "/other." + name + ".gguf";
+  RETURN_IF_ERROR(WriteTinyModel(name, round->model));
+  return WriteTinyModel(name, round->other_model, kTinySeed + 1);
+}
+
 int RunTinyModels(const Flags& flags) {
   const TempFolder folder;
   if (folder.path().empty()) {
     fmt::print("cannot make a temporary folder\n");
     return 1;
   }
+  const bool seeing = !flags.images.empty();
   Counts total;
   int num_failed = 0;
-  for (const std::string& type : flags.types) {
+  for (const std::string& name : seeing ? flags.images : flags.types) {
     RoundOptions round;
-    round.model = folder.path() + "/tiny." + type + ".gguf";
-    round.other_model = folder.path() + "/other." + type + ".gguf";
-    Status written = WriteTinyModel(type, round.model);
-    if (written.ok()) written = WriteTinyModel(type, round.other_model, kTinySeed + 1);
+    const Status written = WriteModels(folder.path(), name, seeing, &round);
     if (!written.ok()) {
       fmt::print("{}\n", written.ToString());
       return 1;
     }
     for (const std::string& isa : flags.isas) {
       round.isa = isa;
-      num_failed += RunCombination(flags, "--types " + type, round, &total) ? 0 : 1;
+      const std::string choice = (seeing ? "--images " : "--types ") + name;
+      num_failed += RunCombination(flags, choice, round, &total) ? 0 : 1;
     }
   }
   return Report(flags, num_failed, total);
@@ -303,11 +326,13 @@ int RunTinyModels(const Flags& flags) {
 int main(int argc, char** argv) {
   tokamak::invariance::Flags flags;
   if (!tokamak::invariance::Parse(argc, argv, &flags)) {
-    fmt::print(stderr,
-               "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,...] "
-               "[--drafts text:1,model:1,forced:2,...] [--isas I,... | --device cuda [--kernels "
-               "verified|new|plain|triton]]\n",
-               argv[0]);
+    fmt::print(
+        stderr,
+        "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,... | --images "
+        "MODEL,...] [--drafts text:1,model:1,forced:2,...] [--isas I,... | --device cuda "
+        "[--kernels "
+        "verified|new|plain|triton]]\n",
+        argv[0]);
     return 2;
   }
   tokamak::SetLogLevel(tokamak::LogLevel::kOff);

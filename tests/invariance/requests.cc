@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "invariance/seeing_model.h"
 #include "invariance/tiny_model.h"
 
 namespace tokamak::invariance {
@@ -15,6 +16,12 @@ namespace {
 // For tiny models: prompt and answer lengths.
 constexpr int32_t kLongest = 620;
 constexpr int32_t kMostNew = 40;
+// The same for those that take images, each of which has up to 49 tokens, beside 4 images.
+constexpr int32_t kLongestWithImages = 220;
+constexpr size_t kMostImages = 4;
+constexpr int32_t kSeeingContext = 512;
+static_assert(kLongest + kMostNew <= kTinyContext);
+static_assert(kLongestWithImages + kMostImages * 49 + kMostNew <= kSeeingContext);
 
 constexpr const char* kTexts[] = {
     "The harbour town had two bakeries, and everyone who lived there belonged to one of them. It "
@@ -34,6 +41,13 @@ constexpr char kAnimal[] = R"({"type": "object", "properties": {
     "age": {"type": "integer", "minimum": 0, "maximum": 99}},
     "required": ["name", "kind", "age"], "additionalProperties": false})";
 
+// Keeps the first `length` tokens.
+void Cut(size_t length, int32_t placeholder, Content* content) {
+  content->token_ids.resize(std::min(length, content->token_ids.size()));
+  const auto images = std::count(content->token_ids.begin(), content->token_ids.end(), placeholder);
+  content->images.resize(static_cast<size_t>(images));
+}
+
 }  // namespace
 
 RequestMaker::RequestMaker(uint64_t seed, Material material)
@@ -47,25 +61,48 @@ float RequestMaker::Real(float low, float high) {
   return low + (high - low) * static_cast<float>(random_() >> 40) * 0x1p-24f;
 }
 
-std::vector<int32_t> RequestMaker::Prompt(const std::vector<Case>& earlier) {
+int32_t RequestMaker::Token() {
+  const auto token = static_cast<int32_t>(Between(0, material_.vocab_size - 1));
+  return token == material_.placeholder ? 0 : token;
+}
+
+const ImageData& RequestMaker::Picture() {
+  return material_.pictures[static_cast<size_t>(Between(0, std::ssize(material_.pictures) - 1))];
+}
+
+Content RequestMaker::Prompt(const std::vector<Case>& earlier) {
   int64_t length = Between(4, std::min(64, material_.max_prompt));
   if (Chance(15)) length = Between(1, 4);
   if (Chance(material_.long_percent)) length = Between(length, material_.max_prompt);
-  std::vector<int32_t> prompt;
+  Content prompt;
+  std::vector<int32_t>& tokens = prompt.token_ids;
   if (!earlier.empty() && Chance(15)) {
     const auto& turn = earlier[static_cast<size_t>(Between(0, std::ssize(earlier) - 1))];
-    prompt = turn.request.token_ids;
-    const auto& answer = turn.alone.front().token_ids;
-    prompt.insert(prompt.end(), answer.begin(), answer.end());
-    length = std::min<int64_t>(std::ssize(prompt) + Between(0, 20), material_.max_prompt);
+    tokens = turn.request.token_ids;
+    prompt.images = turn.request.images;
+    for (const int32_t token : turn.alone.front().token_ids) {
+      tokens.push_back(token == material_.placeholder ? 0 : token);
+    }
+    length = std::min<int64_t>(std::ssize(tokens) + Between(0, 20), material_.max_prompt);
   } else if (Chance(75)) {
     const auto last = std::ssize(material_.documents) - 1;
     prompt = material_.documents[static_cast<size_t>(Between(0, last))];
     const int64_t shared = Chance(30) ? length : Between(0, length);
-    prompt.resize(static_cast<size_t>(std::min<int64_t>(shared, std::ssize(prompt))));
+    Cut(static_cast<size_t>(shared), material_.placeholder, &prompt);
   }
-  while (std::ssize(prompt) < length) prompt.push_back(Token());
-  prompt.resize(static_cast<size_t>(length));
+  // The same tokens with another picture are another prompt.
+  if (!prompt.images.empty() && Chance(30)) {
+    prompt.images[static_cast<size_t>(Between(0, std::ssize(prompt.images) - 1))] = Picture();
+  }
+  while (std::ssize(tokens) < length) {
+    if (material_.placeholder >= 0 && prompt.images.size() < kMostImages && Chance(4)) {
+      tokens.push_back(material_.placeholder);
+      prompt.images.push_back(Picture());
+    } else {
+      tokens.push_back(Token());
+    }
+  }
+  Cut(static_cast<size_t>(length), material_.placeholder, &prompt);
   return prompt;
 }
 
@@ -172,7 +209,9 @@ void RequestMaker::BoundThinking(SamplingParams* params) {
 
 Request RequestMaker::Next(const std::vector<Case>& earlier) {
   Request request;
-  request.token_ids = Prompt(earlier);
+  Content prompt = Prompt(earlier);
+  request.token_ids = std::move(prompt.token_ids);
+  request.images = std::move(prompt.images);
   ChooseTokens(&request.sampling);
   ChooseEnds(&request.sampling);
   if (Chance(25)) {
@@ -188,11 +227,16 @@ Request RequestMaker::Next(const std::vector<Case>& earlier) {
   return request;
 }
 
-Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
+Result<Material> TinyMaterial(uint64_t seed, const ModelInfo& model) {
   std::mt19937_64 random(seed);
   Material material;
-  material.vocab_size = vocab_size;
+  material.vocab_size = model.vocab_size;
   material.max_new = kMostNew;
+  if (model.images) {
+    material.placeholder = model.images->placeholder_id;
+    ASSIGN_OR_RETURN(const std::vector<std::string> pictures, Pictures());
+    for (const std::string& picture : pictures) material.pictures.push_back({.bytes = picture});
+  }
   // Most rounds are short, because a pool that holds a long prompt has enough blocks for the other
   // requests. The longest prompts see three splits of keys, whose order of addition could differ.
   struct Length {
@@ -200,16 +244,22 @@ Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
   };
   constexpr Length kLengths[] = {{90, 5}, {90, 5}, {90, 5}, {90, 5}, {330, 15}, {kLongest, 10}};
   const Length length = kLengths[random() % std::size(kLengths)];
-  material.max_prompt = length.most;
+  material.max_prompt = model.images ? std::min(length.most, kLongestWithImages) : length.most;
   material.long_percent = length.percent;
   for (int i = 0; i < 4; ++i) {
-    std::vector<int32_t> document;
+    Content document;
     for (int t = 0; t < material.max_prompt; ++t) {
-      document.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size)));
+      auto token = static_cast<int32_t>(random() % static_cast<uint64_t>(model.vocab_size));
+      if (token == material.placeholder) token = 0;
+      // Every document begins with a few words and an image, and most have more images.
+      if (model.images && document.images.size() < kMostImages && t % 17 == 3 + i) {
+        token = material.placeholder;
+        document.images.push_back(material.pictures[random() % material.pictures.size()]);
+      }
+      document.token_ids.push_back(token);
     }
     material.documents.push_back(std::move(document));
   }
-  static_assert(kLongest + kMostNew <= kTinyContext);
   return material;
 }
 
@@ -222,7 +272,7 @@ Result<Material> TextMaterial(const Engine& engine) {
   for (const char* text : kTexts) {
     ASSIGN_OR_RETURN(auto ids, engine.Tokenize(text, /*add_special=*/true,
                                                /*parse_special=*/false));
-    material.documents.push_back(std::move(ids));
+    material.documents.push_back({.token_ids = std::move(ids), .images = {}});
   }
   return material;
 }
@@ -230,17 +280,18 @@ Result<Material> TextMaterial(const Engine& engine) {
 std::string Describe(const Request& request) {
   const SamplingParams& p = request.sampling;
   return fmt::format(
-      "{} prompt tokens, n {}, max_tokens {}, min_tokens {}, temperature {} (range {}, exponent "
+      "{} prompt tokens with {} images, n {}, max_tokens {}, min_tokens {}, temperature {} (range "
+      "{}, exponent "
       "{}), top_n_sigma {}, top_k {}, top_p {}, min_p {}, typical_p {}, xtc {} {}, penalties {} {} "
       "{}, DRY {} {} {} {}, {} biases, {} stops, {} stop tokens, ignore_eos "
       "{}, logprobs {}, prompt_logprobs {}, structured {}, thinking budget {}, priority {}, salt "
       "\"{}\", seed {}",
-      request.token_ids.size(), p.n, p.max_tokens.value_or(-1), p.min_tokens, p.temperature,
-      p.dynatemp_range, p.dynatemp_exponent, p.top_n_sigma, p.top_k, p.top_p, p.min_p, p.typical_p,
-      p.xtc_probability, p.xtc_threshold, p.repetition_penalty, p.presence_penalty,
-      p.frequency_penalty, p.dry_multiplier, p.dry_base, p.dry_allowed_length, p.dry_penalty_last_n,
-      p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(), p.ignore_eos,
-      p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1),
+      request.token_ids.size(), request.images.size(), p.n, p.max_tokens.value_or(-1), p.min_tokens,
+      p.temperature, p.dynatemp_range, p.dynatemp_exponent, p.top_n_sigma, p.top_k, p.top_p,
+      p.min_p, p.typical_p, p.xtc_probability, p.xtc_threshold, p.repetition_penalty,
+      p.presence_penalty, p.frequency_penalty, p.dry_multiplier, p.dry_base, p.dry_allowed_length,
+      p.dry_penalty_last_n, p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(),
+      p.ignore_eos, p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1),
       p.structured_output ? p.structured_output->text : "no", p.thinking_token_budget.value_or(-1),
       request.priority, request.cache_salt, p.seed.value_or(0));
 }

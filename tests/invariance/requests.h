@@ -15,18 +15,27 @@ namespace tokamak::invariance {
 struct Case {
   Request request;
   std::vector<OutputChunk> alone;
+  int32_t num_prompt_tokens() const { return alone.front().usage.prompt_tokens; }
   // in mixed batches, cancelled after this many chunks; -1: never.
   int32_t cancel_after = -1;
+};
+
+// What a prompt says.
+struct Content {
+  std::vector<int32_t> token_ids;
+  std::vector<ImageData> images;  // in the order of their placeholders
 };
 
 // The material for requests.
 struct Material {
   int32_t vocab_size = 0;
-  int32_t max_prompt = 0;
+  int32_t max_prompt = 0;  // tokens; an image is one
   int32_t max_new = 0;
-  int32_t repeat_percent = 0;                   // how often an answer repeats itself
-  int32_t long_percent = 0;                     // how often a prompt has up to max_prompt tokens
-  std::vector<std::vector<int32_t>> documents;  // each prompt begins with a part of one
+  int32_t repeat_percent = 0;      // how often an answer repeats itself
+  int32_t long_percent = 0;        // how often a prompt has up to max_prompt tokens
+  std::vector<Content> documents;  // each prompt begins with a part of one
+  int32_t placeholder = -1;        // for an image; -1: the model takes none
+  std::vector<ImageData> pictures;
 };
 
 // Makes the same requests for the same seed on every platform.
@@ -41,9 +50,10 @@ class RequestMaker {
   int64_t Between(int64_t low, int64_t high);  // inclusive
   bool Chance(int percent) { return Between(0, 99) < percent; }
   float Real(float low, float high);
-  int32_t Token() { return static_cast<int32_t>(Between(0, material_.vocab_size - 1)); }
+  int32_t Token();  // never the placeholder
+  const ImageData& Picture();
 
-  std::vector<int32_t> Prompt(const std::vector<Case>& earlier);
+  Content Prompt(const std::vector<Case>& earlier);
   void ChooseTokens(SamplingParams* params);  // which tokens are drawn
   void ChooseEnds(SamplingParams* params);    // how many, and what ends them
   StructuredOutput Form();
@@ -53,8 +63,8 @@ class RequestMaker {
   const Material material_;
 };
 
-// Documents of random ids.
-Material TinyMaterial(uint64_t seed, int32_t vocab_size);
+// Documents of random ids, and of pictures if the model takes images.
+Result<Material> TinyMaterial(uint64_t seed, const ModelInfo& model);
 // Documents of English text, tokenized by `engine`.
 Result<Material> TextMaterial(const Engine& engine);
 

@@ -40,8 +40,8 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   return base;
 }
 
-// One request, one sequence and one step at a time, without chunks, prefix cache, graphs or
-// drafts.
+// One request, one sequence, one step and one image at a time, without chunks, prefix cache, graphs
+// or drafts.
 EngineOptions Alone(EngineOptions base) {
   base.cuda_graphs = CudaGraphs::kOff;
   base.steps_in_flight = 1;
@@ -49,6 +49,7 @@ EngineOptions Alone(EngineOptions base) {
   base.max_seqs = 1;
   base.max_batch_tokens = 1024;
   base.prefix_cache = false;
+  base.image_cache_tokens = 1;
   base.speculate = Speculation::kOff;
   return base;
 }
@@ -67,10 +68,9 @@ Status RunAlone(Engine& engine, Case* c) {
 
 Result<std::vector<Case>> MakeCases(const RoundOptions& options, Engine& engine,
                                     std::mt19937_64* random) {
-  Material material = TinyMaterial((*random)(), engine.model().vocab_size);
-  if (!options.tiny) {
-    ASSIGN_OR_RETURN(material, TextMaterial(engine));
-  }
+  const uint64_t seed = (*random)();
+  ASSIGN_OR_RETURN(Material material,
+                   options.tiny ? TinyMaterial(seed, engine.model()) : TextMaterial(engine));
   if (!options.draft_mixes.empty()) material.repeat_percent = 40;
   RequestMaker maker((*random)(), std::move(material));
   std::vector<Case> cases;
