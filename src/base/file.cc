@@ -1,7 +1,9 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +18,21 @@ Status SystemError(const std::string& path, const char* action, int error) {
   if (error == ENOENT) return NotFound("{}: no such file", path);
   return Status(StatusCode::kUnavailable,
                 fmt::format("{}: {}: {}", path, action, std::strerror(error)));
+}
+
+// O_NONBLOCK: opening a pipe must not wait for a writer. Regular files ignore it.
+constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+
+// Returns a descriptor, or -1 and errno.
+int OpenBeneath(int folder, const char* path, int flags) {
+  open_how how{};
+  how.flags = static_cast<uint64_t>(flags);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  // EAGAIN: something was renamed meanwhile, so the system could not tell.
+  for (int tries = 0;; ++tries) {
+    const auto fd = static_cast<int>(::syscall(SYS_openat2, folder, path, &how, sizeof(how)));
+    if (fd >= 0 || tries == 100 || (errno != EAGAIN && errno != EINTR)) return fd;
+  }
 }
 
 }  // namespace
@@ -38,8 +55,10 @@ File::~File() {
 }
 
 Result<File> File::Open(const std::string& path) {
-  // O_NONBLOCK: opening a pipe must not wait for a writer. Regular files ignore it.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  return Of(path, ::open(path.c_str(), kReadFlags));
+}
+
+Result<File> File::Of(const std::string& path, int fd) {
   if (fd < 0) return SystemError(path, "cannot open", errno);
   File file(path, fd, 0);
   struct stat info;
@@ -77,6 +96,34 @@ void File::WillNeed(uint64_t offset, uint64_t size) const {
     (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(kPiece),
                           POSIX_FADV_WILLNEED);
   }
+}
+
+Result<Folder> Folder::Open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return SystemError(path, "cannot open", errno);
+  Folder folder(fd);
+  const int itself = OpenBeneath(fd, ".", O_PATH | O_CLOEXEC);
+  if (itself >= 0) {
+    ::close(itself);
+    return folder;
+  }
+  return Unimplemented(
+      "{}: this system cannot keep paths inside a folder (openat2: {}); Linux can from 5.6 on, "
+      "unless a sandbox forbids it",
+      path, std::strerror(errno));
+}
+
+Folder::Folder(Folder&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Folder::~Folder() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<File> Folder::OpenFile(const std::string& path) const {
+  const int fd = OpenBeneath(fd_, path.c_str(), kReadFlags);
+  // Outside of the folder, absolute, and too many links.
+  if (fd < 0 && (errno == EXDEV || errno == ELOOP)) errno = ENOENT;
+  return File::Of(path, fd);
 }
 
 bool FileExists(const std::string& path) {

@@ -28,11 +28,32 @@ class File {
   void WillNeed(uint64_t offset, uint64_t size) const;
 
  private:
+  friend class Folder;
   File(std::string path, int fd, uint64_t size);
+  // Takes a descriptor, or the error of opening it, from errno.
+  static Result<File> Of(const std::string& path, int fd);
 
   std::string path_;
   int fd_ = -1;
   uint64_t size_ = 0;
+};
+
+// An open folder, from which nothing leads out. Thread-safe.
+class Folder {
+ public:
+  // kUnimplemented if the system lacks openat2 (Linux before 5.6, or a sandbox that forbids it).
+  static Result<Folder> Open(const std::string& path);
+  Folder(Folder&& other) noexcept;
+  ~Folder();
+
+  // Opens a file below the folder by its relative path, as File::Open does. Neither ".." nor
+  // symbolic links lead out of the folder, whatever others rename or link meanwhile: kNotFound.
+  Result<File> OpenFile(const std::string& path) const;
+
+ private:
+  explicit Folder(int fd) : fd_(fd) {}
+
+  int fd_ = -1;
 };
 
 // Returns whether a file or folder of that name exists.
