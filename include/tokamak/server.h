@@ -41,6 +41,8 @@ struct EmbeddedServerOptions {
   std::string access_log = {};  // file for a JSON line per request; "-": stdout; empty: none
   double drain_seconds = 30;    // how long requests may run on after Shutdown
 
+  std::string image_root = {};  // folder below which file: URLs of images may lead; empty: none
+
   int32_t max_connections = 4096;             // more get 503
   int32_t max_connections_per_client = 2048;  // per IP address; more get 429
   int64_t max_body_bytes = 8 << 20;           // larger requests get 413

@@ -146,6 +146,8 @@ void AddServeCommand(CommandLine& line) {
              "Size of an image's file (default 32MiB)");
   f.Add("--max-image-pixels", flags->engine.max_image_pixels,
         "Width times height of an image; decoding takes up to 14 bytes for each");
+  f.Add("--image-root", flags->server.image_root,
+        "Folder whose files clients may show the model by file: URLs; otherwise none");
   f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
              "Requests for longer answers get 400 (default 48MiB)");
   f.AddBytes("--max-body-bytes", flags->server.max_body_bytes,

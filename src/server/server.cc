@@ -243,6 +243,12 @@ Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions
                                                   .allowed_hosts = options.allowed_hosts,
                                                   .cors_origins = options.cors_origins,
                                                   .is_public = is_public}));
+  ImageSources images;
+  if (!options.image_root.empty()) {
+    auto root = ImageRoot::Open(options.image_root);
+    if (!root.ok()) return root.status().WithContext("image_root");
+    images.root = *std::move(root);
+  }
   std::unique_ptr<AccessLog> access_log;
   if (!options.access_log.empty()) {
     ASSIGN_OR_RETURN(access_log, AccessLog::Open(options.access_log));
@@ -258,7 +264,8 @@ Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions
           .preparing = kept.preparing,
           .openai = {.model_id = kept.model_id.empty() ? served.loaded.model().name : kept.model_id,
                      .parsers = kept.parsers,
-                     .requests = kept.requests},
+                     .requests = kept.requests,
+                     .images = std::move(images)},
           .version = kept.version});
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

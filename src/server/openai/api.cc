@@ -51,7 +51,8 @@ OpenAiApi::OpenAiApi(const Shared& shared, Options options)
       loaded_(shared.served.loaded),
       options_(std::move(options)),
       started_(std::time(nullptr)),
-      preparer_(shared.served, options_.model_id, options_.requests, options_.parsers),
+      preparer_(shared.served, options_.model_id, options_.requests, options_.parsers,
+                options_.images),
       id_salt_(RandomBits()) {}
 
 bool OpenAiApi::IsGetPath(std::string_view path) {

@@ -26,6 +26,7 @@ class OpenAiApi {
     std::string model_id;  // the name that clients use
     AnswerParsers parsers;
     RequestLimits requests;
+    ImageSources images;
   };
   // Parts of the server that all protocols share. They outlive the object.
   struct Shared {

@@ -10,6 +10,7 @@
 #include "chat/json.h"
 #include "chat/prepare_messages.h"
 #include "images/data_url.h"
+#include "images/file_url.h"
 
 namespace tokamak {
 namespace {
@@ -137,10 +138,14 @@ bool ReadTools(const JsonReader& fields) {
   return tools.value().size() > 0 && choice.value() != "none";
 }
 
-// Returns the file of a checked part with an image.
-Result<std::string> ReadImage(const JsonValue& part, const ImageInfo& info) {
+// Reads the image of a checked part, which is at `path`.
+Result<MessageImage> ReadImage(std::string path, const JsonValue& part, const ImageInfo& info) {
   const std::string& url = *part.Find("image_url")->Find("url")->AsString();
-  return DecodeDataUrl(url, {.max_bytes = static_cast<uint64_t>(info.max_bytes)});
+  if (HasScheme(url, "file")) return MessageImage{.path = std::move(path), .url = url};
+  Result<std::string> bytes =
+      DecodeDataUrl(url, {.max_bytes = static_cast<uint64_t>(info.max_bytes)});
+  if (!bytes.ok()) return ImageError(path, bytes.status());
+  return MessageImage{.path = std::move(path), .bytes = *std::move(bytes)};
 }
 
 // Copies a checked message. What its images leave is a part of the type "image"; `read_image` gets
@@ -231,12 +236,11 @@ Status ReadConversation(const JsonValue& body, const FieldSpellings& spellings, 
                         std::vector<MessageImage>& read) {
   const std::string list = spellings.Apply(std::string("messages"));
   std::vector<Value> messages;
-  const auto read_image = [&](const JsonValue& part, size_t index) {
+  const auto read_image = [&](const JsonValue& part, size_t index) -> Status {
     std::string path =
         fmt::format("{}[{}].content[{}].image_url.url", list, messages.size(), index);
-    Result<std::string> bytes = ReadImage(part, *images);
-    if (!bytes.ok()) return ImageError(path, bytes.status());
-    read.push_back({std::move(path), *std::move(bytes)});
+    ASSIGN_OR_RETURN(MessageImage image, ReadImage(std::move(path), part, *images));
+    read.push_back(std::move(image));
     return Status();
   };
   for (const JsonValue& message : *body.Find("messages")->AsArray()) {

@@ -34,8 +34,9 @@ std::vector<HeldTool> HeldTools(const JsonValue& body, bool structured, bool* mu
 
 // An image of a conversation.
 struct MessageImage {
-  std::string path;   // of its URL: "messages[0].content[1].image_url.url"
-  std::string bytes;  // of its file
+  std::string path;        // of its URL: "messages[0].content[1].image_url.url"
+  std::string url = {};    // of a file; empty: a data: URL, whose bytes are here
+  std::string bytes = {};  // of the image's file
 };
 
 // Returns the error of an image at `path`. An image beyond a limit is no prompt that does not fit.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <list>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -133,6 +136,68 @@ TEST_F(ImagesTest, ErrorsNameThePart) {
     EXPECT_THAT(got.first, HasSubstr(message)) << body;
   }
   EXPECT_EQ(engine_.submitted(), 0);
+}
+
+// A folder with an image and a broken one.
+class ImageFilesTest : public ImagesTest {
+ protected:
+  ImageFilesTest() {
+    std::string pattern = testing::TempDir() + "tokamak_image_files_XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+    std::ofstream(folder_ + "/cat.png") << "cat";
+    std::ofstream(folder_ + "/refused.png") << "refused";
+    std::ofstream(folder_ + "/long.png") << std::string(100, 'a');
+  }
+  ~ImageFilesTest() override { std::filesystem::remove_all(folder_); }
+
+  Json File(const std::string& name) const {
+    return {{"type", "image_url"}, {"image_url", {{"url", "file://" + folder_ + "/" + name}}}};
+  }
+
+  std::string folder_;
+};
+
+TEST_F(ImageFilesTest, ReachTheEngine) {
+  engine_.TakeImages(3);
+  Start({{.image_root = folder_}});
+  const auto response = Connect().Post(kPath, Body({Image("Zm9v"), File("cat.png")}));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Request request = engine_.last_request();
+  ASSERT_EQ(request.images.size(), 2u);
+  EXPECT_EQ(request.images[1].bytes, "cat");
+  EXPECT_EQ(Connect().Post("/tokenize", Body({File("cat.png")})).status, 200);
+}
+
+TEST_F(ImageFilesTest, ErrorsNameThePart) {
+  engine_.TakeImages(3);
+  Start({{.image_root = folder_}});
+  const std::pair<std::string, std::string> cases[] = {
+      {"none.png", "there is no such file below the folder of --image-root"},
+      {"../cat.png", "there is no such file"},
+      {"", "there is no such file"},
+      {"refused.png", "the image is refused"},
+      {"long.png", "the limit is"}};
+  for (const auto& [name, message] : cases) {
+    const auto got = Refusal(Body({Text("a"), File(name)}));
+    EXPECT_EQ(got.second, "messages[0].content[1].image_url.url") << name;
+    EXPECT_THAT(got.first, HasSubstr(message)) << name;
+  }
+  EXPECT_EQ(engine_.submitted(), 0);
+}
+
+TEST_F(ImageFilesTest, NeedTheOption) {
+  engine_.TakeImages(3);
+  Start();
+  for (const char* path : {kPath, "/tokenize"}) {
+    const auto got = Refusal(Body({File("cat.png")}), path);
+    EXPECT_EQ(got.second, "messages[0].content[0].image_url.url");
+    EXPECT_THAT(got.first, HasSubstr("--image-root"));
+  }
+}
+
+TEST_F(ImageFilesTest, AFolderThatIsMissingIsAnErrorOfTheStart) {
+  const Status status = Server::Create(engine_, {{.image_root = folder_ + "/none"}}).status();
+  EXPECT_THAT(status.ToString(), HasSubstr("image_root: " + folder_ + "/none: no such file"));
 }
 
 TEST_F(ImagesTest, OthersGoOnWhileAnImageIsDecoded) {

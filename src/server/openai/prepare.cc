@@ -43,11 +43,12 @@ Result<ChatTemplate> ParseChatTemplate(const std::string& source, const ModelInf
 }  // namespace
 
 Preparer::Preparer(ServedModel served, std::string model_id, const RequestLimits& limits,
-                   const AnswerParsers& parsers)
+                   const AnswerParsers& parsers, ImageSources sources)
     : served_(served),
       loaded_(served.loaded),
       model_id_(std::move(model_id)),
       limits_(limits),
+      sources_(std::move(sources)),
       sizes_(loaded_.model().vocab_size, [&](int32_t id) { return loaded_.TokenBytes(id); }),
       plain_(MakeChatFormat(loaded_.model().chat_template, parsers)),
       with_tools_(loaded_.model().tool_template.empty()
@@ -114,6 +115,7 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
                                  : ParseCompletionRequest(body, defaults));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(request.model));
+  RETURN_IF_ERROR(CheckSources(request.images));
   RETURN_IF_ERROR(request.spellings.Apply(ApplyLimits(limits_, request)));
   RETURN_IF_ERROR(
       request.spellings.Apply(Validate(request.sampling, model.vocab_size, model.max_logprobs)));
@@ -335,6 +337,7 @@ Result<PreparedResponse> Preparer::Tokenize(std::string body) const {
   ASSIGN_OR_RETURN(TokenizeRequest request, ParseTokenizeRequest(body, loaded_.model().images));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(request.model));
+  RETURN_IF_ERROR(CheckSources(request.images));
   if (!request.text) {
     ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(request.conversation)));
     request.text = std::move(rendered.text);
@@ -372,14 +375,31 @@ Status Preparer::CheckImages(size_t num_images, const std::vector<int32_t>& prom
   return CheckPlaceholders(*loaded_.model().images, num_images, prompt).WithContext("messages");
 }
 
+Status Preparer::CheckSources(const std::vector<MessageImage>& images) const {
+  for (const MessageImage& image : images) {
+    if (image.url.empty() || sources_.root) continue;
+    return InvalidArgument(
+        "{}: this server reads no files (--image-root DIR lets it); send a data: URL", image.path);
+  }
+  return Status();
+}
+
+Result<ImageData> Preparer::Decode(MessageImage image) const {
+  if (!image.url.empty()) {
+    const auto max_bytes = static_cast<uint64_t>(loaded_.model().images->max_bytes);
+    ASSIGN_OR_RETURN(image.bytes, sources_.root->Read(image.url, {.max_bytes = max_bytes}));
+  }
+  return served_.engine->PrepareImage(image.bytes);
+}
+
 Result<std::vector<ImageData>> Preparer::Decode(std::vector<MessageImage> images) const {
   if (served_.engine == nullptr) return Unimplemented("messages: this model takes no images");
   std::vector<ImageData> decoded;
   for (MessageImage& image : images) {
-    Result<ImageData> one = served_.engine->PrepareImage(image.bytes);
-    if (!one.ok()) return ImageError(image.path, one.status());
+    const std::string path = image.path;
+    Result<ImageData> one = Decode(std::move(image));
+    if (!one.ok()) return ImageError(path, one.status());
     decoded.push_back(*std::move(one));
-    image.bytes = std::string();
   }
   return decoded;
 }

@@ -10,6 +10,7 @@
 #include "chat/chat_template.h"
 #include "chat/prepare_messages.h"
 #include "chat/tool_calls.h"
+#include "images/file_url.h"
 #include "server/openai/embedding_request.h"
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
@@ -44,13 +45,18 @@ struct AnswerParsers {
   std::string reasoning = "auto";
 };
 
+// Where the images of URLs may come from, other than data: URLs.
+struct ImageSources {
+  std::shared_ptr<const ImageRoot> root = {};  // null: not from files
+};
+
 // Immutable and thread-safe, because it only calls const methods of the model.
 class Preparer {
  public:
   // The model outlives it. `model_id` is the name that clients use. Unknown names in `parsers`
   // count as "auto".
   Preparer(ServedModel served, std::string model_id, const RequestLimits& limits,
-           const AnswerParsers& parsers = {});
+           const AnswerParsers& parsers = {}, ImageSources sources = {});
 
   // Each parses and checks a body, renders the conversation and tokenizes. The body is freed once
   // it is parsed.
@@ -59,8 +65,8 @@ class Preparer {
   const TokenSizes& token_sizes() const { return sizes_; }
   Result<PreparedResponse> Tokenize(std::string body) const;
   Result<PreparedResponse> Detokenize(std::string body) const;
-  // Decode the images of a conversation, which takes far longer than their bytes say. Must be
-  // called if there are any.
+  // Read files, and decode the images of a conversation, which takes far longer than their bytes
+  // say. Must be called if there are any.
   Result<PreparedCompletion> AddImages(PreparedCompletion prepared) const;
   Result<PreparedResponse> AddImages(PreparedResponse prepared) const;
 
@@ -96,6 +102,9 @@ class Preparer {
   Status AddThinking(const Rendered& rendered, CompletionRequest& request) const;
   // Refuses conversations whose placeholders are not those of their images.
   Status CheckImages(size_t num_images, const std::vector<int32_t>& prompt) const;
+  // Refuses images whose URLs this server does not read.
+  Status CheckSources(const std::vector<MessageImage>& images) const;
+  Result<ImageData> Decode(MessageImage image) const;
   Result<std::vector<ImageData>> Decode(std::vector<MessageImage> images) const;
   Result<PreparedResponse> Respond(PreparedResponse prepared) const;
   // Refuses echoes that are too long.
@@ -110,6 +119,7 @@ class Preparer {
   const LoadedModel& loaded_;
   const std::string model_id_;
   const RequestLimits limits_;
+  const ImageSources sources_;
   const TokenSizes sizes_;
   const ChatFormat plain_;
   const std::unique_ptr<const ChatFormat> with_tools_;  // null: plain_ serves tools too
