@@ -181,8 +181,12 @@ Result<Loads> Check(const ServeBenchFlags& flags) {
     }
   }
   loadgen::LoadSpec& base = loads.base;
-  ASSIGN_OR_RETURN(base.url, ParseUrl(flags.url));
-  if (base.url.path.ends_with("/v1")) base.url.path.resize(base.url.path.size() - 3);
+  Result<Url> url = ParseUrl(flags.url);
+  if (!url.ok()) return url.status().WithContext("--url " + flags.url);
+  base.url = *std::move(url);
+  std::string& target = base.url.target;
+  while (target.ends_with('/')) target.pop_back();
+  if (target.ends_with("/v1")) target.resize(target.size() - 3);
   ASSIGN_OR_RETURN(base.api_key, ReadKey(flags));
   base.shape = {
       .chat = flags.endpoint == "chat", .model = flags.model, .extra_body = flags.extra_body};

@@ -46,7 +46,7 @@ class FakeServer {
     ::close(listener_);
   }
 
-  Url url() const { return {.host = "127.0.0.1", .port = fmt::format("{}", port_), .path = ""}; }
+  Url url() const { return {.host = "127.0.0.1", .port = fmt::format("{}", port_)}; }
   std::vector<std::string> bodies() {
     MutexLock lock(mutex_);
     return bodies_;

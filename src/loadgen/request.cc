@@ -16,7 +16,10 @@ constexpr double kModelSeconds = 10;  // for /v1/models
 // Receives a small answer completely.
 class BodyReceiver final : public HttpReceiver {
  public:
-  void OnHead(int status) override { ok_ = status == 200; }
+  Status OnHead(const ReceivedHead& head) override {
+    ok_ = head.status == 200;
+    return Status();
+  }
   Status OnBody(std::string_view bytes) override {
     if (body_.size() + bytes.size() > EventStream::kMaxEventBytes) {
       return ResourceExhausted("the answer is too long");

@@ -76,7 +76,10 @@ class RequestReceiver final : public HttpReceiver {
         on_end_(std::move(on_end)) {}
 
   void OnSent() override { connected_ = true; }
-  void OnHead(int status) override { record_.http_status = status; }
+  Status OnHead(const ReceivedHead& head) override {
+    record_.http_status = head.status;
+    return Status();
+  }
   Status OnBody(std::string_view bytes) override;
   void OnEnd(const Status& status) override;
 

@@ -130,7 +130,10 @@ TEST_F(EmbeddedTest, WritesAnAccessLog) {
 
 class StatusReceiver final : public HttpReceiver {
  public:
-  void OnHead(int status) override { http_status = status; }
+  Status OnHead(const ReceivedHead& head) override {
+    http_status = head.status;
+    return Status();
+  }
   Status OnBody(std::string_view) override { return Status(); }
   void OnEnd(const Status& status) override { end = status; }
 

@@ -4,44 +4,20 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "server/transport/http_receiver.h"
+#include "server/transport/url.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
 
-struct Url {
-  std::string host;
-  std::string port;
-  std::string path;  // "" or "/...", without a trailing '/'
-  bool tls = false;  // https
-};
-// Parses "http://HOST[:PORT][/PATH]", or the same with https. kInvalidArgument for anything else.
-Result<Url> ParseUrl(std::string_view text);
-
 struct HttpCall {
-  std::string target;  // appended to the URL's path
+  std::string target;  // appended to the URL's, without the slashes at its end
   std::string body;    // JSON; empty: a GET request
   std::vector<std::pair<std::string, std::string>> headers = {};
   double limit_seconds = 0;  // for the whole request; 0: no limit
-};
-
-// Gets the response, in the order of these methods, on the thread of HttpCaller::Run.
-class HttpReceiver {
- public:
-  virtual ~HttpReceiver() = default;
-  // The whole request was written to the connection. Called twice if a kept connection had ended,
-  // because the request is then sent again over a new one.
-  virtual void OnSent() {}
-  virtual void OnHead(int status) = 0;
-  // A piece of the body. An error ends the request with it.
-  virtual Status OnBody(std::string_view bytes) = 0;
-  // Called once, last. OK if the whole response has come, whatever its status. kDeadlineExceeded if
-  // it took too long, kUnavailable if the connection could not be made or ended early, kDataLoss if
-  // the response is not HTTP.
-  virtual void OnEnd(const Status& status) = 0;
 };
 
 // Owned by one thread, which runs everything.
@@ -54,7 +30,7 @@ class HttpCaller {
     bool keep_alive = true;        // reuse connections
   };
   // Looks up the host. kNotFound if there is none, kInvalidArgument if ca_file holds no
-  // certificates.
+  // certificates or the URL has a query.
   static Result<std::unique_ptr<HttpCaller>> Create(const Url& url, const Options& options);
   ~HttpCaller();
 
@@ -69,7 +45,6 @@ class HttpCaller {
   void Stop();
 
  private:
-  class Wire;
   struct Impl;
   explicit HttpCaller(std::unique_ptr<Impl> impl);
 
