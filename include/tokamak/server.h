@@ -42,6 +42,9 @@ struct EmbeddedServerOptions {
   double drain_seconds = 30;    // how long requests may run on after Shutdown
 
   std::string image_root = {};  // folder below which file: URLs of images may lead; empty: none
+  // Hosts from which images may be fetched: "example.org", "[fd00::7]:443", "*" for all.
+  std::vector<std::string> allow_image_hosts = {};
+  bool allow_private_image_hosts = false;  // also those of private networks and of this machine
 
   int32_t max_connections = 4096;             // more get 503
   int32_t max_connections_per_client = 2048;  // per IP address; more get 429

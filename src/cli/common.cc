@@ -38,6 +38,7 @@ constexpr std::string_view kFields =
     "top_p typical_p xtc_probability xtc_threshold ";
 // Fields with flags of other names.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
+    {"allow_image_hosts", "--allow-image-hosts"},
     {"allowed_hosts", "--allowed-host"},
     {"beam_search.width", "--num-beams"},
     {"cors_origins", "--cors-origin"},

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/byte_count.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -148,6 +149,16 @@ void AddServeCommand(CommandLine& line) {
         "Width times height of an image; decoding takes up to 14 bytes for each");
   f.Add("--image-root", flags->server.image_root,
         "Folder whose files clients may show the model by file: URLs; otherwise none");
+  f.AddParsed(
+      "--allow-image-hosts", "HOST[:PORT],...",
+      [&hosts = flags->server.allow_image_hosts](const std::string& list) {
+        for (const std::string_view host : Split(list, ',')) hosts.emplace_back(host);
+        return Status();
+      },
+      "Hosts from which clients may have images fetched by http and https URLs, or * for all; "
+      "otherwise none");
+  f.Add("--allow-private-image-hosts", flags->server.allow_private_image_hosts,
+        "Let these hosts be on private networks or this machine");
   f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
              "Requests for longer answers get 400 (default 48MiB)");
   f.AddBytes("--max-body-bytes", flags->server.max_body_bytes,

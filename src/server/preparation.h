@@ -42,7 +42,11 @@ class Preparation {
     Awaitable<std::invoke_result_t<Work>> RunLarge(size_t bytes, Work work) {
       return RunJob(bytes + preparation_.pool_.small_bytes() + 1, std::move(work));
     }
+    // Waits for mail. Returns none if the client leaves or Abandon is called first.
+    template <typename T>
+    Awaitable<std::vector<T>> Receive(Mailbox<T>& mail);
     void End();
+    ResponseWriter& writer() { return writer_; }
 
    private:
     friend class Preparation;
@@ -61,6 +65,9 @@ class Preparation {
   bool draining() const { return draining_; }
   // Gives up all pending requests: their Run returns kCancelled.
   void Abandon();
+  static Status Unwanted() {
+    return Status(StatusCode::kCancelled, "nobody waits for the request any more");
+  }
   // Ends the pool's threads after their current jobs. `on_prepared` is not called afterwards.
   void Stop();
   size_t size() const { return pending_.size(); }
@@ -93,16 +100,23 @@ Awaitable<std::invoke_result_t<Work>> Preparation::Pending::RunJob(size_t bytes,
       preparation_.pool_.Push(bytes, [sender = mail.sender(), work = std::move(work)](
                                          LowPriorityPool::JobId) mutable { sender.Put(work()); });
   if (!job.ok()) co_return job.status();
-  std::vector<Prepared> prepared = mail.Take();
-  while (prepared.empty() && wanted()) {
-    co_await writer_.Wait();
-    prepared = mail.Take();
-  }
-  if (!wanted()) {
+  std::vector<Prepared> prepared = co_await Receive(mail);
+  if (prepared.empty()) {
     preparation_.pool_.Cancel(*job);
-    co_return Status(StatusCode::kCancelled, "nobody waits for the request any more");
+    co_return Unwanted();
   }
   co_return std::move(prepared.front());
+}
+
+template <typename T>
+Awaitable<std::vector<T>> Preparation::Pending::Receive(Mailbox<T>& mail) {
+  std::vector<T> values = mail.Take();
+  while (values.empty() && wanted()) {
+    co_await writer_.Wait();
+    values = mail.Take();
+  }
+  if (!wanted()) values.clear();
+  co_return values;
 }
 
 }  // namespace tokamak

@@ -249,6 +249,8 @@ Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions
     if (!root.ok()) return root.status().WithContext("image_root");
     images.root = *std::move(root);
   }
+  auto hosts = AllowedHosts::Parse(options.allow_image_hosts, options.allow_private_image_hosts);
+  if (!hosts.ok()) return hosts.status().WithContext("allow_image_hosts");
   std::unique_ptr<AccessLog> access_log;
   if (!options.access_log.empty()) {
     ASSIGN_OR_RETURN(access_log, AccessLog::Open(options.access_log));
@@ -257,6 +259,13 @@ Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions
       std::make_unique<Impl>(served, std::move(options), std::move(access), std::move(access_log));
   const ServerOptions& kept = impl->options;
   RETURN_IF_ERROR(impl->Listen(address.ip));
+  if (!kept.allow_image_hosts.empty()) {
+    WebClient::Options web{.hosts = *std::move(hosts)};
+    if (const auto& info = served.loaded.model().images) {
+      web.max_bytes = static_cast<size_t>(info->max_bytes);
+    }
+    ASSIGN_OR_RETURN(images.web, WebClient::Create(impl->http->io(), std::move(web)));
+  }
   impl->routes = std::make_unique<Routes>(
       served, impl->access, impl->observer, impl->http->io(),
       Routes::Options{

@@ -4,8 +4,11 @@ be those of transformers, token by token."""
 
 import base64
 import concurrent.futures
+import functools
+import http.server
 import json
 import tempfile
+import threading
 import unittest
 
 import image_model
@@ -155,6 +158,72 @@ class OpenAiClient(WithFolder):
             self.assertEqual(refused.exception.param, 'messages[0].content[1].image_url.url')
             self.assertIn(why, str(refused.exception))
         self.assertEqual(len(tokens_of(self.chat([good]).choices[0].message.content)), LENGTH)
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def url_part(url):
+    return {'type': 'image_url', 'image_url': {'url': url}}
+
+
+class ImagesElsewhere(WithFolder):
+    """Images in files and on the web, which give the answers of data: URLs."""
+
+    def setUp(self):
+        handler = functools.partial(QuietHandler, directory=str(picture('')))
+        web = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        self.addCleanup(web.server_close)
+        self.addCleanup(web.shutdown)
+        self.host = f'localhost:{web.server_port}'
+
+    def ask(self, server, part):
+        said = [{'type': 'text', 'text': '[5]'}, part]
+        return server.request('/v1/chat/completions', {
+            'messages': [{'role': 'user', 'content': said}], **GREEDY, **IGNORE_EOS})
+
+    def test_answers_are_the_same(self):
+        root = picture('').resolve()
+        with support.Server('--precise', '--image-root', str(picture('')), '--allow-image-hosts',
+                            f'example.org,{self.host}', '--allow-private-image-hosts',
+                            model=self.folder) as server:
+            for name in ('rgb.png', 'lossy.webp'):
+                status, expected = self.ask(server, image_part(name))
+                self.assertEqual(status, 200, expected)
+                for url in (f'file://{root}/{name}', f'http://{self.host}/{name}'):
+                    with self.subTest(url):
+                        status, answer = self.ask(server, url_part(url))
+                        self.assertEqual(status, 200, answer)
+                        self.assertEqual(answer['choices'], expected['choices'])
+            for url, why in ((f'http://{self.host}/none', 'HTTP status 404'),
+                             (f'file://{root}/none', 'no such file'),
+                             (f'file://{root}/../pictures.json', 'no such file'),
+                             (f'http://{self.host}/', 'not a JPEG')):
+                with self.subTest(url):
+                    status, answer = self.ask(server, url_part(url))
+                    self.assertEqual(status, 400, answer)
+                    self.assertIn(why, answer['error']['message'])
+                    self.assertEqual(answer['error']['param'], 'messages[0].content[1].image_url.url')
+
+    def test_private_hosts_and_other_sources_need_their_flags(self):
+        with support.Server('--allow-image-hosts', self.host, model=self.folder) as server:
+            for url, why in ((f'http://{self.host}/rgb.png', '--allow-private-image-hosts'),
+                             ('http://example.org/a.png', '--allow-image-hosts'),
+                             ('file:///etc/passwd', '--image-root')):
+                with self.subTest(url):
+                    status, answer = self.ask(server, url_part(url))
+                    self.assertEqual(status, 400, answer)
+                    self.assertIn(why, answer['error']['message'])
+
+    def test_bad_flags_end_the_start(self):
+        for flags, why in ((('--image-root', '/nonexistent'), '--image-root'),
+                           (('--allow-image-hosts', 'http://a'), '--allow-image-hosts')):
+            with self.subTest(flags), self.assertRaises(support.DidNotStart) as ended:
+                support.Server(*flags, model=self.folder)
+            self.assertIn(why, str(ended.exception))
 
 
 class WithoutImages(unittest.TestCase):

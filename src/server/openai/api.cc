@@ -92,11 +92,7 @@ Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
   };
   Result<PreparedCompletion> prepared = co_await pending.Run(prepare);
   if (prepared.ok() && !prepared->request.images.empty()) {
-    const size_t bytes = BytesOf(prepared->request.images);
-    auto add_images = [this, given = *std::move(prepared)]() mutable {
-      return preparer_.AddImages(std::move(given));
-    };
-    prepared = co_await pending.RunLarge(bytes, std::move(add_images));
+    prepared = co_await AddImages(pending, prepared, prepared->request.images);
   }
   std::optional<Completion> completion;
   Status status = prepared.status();
@@ -107,6 +103,50 @@ Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
   pending.End();
   if (!status.ok()) co_return writer.Respond(Refusal(status));
   co_await completion->Respond();
+}
+
+template <typename Prepared>
+Awaitable<Result<Prepared>> OpenAiApi::AddImages(Preparation::Pending& pending,
+                                                 Result<Prepared>& prepared,
+                                                 std::vector<MessageImage>& images) {
+  const Status fetched = co_await FetchImages(pending, images);
+  if (!fetched.ok()) co_return fetched;
+  const size_t bytes = BytesOf(images);
+  auto add_images = [this, given = *std::move(prepared)]() mutable {
+    return preparer_.AddImages(std::move(given));
+  };
+  Result<Prepared> added = co_await pending.RunLarge(bytes, std::move(add_images));
+  co_return added;
+}
+
+Awaitable<Status> OpenAiApi::FetchImages(Preparation::Pending& pending,
+                                         std::vector<MessageImage>& images) {
+  struct Fetched {
+    size_t index;
+    Result<WebClient::File> file;
+  };
+  Mailbox<Fetched> mail(pending.writer());
+  std::vector<std::unique_ptr<WebClient::Fetch>> fetches;
+  for (size_t i = 0; i < images.size(); ++i) {
+    if (!images[i].on_web()) continue;
+    const auto put = [sender = mail.sender(), i](Result<WebClient::File> file) {
+      sender.Put({i, std::move(file)});
+    };
+    fetches.push_back(options_.images.web->Get(images[i].url, put));
+  }
+  for (size_t left = fetches.size(); left > 0;) {
+    std::vector<Fetched> files = co_await pending.Receive(mail);
+    if (files.empty()) co_return Preparation::Unwanted();
+    for (Fetched& fetched : files) {
+      MessageImage& image = images[fetched.index];
+      if (!fetched.file.ok()) co_return ImageError(image.path, fetched.file.status());
+      image.url.clear();
+      image.bytes = std::move(fetched.file->bytes);
+      image.counted = std::move(fetched.file->counted);
+      --left;
+    }
+  }
+  co_return Status();
 }
 
 Awaitable<> OpenAiApi::Embed(ResponseWriter& writer) {
@@ -133,11 +173,7 @@ Awaitable<> OpenAiApi::Tokenize(ResponseWriter& writer, bool back) {
   };
   Result<PreparedResponse> prepared = co_await pending.Run(prepare);
   if (prepared.ok() && !prepared->images.empty()) {
-    const size_t bytes = BytesOf(prepared->images);
-    auto add_images = [this, given = *std::move(prepared)]() mutable {
-      return preparer_.AddImages(std::move(given));
-    };
-    prepared = co_await pending.RunLarge(bytes, std::move(add_images));
+    prepared = co_await AddImages(pending, prepared, prepared->images);
   }
   if (!prepared.ok()) co_return writer.Respond(Refusal(prepared.status()));
   NoteIgnored(prepared->unknown_fields);

@@ -52,6 +52,12 @@ class OpenAiApi {
  private:
   Awaitable<> Complete(ResponseWriter& writer, bool chat);
   Awaitable<> Embed(ResponseWriter& writer);
+  // Adds its `images` to a prepared request.
+  template <typename Prepared>
+  Awaitable<Result<Prepared>> AddImages(Preparation::Pending& pending, Result<Prepared>& prepared,
+                                        std::vector<MessageImage>& images);
+  // Fetches those that are on the web.
+  Awaitable<Status> FetchImages(Preparation::Pending& pending, std::vector<MessageImage>& images);
   Awaitable<> Tokenize(ResponseWriter& writer, bool back);
   // Makes the `completion` of a request and submits it to the engine.
   Status Submit(ResponseWriter& writer, PreparedCompletion prepared,

@@ -141,7 +141,9 @@ bool ReadTools(const JsonReader& fields) {
 // Reads the image of a checked part, which is at `path`.
 Result<MessageImage> ReadImage(std::string path, const JsonValue& part, const ImageInfo& info) {
   const std::string& url = *part.Find("image_url")->Find("url")->AsString();
-  if (HasScheme(url, "file")) return MessageImage{.path = std::move(path), .url = url};
+  for (const char* scheme : {"file", "http", "https"}) {
+    if (HasScheme(url, scheme)) return MessageImage{.path = std::move(path), .url = url};
+  }
   Result<std::string> bytes =
       DecodeDataUrl(url, {.max_bytes = static_cast<uint64_t>(info.max_bytes)});
   if (!bytes.ok()) return ImageError(path, bytes.status());
@@ -177,6 +179,8 @@ Result<Value> CopyMessage(const JsonValue& message,
 }
 
 }  // namespace
+
+bool MessageImage::on_web() const { return HasScheme(url, "http") || HasScheme(url, "https"); }
 
 bool CheckConversation(const JsonReader& fields, const std::optional<ImageInfo>& images,
                        ChatInput& conversation) {

@@ -2,6 +2,7 @@
 // "add_generation_prompt", "chat_template_kwargs", "reasoning_effort".
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,8 +36,11 @@ std::vector<HeldTool> HeldTools(const JsonValue& body, bool structured, bool* mu
 // An image of a conversation.
 struct MessageImage {
   std::string path;        // of its URL: "messages[0].content[1].image_url.url"
-  std::string url = {};    // of a file; empty: a data: URL, whose bytes are here
+  std::string url = {};    // file:, http: or https:; empty: a data: URL, whose bytes are here
   std::string bytes = {};  // of the image's file
+  std::shared_ptr<const void> counted = {};  // as WebClient::File
+
+  bool on_web() const;  // and not fetched yet
 };
 
 // Returns the error of an image at `path`. An image beyond a limit is no prompt that does not fit.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "server/testing/server_fixture.h"
+#include "server/transport/http_server.h"
 
 namespace tokamak {
 namespace {
@@ -119,6 +121,10 @@ TEST_F(ImagesTest, ErrorsNameThePart) {
       {changed({{"image_url", {{"detail", "more"}}}}), "messages[0].content[0].image_url.detail",
        "\"low\""},
       {changed({{"image_url", {{"url", "https://example.org/a.png"}}}}),
+       "messages[0].content[0].image_url.url", "--allow-image-hosts"},
+      {changed({{"image_url", {{"url", "file:///a.png"}}}}), "messages[0].content[0].image_url.url",
+       "--image-root"},
+      {changed({{"image_url", {{"url", "ftp://example.org/a.png"}}}}),
        "messages[0].content[0].image_url.url", "must be a data: URL"},
       {Body({Text("a"), Image("Zm9")}), "messages[0].content[1].image_url.url", "not valid base64"},
       {Body({Image("Zm9vYmFyYmF6cQ==")}), "messages[0].content[0].image_url.url", "the limit is"},
@@ -198,6 +204,109 @@ TEST_F(ImageFilesTest, NeedTheOption) {
 TEST_F(ImageFilesTest, AFolderThatIsMissingIsAnErrorOfTheStart) {
   const Status status = Server::Create(engine_, {{.image_root = folder_ + "/none"}}).status();
   EXPECT_THAT(status.ToString(), HasSubstr("image_root: " + folder_ + "/none: no such file"));
+}
+
+// A server of images. "/N" answers with N bytes, "/never" not at all.
+class ImagesOnTheWebTest : public ImagesTest {
+ protected:
+  ImagesOnTheWebTest() {
+    HttpServer::Options options;
+    options.port = 0;
+    options.error_response = [](const HttpRequest&, int status, const std::string& message) {
+      return HttpResponse{.status = status, .body = message};
+    };
+    const auto handle = [this](ResponseWriter& writer) -> Awaitable<> {
+      ++asked_;
+      const std::string path = writer.request().path;
+      if (path == "/never") {
+        while (!writer.gone()) co_await writer.Wait();
+        ++gone_;
+      } else if (path == "/refused") {
+        writer.Respond({.body = "refused"});
+      } else {
+        writer.Respond({.body = std::string(std::stoul(path.substr(1)), 'x')});
+      }
+    };
+    web_ = HttpServer::Listen(std::move(options), handle).value();
+    web_thread_ = std::thread([this] { web_->Run(); });
+  }
+  ~ImagesOnTheWebTest() override {
+    web_->Post([this] { web_->Stop(); });
+    web_thread_.join();
+  }
+  std::string Host() const { return fmt::format("127.0.0.1:{}", web_->port()); }
+  Json OnWeb(const std::string& path) const {
+    return {{"type", "image_url"}, {"image_url", {{"url", "http://" + Host() + path}}}};
+  }
+
+  std::atomic<int> asked_ = 0, gone_ = 0;
+  std::unique_ptr<HttpServer> web_;
+  std::thread web_thread_;
+};
+
+TEST_F(ImagesOnTheWebTest, ReachTheEngineInTheirOrder) {
+  engine_.TakeImages(3);
+  Start({{.allow_image_hosts = {Host()}}});
+  const std::vector<Json> parts = {OnWeb("/3"), Image("Zm9v"), OnWeb("/1")};
+  const auto response = Connect().Post(kPath, Body(parts));
+  ASSERT_EQ(response.status, 200) << response.body;
+  std::vector<std::string> images;
+  for (const ImageData& image : engine_.last_request().images) images.push_back(image.bytes);
+  EXPECT_THAT(images, ElementsAre("xxx", "foo", "x"));
+  EXPECT_EQ(Connect().Post("/tokenize", Body({OnWeb("/3")})).status, 200);
+  EXPECT_EQ(asked_, 3);
+}
+
+TEST_F(ImagesOnTheWebTest, ErrorsNameThePart) {
+  engine_.TakeImages(3);
+  Start({{.allow_image_hosts = {Host(), "localhost"}}});
+  Json other = OnWeb("/1"), user = OnWeb("/1"), local = OnWeb("/1");
+  other["image_url"]["url"] = "http://127.0.0.1/1";
+  user["image_url"]["url"] = "http://u@" + Host() + "/1";
+  local["image_url"]["url"] = "http://localhost/1";
+  const std::pair<Json, std::string> cases[] = {
+      {other, "127.0.0.1 is not among the hosts that --allow-image-hosts lists"},
+      {user, "has a user before its host"},
+      {local, "the host has no public address"},
+      {OnWeb("/refused"), "the image is refused"},
+      {OnWeb("/100000"), "the file is longer than the limit of"}};
+  for (const auto& [image, message] : cases) {
+    const auto got = Refusal(Body({Text("a"), image}));
+    EXPECT_EQ(got.second, "messages[0].content[1].image_url.url") << image;
+    EXPECT_THAT(got.first, HasSubstr(message)) << image;
+  }
+  // One error ends the request, whatever is still being fetched.
+  EXPECT_THAT(Refusal(Body({OnWeb("/never"), OnWeb("/refused/x")})).first, HasSubstr("fetched"));
+  EXPECT_TRUE(Eventually([&] { return gone_ == 1; }));
+  EXPECT_EQ(engine_.submitted(), 0);
+}
+
+TEST_F(ImagesOnTheWebTest, AClientThatLeavesEndsTheFetch) {
+  engine_.TakeImages(3);
+  Start({{.allow_image_hosts = {Host()}}});
+  HttpClient client(server_->port());
+  client.SendPost(kPath, Body({OnWeb("/never")}));
+  ASSERT_TRUE(Eventually([&] { return asked_ == 1; }));
+  // Meanwhile others are served.
+  EXPECT_EQ(Connect().Post(kPath, Body({OnWeb("/3")})).status, 200);
+  EXPECT_EQ(gone_, 0);
+  client.Close();
+  EXPECT_TRUE(Eventually([&] { return gone_ == 1; }));
+}
+
+TEST_F(ImagesOnTheWebTest, TheServerEndsWhileImagesAreFetched) {
+  engine_.TakeImages(3);
+  Start({{.drain_seconds = 0, .allow_image_hosts = {Host()}}});
+  HttpClient client(server_->port());
+  client.SendPost(kPath, Body({OnWeb("/never")}));
+  ASSERT_TRUE(Eventually([&] { return asked_ == 1; }));
+  Shutdown();
+  EXPECT_EQ(client.Receive().status, 503);
+}
+
+TEST_F(ImagesOnTheWebTest, AListWithOtherThingsThanHostsIsAnErrorOfTheStart) {
+  const Status status = Server::Create(engine_, {{.allow_image_hosts = {"http://a/"}}}).status();
+  EXPECT_THAT(status.ToString(), HasSubstr("allow_image_hosts: \"http://a/\" is not a host"));
 }
 
 TEST_F(ImagesTest, OthersGoOnWhileAnImageIsDecoded) {

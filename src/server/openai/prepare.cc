@@ -377,9 +377,17 @@ Status Preparer::CheckImages(size_t num_images, const std::vector<int32_t>& prom
 
 Status Preparer::CheckSources(const std::vector<MessageImage>& images) const {
   for (const MessageImage& image : images) {
-    if (image.url.empty() || sources_.root) continue;
-    return InvalidArgument(
-        "{}: this server reads no files (--image-root DIR lets it); send a data: URL", image.path);
+    if (image.on_web() && sources_.web) {
+      RETURN_IF_ERROR(sources_.web->Check(image.url).WithContext(image.path));
+    } else if (image.on_web()) {
+      return InvalidArgument(
+          "{}: this server fetches nothing (--allow-image-hosts HOST lets it); send a data: URL",
+          image.path);
+    } else if (!image.url.empty() && !sources_.root) {
+      return InvalidArgument(
+          "{}: this server reads no files (--image-root DIR lets it); send a data: URL",
+          image.path);
+    }
   }
   return Status();
 }

@@ -16,6 +16,7 @@
 #include "server/openai/request_limits.h"
 #include "server/openai/response_bytes.h"
 #include "server/openai/tokenize_request.h"
+#include "server/transport/web_client.h"
 #include "tokamak/server.h"
 
 namespace tokamak {
@@ -48,6 +49,7 @@ struct AnswerParsers {
 // Where the images of URLs may come from, other than data: URLs.
 struct ImageSources {
   std::shared_ptr<const ImageRoot> root = {};  // null: not from files
+  std::shared_ptr<WebClient> web = {};         // null: not from the web
 };
 
 // Immutable and thread-safe, because it only calls const methods of the model.
@@ -66,7 +68,7 @@ class Preparer {
   Result<PreparedResponse> Tokenize(std::string body) const;
   Result<PreparedResponse> Detokenize(std::string body) const;
   // Read files, and decode the images of a conversation, which takes far longer than their bytes
-  // say. Must be called if there are any.
+  // say. Must be called if there are any. Those on the web must have been fetched.
   Result<PreparedCompletion> AddImages(PreparedCompletion prepared) const;
   Result<PreparedResponse> AddImages(PreparedResponse prepared) const;
 
