@@ -8,6 +8,7 @@
     tests/e2e/attack.py timing      [--count 20000]
     tests/e2e/attack.py bombs
     tests/e2e/attack.py grammars
+    tests/e2e/attack.py images      [--count 5000]
     tests/e2e/attack.py all                       less than ten minutes on two cores
     tests/e2e/attack.py all --small               what `make test` runs
 
@@ -33,6 +34,9 @@ bombs: chat templates that would run for ever or use up memory. Each is refused 
 grammars: schemas, patterns and GBNF that would be exponentially large. What is refused is refused within
 100 ms of CPU time, and memory stays bounded.
 
+images: decompression bombs, images of absurd sizes, truncated and damaged ones. Each gets 200 or a 400 that
+names it, memory stays bounded, and somebody else gets the usual answers to an image.
+
 With --small nothing that depends on time fails. Each part ends with a line that begins with PASS or
 FAIL.
 """
@@ -56,6 +60,7 @@ import time
 import support
 from bad_requests import HEAD, Damaged, bad_message, bad_shape, bad_value
 from grammar_bombs import grammars
+from image_attack import images
 from unread_streams import ELSEWHERE, GOOD, fairness, percentile
 
 
@@ -490,7 +495,7 @@ def bombs(options, failures):
 
 
 PARTS = {'malformed': malformed, 'slow': slow, 'fairness': fairness, 'disconnects': disconnects,
-         'timing': timing, 'bombs': bombs, 'grammars': grammars}
+         'timing': timing, 'bombs': bombs, 'grammars': grammars, 'images': images}
 
 
 def main():
@@ -509,15 +514,16 @@ def main():
     if options.small:
         options.rounds, options.seconds, options.idle, options.deaf = 1, 2, 200, 40
     sizes = {'malformed': (100000, 2000), 'disconnects': (50000, 400), 'timing': (20000, 1000),
-             'slow': (0, 0), 'fairness': (0, 0), 'bombs': (0, 0), 'grammars': (0, 0)}
+             'slow': (0, 0), 'fairness': (0, 0), 'bombs': (0, 0), 'grammars': (0, 0),
+             'images': (5000, 200)}
     given = options.count
     print(f'seed {options.seed}', flush=True)
     failed = False
     for part in PARTS if options.part == 'all' else [options.part]:
         options.count = given or sizes[part][options.small]
         failures = []
-        if part == 'bombs':
-            summary = bombs(options, failures)
+        if part in ('bombs', 'images'):
+            summary = PARTS[part](options, failures)
         else:
             summary = serve_and_attack(part, options, failures)
         for failure in failures:
