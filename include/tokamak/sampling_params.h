@@ -232,6 +232,7 @@ struct SamplingDefaults {
   std::optional<float> dry_base = {};
   std::optional<int32_t> dry_allowed_length = {};
   std::optional<int32_t> dry_penalty_last_n = {};
+  std::optional<std::vector<std::string>> dry_sequence_breakers = {};
   std::optional<int32_t> max_tokens = {};
   std::optional<int32_t> thinking_token_budget = {};
 
@@ -272,6 +273,8 @@ struct SamplingDefaults {
     visit("dry_base", &Defaults::dry_base, &Params::dry_base);
     visit("dry_allowed_length", &Defaults::dry_allowed_length, &Params::dry_allowed_length);
     visit("dry_penalty_last_n", &Defaults::dry_penalty_last_n, &Params::dry_penalty_last_n);
+    visit("dry_sequence_breakers", &Defaults::dry_sequence_breakers,
+          &Params::dry_sequence_breakers);
     visit("max_tokens", &Defaults::max_tokens, &Params::max_tokens);
     visit("thinking_token_budget", &Defaults::thinking_token_budget,
           &Params::thinking_token_budget);

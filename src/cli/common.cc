@@ -196,6 +196,9 @@ void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& s) {
             "DRY: tokens that a repeat may have without penalty (default 2)");
   flags.Add("--dry-penalty-last-n", s.dry_penalty_last_n,
             "DRY: looks for repeats of so many last tokens (default 64); -1: 65535");
+  flags.Add("--dry-sequence-breaker", s.dry_sequence_breakers,
+            "DRY: no repeat goes across this text; repeatable; none: no text (default: line break, "
+            ":, \" and *)");
   flags.Add("--thinking-token-budget", s.thinking_token_budget,
             "End the model's reasoning after this many tokens; 0: at once (default: no limit)");
 }
@@ -204,9 +207,6 @@ void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   SamplingParams& p = sampling.params;
   flags.Group("Sampling");
   AddDefaultSamplingFlags(flags, sampling.given);
-  flags.Add("--dry-sequence-breaker", sampling.dry_sequence_breakers,
-            "DRY: no repeat goes across this text; repeatable; none: no text (default: line break, "
-            ":, \" and *)");
   flags.Add("--logit-bias", sampling.logit_bias,
             "ID=BIAS: adds BIAS to the logit of token ID; repeatable");
   flags.Add("--allowed-token-ids", sampling.allowed_token_ids, "Draw only these tokens");
@@ -243,10 +243,6 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
   sampling.given.ApplyTo(params);
   if (sampling.stop_token_ids) params.stop_token_ids = *sampling.stop_token_ids;
   if (sampling.allowed_token_ids) params.allowed_token_ids = *sampling.allowed_token_ids;
-  if (const auto& breakers = sampling.dry_sequence_breakers; !breakers.empty()) {
-    const bool none = breakers == std::vector<std::string>{"none"};
-    params.dry_sequence_breakers = none ? std::vector<std::string>() : breakers;
-  }
   for (const std::string& text : sampling.logit_bias) {
     int32_t token = 0;
     float bias = 0;

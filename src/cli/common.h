@@ -27,9 +27,8 @@ void AddModel(Flags& flags, std::string& model);
 // Sampling parameters from the command line; pairs are still text.
 struct SamplingFlags {
   SamplingParams params;
-  SamplingDefaults given;                          // those given on the command line
-  std::vector<std::string> logit_bias;             // "ID=BIAS"
-  std::vector<std::string> dry_sequence_breakers;  // {"none"}: none
+  SamplingDefaults given;               // those given on the command line
+  std::vector<std::string> logit_bias;  // "ID=BIAS"
   std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
   std::optional<int32_t> num_beams;
   std::optional<float> length_penalty;

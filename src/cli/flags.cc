@@ -161,6 +161,13 @@ CLI::Option* Flags::AddText(const std::string& names, Take take,
   return option;
 }
 
+void Flags::AddTexts(const std::string& names, Take take,
+                     std::function<std::vector<std::string>()> value, const std::string& help) {
+  AddText(names, std::move(take), std::move(value), help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  texts_->back().repeatable = true;
+}
+
 template <typename Number, typename Variable>
 void Flags::AddNumber(const std::string& names, Variable& value, const std::string& help) {
   const auto parse = [&value](const std::string& text) -> Status {
@@ -244,10 +251,18 @@ void Flags::Add(const std::string& names, std::vector<std::string>& value,
     value.push_back(text);
     return Status();
   };
-  AddText(
-      names, take, [&value] { return value; }, help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  texts_->back().repeatable = true;
+  AddTexts(
+      names, take, [&value] { return value; }, help);
+}
+void Flags::Add(const std::string& names, std::optional<std::vector<std::string>>& value,
+                const std::string& help) {
+  const auto take = [&value](const std::string& text) {
+    if (!value || text == "none") value.emplace();
+    if (text != "none") value->push_back(text);
+    return Status();
+  };
+  const auto given = [&value] { return value.value_or(std::vector<std::string>()); };
+  AddTexts(names, take, given, help);
 }
 
 void Flags::Add(const std::string& names, std::optional<std::vector<int32_t>>& value,

@@ -53,6 +53,9 @@ class Flags {
   void Add(const std::string& names, std::optional<std::string>& value, const std::string& help);
   // May be given several times, each time with one value.
   void Add(const std::string& names, std::vector<std::string>& value, const std::string& help);
+  // The same; "none" empties the list.
+  void Add(const std::string& names, std::optional<std::vector<std::string>>& value,
+           const std::string& help);
   // "1,2,3"; an empty string is an empty list.
   void Add(const std::string& names, std::optional<std::vector<int32_t>>& value,
            const std::string& help);
@@ -81,6 +84,8 @@ class Flags {
                         const std::string& help);
   CLI::Option* AddText(const std::string& names, Take take,
                        std::function<std::vector<std::string>()> value, const std::string& help);
+  void AddTexts(const std::string& names, Take take,
+                std::function<std::vector<std::string>()> value, const std::string& help);
   CLI::Option* AddString(const std::string& names, std::string& value, const std::string& help);
   void AddNamed(const std::string& names, std::span<const std::string_view> choices,
                 std::string_view chosen, std::function<bool(const std::string&)> choose,

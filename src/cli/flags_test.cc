@@ -243,7 +243,7 @@ TEST(Cli, MessagesNameTheFlagsOfSamplingDefaults) {
       "--temperature --dynatemp-range --dynatemp-exponent --top-n-sigma --top-k --top-p --min-p "
       "--typical-p --xtc-probability --xtc-threshold --repetition-penalty --presence-penalty "
       "--frequency-penalty --repeat-last-n --dry-multiplier --dry-base --dry-allowed-length "
-      "--dry-penalty-last-n --thinking-token-budget ";
+      "--dry-penalty-last-n --dry-sequence-breaker --thinking-token-budget ";
   std::vector<std::string> args;
   std::istringstream words(flags);
   for (std::string flag; words >> flag;) args.push_back(flag + "=1");
@@ -253,6 +253,19 @@ TEST(Cli, MessagesNameTheFlagsOfSamplingDefaults) {
     named += message.substr(0, message.find(':')) + ' ';
   });
   EXPECT_EQ(named, flags);
+}
+
+TEST(Cli, ReadsSequenceBreakers) {
+  const auto read = [](const std::vector<std::string>& args) {
+    SamplingParams params;
+    ParseDefaults(args).ApplyTo(params);
+    return params.dry_sequence_breakers;
+  };
+  const std::string flag = "--dry-sequence-breaker";
+  EXPECT_EQ(read({}), SamplingParams().dry_sequence_breakers);
+  EXPECT_THAT(read({flag, "a,b", flag, "\\n"}), ElementsAre("a,b", "\\n"));
+  EXPECT_THAT(read({flag, "none"}), ElementsAre());
+  EXPECT_THAT(read({flag, "a", flag, "none", flag, "b"}), ElementsAre("b"));
 }
 
 TEST(Cli, ReadsLogitBias) {

@@ -1,4 +1,6 @@
 // Validate(SamplingParams): checks every field's range before anything is queued.
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <string_view>
 

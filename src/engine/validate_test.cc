@@ -154,8 +154,13 @@ TEST(Validate, BeamSearch) {
 
 TEST(SamplingDefaults, OverrideWhatIsGiven) {
   SamplingDefaults defaults = {.temperature = 0.5f, .top_k = 7};
-  defaults.Override({.top_n_sigma = 1.5f, .top_k = 8, .repeat_last_n = 64});
-  EXPECT_EQ(defaults.ToString(), "temperature 0.5, top_n_sigma 1.5, top_k 8, repeat_last_n 64");
+  defaults.Override({.top_n_sigma = 1.5f,
+                     .top_k = 8,
+                     .repeat_last_n = 64,
+                     .dry_sequence_breakers = std::vector<std::string>{"\n", "a"}});
+  EXPECT_EQ(defaults.ToString(),
+            "temperature 0.5, top_n_sigma 1.5, top_k 8, repeat_last_n 64, "
+            "dry_sequence_breakers [\"\\n\", \"a\"]");
   SamplingParams params;
   defaults.ApplyTo(params);
   SamplingParams expected;
@@ -163,6 +168,7 @@ TEST(SamplingDefaults, OverrideWhatIsGiven) {
   expected.top_n_sigma = 1.5f;
   expected.top_k = 8;
   expected.repeat_last_n = 64;
+  expected.dry_sequence_breakers = {"\n", "a"};
   EXPECT_EQ(params, expected);
 }
 

@@ -215,6 +215,16 @@ class Serve(unittest.TestCase):
             model = server.request('/v1/models')[1]['data'][0]
             self.assertEqual(model['default_sampling_params'], {
                 'temperature': 0, 'presence_penalty': 2, 'frequency_penalty': 2})
+            text = server.request('/detokenize', {'tokens': [1000]})[1]['text']
+        with Server('--temperature', '0', '--dry-multiplier', '5') as server:
+            self.assertNotEqual(complete(server), greedy)
+            self.assertEqual(complete(server, dry_sequence_breakers=[text]), greedy)
+        with Server('--temperature', '0', '--dry-multiplier', '5', '--dry-sequence-breaker', 'x',
+                    '--dry-sequence-breaker', text) as server:
+            self.assertEqual(complete(server), greedy)
+            self.assertNotEqual(complete(server, dry_sequence_breakers=[]), greedy)
+            model = server.request('/v1/models')[1]['data'][0]
+            self.assertEqual(model['default_sampling_params']['dry_sequence_breakers'], ['x', text])
         refused = support.tokamak('serve', support.model_path(), '--port', '0', '--top-p', '5',
                                   check=False)
         self.assertEqual(refused.returncode, 1)
