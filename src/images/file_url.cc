@@ -34,7 +34,7 @@ std::optional<std::string> DecodePath(std::string_view text) {
   return path;
 }
 
-std::string WithSlash(std::string path) { return path.ends_with('/') ? path : path + "/"; }
+std::string WithSlash(const std::string& path) { return path.ends_with('/') ? path : path + "/"; }
 
 }  // namespace
 
