@@ -12,7 +12,7 @@ namespace tokamak {
 
 class Shape {
  public:
-  static constexpr int kMaxRank = 4;
+  static constexpr int kMaxRank = 5;
 
   Shape() = default;  // rank 0: no elements
   Shape(std::initializer_list<int64_t> dims) {

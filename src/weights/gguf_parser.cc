@@ -241,13 +241,14 @@ Status GgufParser::ParseTensor(uint64_t index, StoredTensor* tensor) {
 }
 
 Status GgufParser::ParseShape(StoredTensor* tensor) {
+  constexpr uint32_t kMaxRank = 4;  // the format's
   uint32_t rank = 0;
   RETURN_IF_ERROR(Read("number of dimensions", &rank));
-  if (rank > static_cast<uint32_t>(Shape::kMaxRank)) {
+  if (rank > kMaxRank) {
     return Malformed("number of dimensions",
-                     fmt::format("{}; at most {} are supported", rank, Shape::kMaxRank));
+                     fmt::format("{}; at most {} are supported", rank, kMaxRank));
   }
-  int64_t dims[Shape::kMaxRank] = {1, 1, 1, 1};  // innermost first, as stored
+  int64_t dims[kMaxRank] = {1, 1, 1, 1};  // innermost first, as stored
   int64_t elements = 1;
   for (uint32_t i = 0; i < rank; ++i) {
     uint64_t dim = 0;

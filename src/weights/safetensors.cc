@@ -77,8 +77,11 @@ Result<StoredTensor> MakeTensor(const SafetensorsHeader::Entry& entry, const std
     case 3:
       tensor.shape = Shape{dim(0), dim(1), dim(2)};
       break;
-    default:
+    case 4:
       tensor.shape = Shape{dim(0), dim(1), dim(2), dim(3)};
+      break;
+    default:
+      tensor.shape = Shape{dim(0), dim(1), dim(2), dim(3), dim(4)};
   }
   return tensor;
 }

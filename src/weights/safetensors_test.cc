@@ -76,7 +76,7 @@ TEST(Safetensors, RefusesMalformedFilesNamingFileAndTensor) {
       {"{" + Tensor("t", "F32", "[1]", 0, 4) + "}", 8, "cover only 4"},
       {"{" + Tensor("t", "F32", "[4294967296,4294967296]", 0, 0) + "}", 0, "too large"},
       {"{" + Tensor("t", "F31", "[1]", 0, 4) + "}", 4, "\"F31\""},
-      {"{" + Tensor("t", "F32", "[1,1,1,1,1]", 0, 4) + "}", 4, "5 dimensions"},
+      {"{" + Tensor("t", "F32", "[1,1,1,1,1,1]", 0, 4) + "}", 4, "6 dimensions"},
       {"{" + Tensor("t", "F32", "[1]", 0, 4) + "," + Tensor("t", "F32", "[1]", 0, 4) + "}", 4,
        "appears twice"},
       {"{" + Tensor("t", "F32", fmt::format("[{}]", fmt::join(std::vector(33, 1), ",")), 0, 4) +

@@ -12,6 +12,8 @@ constexpr TextModelNames kPublished = {
     .model = "language_model.model.", .output = "language_model.lm_head.", .others = ""};
 constexpr TextModelNames kRunning = {
     .model = "model.language_model.", .output = "lm_head.", .others = "model."};
+// Published checkpoints whose text model has its own class's names, as Qwen2-VL's.
+constexpr TextModelNames kPlain = {.model = "model.", .output = "lm_head.", .others = ""};
 constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector."};
 constexpr std::string_view kTextOnly[] = {"Gemma3ForConditionalGeneration",
                                           "Mistral3ForConditionalGeneration"};
@@ -55,13 +57,19 @@ bool TextModelNames::LeavesOut(std::string_view stored_name) const {
 
 std::optional<TextModelNames> FindTextModel(const JsonValue& config, std::string_view architecture,
                                             const SafetensorsModel& model) {
-  const JsonValue* text = config.Find("text_config");
-  if (text == nullptr || text->is_null()) return std::nullopt;
-  const auto& tensors = model.tensors();
-  const bool running = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
-    return tensor.name.starts_with(kRunning.model);
-  });
-  TextModelNames names = running ? kRunning : kPublished;
+  const auto has_part = [&](const char* name) {
+    const JsonValue* part = config.Find(name);
+    return part != nullptr && !part->is_null();
+  };
+  if (!has_part("text_config") && !has_part("vision_config")) return std::nullopt;
+  const auto has_tensor = [&](std::string_view prefix) {
+    const auto& tensors = model.tensors();
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const StoredTensor& tensor) { return tensor.name.starts_with(prefix); });
+  };
+  TextModelNames names = has_tensor(kRunning.model)    ? kRunning
+                         : has_tensor("model.layers.") ? kPlain
+                                                       : kPublished;
   names.text_only =
       std::find(std::begin(kTextOnly), std::end(kTextOnly), architecture) != std::end(kTextOnly);
   return names;

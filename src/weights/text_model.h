@@ -27,7 +27,7 @@ struct TextModelNames {
   bool LeavesOut(std::string_view stored_name) const;
 };
 
-// Absent if the configuration has no "text_config".
+// Absent if the configuration has neither a "text_config" nor a "vision_config".
 std::optional<TextModelNames> FindTextModel(const JsonValue& config, std::string_view architecture,
                                             const SafetensorsModel& model);
 
