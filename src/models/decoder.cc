@@ -21,6 +21,8 @@ class Decoder final : public Model {
   Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b,
           const LoadOptions& options, std::vector<nn::Rope> ropes)
       : logit_softcap_(c.logit_softcap),
+        rope_sections_(c.ropes.empty() ? std::vector<nn::RopeSection>()
+                                       : nn::RopeSections(c.ropes.front())),
         ropes_(std::move(ropes)),
         embedding_(b / c.names.embedding, c.vocab_size, c.hidden_size,
                    c.tie_word_embeddings && options.task == Task::kGenerate, c.embedding_scale) {
@@ -59,9 +61,15 @@ class Decoder final : public Model {
                             .out = h.first()},
                    pass.stream);
     }
+    RopeTable token_rope;
+    if (!rope_sections_.empty()) {
+      token_rope = nn::TokenRope(pass, ropes_.front().table(), rope_sections_);
+      if (!pass.rope_positions.empty()) pass.token_rope = &token_rope;
+    }
     for (const Layer& layer : layers_) {
       std::visit([&](const auto& block) { block.Forward(h); }, layer);
     }
+    pass.token_rope = nullptr;
     h.Normalize(final_norm_, pass.logit_rows, hidden);
     return hidden;
   }
@@ -88,6 +96,7 @@ class Decoder final : public Model {
 
  private:
   const float logit_softcap_;
+  const std::vector<nn::RopeSection> rope_sections_;  // empty: positions have one dimension
   const std::vector<nn::Rope> ropes_;  // layers point to them
   nn::Embedding embedding_;
   std::vector<Layer> layers_;
@@ -168,6 +177,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
   load.spec.vocab_size = c.vocab_size;
   load.spec.hidden_size = c.hidden_size;
   load.spec.max_context = max_context;
+  if (!c.ropes.empty() && !c.ropes.front().sections.empty()) load.spec.cache.rope_dimensions = 3;
   return std::unique_ptr<Model>(std::move(model));
 }
 

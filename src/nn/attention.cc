@@ -69,7 +69,8 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   layer_ = b.AddKvLayer(config.window, {.num_heads = static_cast<int32_t>(num_heads_),
                                         .num_kv_heads = static_cast<int32_t>(num_kv_heads_),
                                         .head_dim = config.head_dim,
-                                        .causal = extras.causal});
+                                        .causal = extras.causal,
+                                        .image_windows = extras.image_windows});
   group_ = b.KvGroup(layer_);
 }
 
@@ -88,15 +89,16 @@ void Attention::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
   Tensor k = qkv.Cols(q_size, q_size + kv_size);
   if (whole_norm_) NormalizeWhole(pass, q, k);
   const bool by_head = q_norm_ && !whole_norm_;
+  const RopeTable* const own_rope = rope_ != nullptr ? &rope_->table() : nullptr;
   pass.ops.Run(RopeAndStore{.q = q,
                             .k = k,
                             .v = qkv.Cols(q_size + kv_size, q_size + 2 * kv_size),
-                            .positions = pass.positions,
+                            .positions = pass.token_rope ? pass.token_indices : pass.positions,
                             .slot_mapping = group.slot_mapping,
                             .q_norm = by_head ? &q_norm_->weight() : nullptr,
                             .k_norm = by_head ? &k_norm_->weight() : nullptr,
                             .norm_eps = by_head ? q_norm_->eps() : 0.0f,
-                            .rope = rope_ != nullptr ? &rope_->table() : nullptr,
+                            .rope = pass.token_rope ? pass.token_rope : own_rope,
                             .cache = cache},
                pass.stream);
 

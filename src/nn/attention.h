@@ -41,6 +41,7 @@ struct AttentionExtras {
   float alibi_bias_max = 0;                // > 0: ALiBi (nn/alibi.h)
   float clip_qkv = 0;                      // > 0: clamps q, k and v to ± this
   bool causal = true;                      // false: a query sees its whole sequence
+  bool image_windows = false;              // as in KvLayerSpec
   AttentionNames names = {};
 };
 

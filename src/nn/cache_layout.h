@@ -17,7 +17,8 @@ struct KvLayerSpec {
   int32_t value_dim = 0;           // as in KvLayerView
   bool values_in_keys = false;     // as in KvLayerView; true for layers of latents
   LatentExpansion expansion = {};  // as in AttentionShape
-  bool causal = true;  // as in AttentionShape; if false, a sequence must come in one step
+  bool causal = true;          // as in AttentionShape; if false, a sequence must come in one step
+  bool image_windows = false;  // sequences are windows of images (ImageLayout::window_lens)
 
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
   // Elements that a position takes in addition to its keys.
@@ -36,7 +37,7 @@ struct KvLayerSpec {
     return num_heads == other.num_heads && num_kv_heads == other.num_kv_heads &&
            head_dim == other.head_dim && ValueDim() == other.ValueDim() &&
            values_in_keys == other.values_in_keys && expansion == other.expansion &&
-           causal == other.causal;
+           causal == other.causal && image_windows == other.image_windows;
   }
   // The fields of these structs that the layer determines.
   KvLayerView View() const {
@@ -68,6 +69,8 @@ struct CacheLayout {
   std::vector<Group> groups;
   std::vector<KvLayerSpec> layers;  // attention layers, first to last
   int32_t original_context = 0;     // as in CacheSpec
+  // Of positions in prompts with images; 3 with mRoPE (Pass::rope_positions).
+  int32_t rope_dimensions = 1;
 
   // Bytes that a position takes in all layers.
   int64_t TokenBytes(DType dtype) const {

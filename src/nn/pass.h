@@ -22,6 +22,10 @@ struct Pass {
   Arena& arena;
   Tensor token_ids = {};  // i32 [T]
   Tensor positions = {};  // i32 [T], plus LongRopeOffset of step/cache_spec.h
+  // Positions in several dimensions, for rotations by rows and columns of images: i32 [dimensions,
+  // T]. Empty if each token's would all equal its position.
+  Tensor rope_positions = {};
+  Tensor token_indices = {};                       // i32 [T]: 0, 1, ...; only with rope_positions
   std::span<const AttentionMetadata> groups = {};  // as in the model's CacheLayout
   std::span<const KvLayerView> kv_layers = {};     // one per attention layer
   Tensor logit_rows = {};                          // i32 [R], indices into the T tokens
@@ -34,6 +38,9 @@ struct Pass {
   // RouteTokens::offsets of each MoE layer, i32 [MoE layers, largest number of experts + 1]; or
   // empty.
   Tensor expert_offsets = {};
+  // If given, all layers rotate by it instead of by their own tables: row t is token t's
+  // (nn::TokenRope). Set by the model.
+  const RopeTable* token_rope = nullptr;
 
   int64_t num_tokens() const { return positions.cols(); }
 };

@@ -134,6 +134,39 @@ int32_t OriginalContext(const RopeSpec& spec, int32_t max_context) {
   return both ? spec.original_max_positions : 0;
 }
 
+std::vector<RopeSection> RopeSections(const RopeSpec& spec) {
+  std::vector<RopeSection> sections;
+  int32_t first = 0;
+  for (size_t i = 0; i < spec.sections.size(); ++i) {
+    sections.push_back({static_cast<int32_t>(i % 3), first, spec.sections[i]});
+    first += spec.sections[i];
+  }
+  return sections;
+}
+
+RopeTable TokenRope(Pass& pass, const RopeTable& table, std::span<const RopeSection> sections) {
+  int64_t pairs = 0;
+  for (const RopeSection& section : sections) pairs += section.pairs;
+  const Tensor rows = pass.arena.Allocate(DType::kF32, {pass.num_tokens(), 2 * pairs});
+  const RopeTable by_token = {rows, static_cast<int32_t>(2 * pairs), table.style};
+  if (pass.rope_positions.empty()) return by_token;
+  int64_t to = 0;
+  for (const RopeSection& section : sections) {
+    Tensor positions = pass.rope_positions.Rows(section.dimension, section.dimension + 1);
+    positions.shape = Shape{pass.num_tokens()};
+    for (const int64_t sines : {0, 1}) {
+      const int64_t from = sines * (table.rotary_dim / 2) + section.first;
+      const int64_t at = sines * pairs + to;
+      pass.ops.Run(GatherRows{.source = table.cos_sin.Cols(from, from + section.pairs),
+                              .rows = positions,
+                              .out = rows.Cols(at, at + section.pairs)},
+                   pass.stream);
+    }
+    to += section.pairs;
+  }
+  return by_token;
+}
+
 Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
                         int32_t original_context) {
   CHECK(max_context > 0 && original_context >= 0 && original_context < max_context);

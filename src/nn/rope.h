@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "nn/builder.h"
+#include "nn/pass.h"
 #include "ops/ops.h"
 #include "weights/config_reader.h"
 
@@ -45,6 +47,10 @@ struct RopeSpec {
   double attention_factor = 1;  // kYarn, kLongRope: factor of cosines and sines
   double score_factor = 1;      // kYarn in DeepSeek: factor of the scores
 
+  // mRoPE (arXiv:2409.12191): pairs of each section of a head. Section i rotates by the position in
+  // dimension i % 3: time, height, width. Empty: positions have one dimension.
+  std::vector<int32_t> sections;
+
   // Each frequency is divided by these (how GGUF files store kLlama3). [rotary_dim / 2], or empty.
   std::vector<float> freq_factors;
 };
@@ -55,6 +61,7 @@ struct RopeDefaults {
   // Set for families that can rotate a part of each head. For others the field must be 1 or absent;
   // the reference ignores or rejects it.
   std::optional<double> partial_rotary_factor = {};
+  std::vector<int32_t> sections = {};  // set for families with mRoPE
 };
 
 // Reads a configuration's RoPE fields: rope_theta, rope_scaling and partial_rotary_factor, or in
@@ -95,5 +102,19 @@ class Rope {
   Buffer storage_;
   RopeTable table_;
 };
+
+// Pairs of a head that rotate by a token's position in this dimension: by the pairs [first, first +
+// pairs) of a table.
+struct RopeSection {
+  int32_t dimension = 0;
+  int32_t first = 0;
+  int32_t pairs = 0;
+};
+// The sections of mRoPE.
+std::vector<RopeSection> RopeSections(const RopeSpec& spec);
+
+// Returns a table with a row per token of the pass, for heads whose pairs are these sections, side
+// by side. It is in the pass's arena; without rope_positions it is allocated, but not written.
+RopeTable TokenRope(Pass& pass, const RopeTable& table, std::span<const RopeSection> sections);
 
 }  // namespace tokamak::nn

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -82,6 +83,11 @@ void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
   const std::string old_name = rope.StringOr("type", "default");
   std::string type = rope.StringOr("rope_type", old_name);
   if (type == "su") type = "longrope";  // its first name
+  if (!spec.sections.empty()) {
+    if (type == "mrope")
+      type = "default";  // a name from before the sections were a field of their own
+    if (type == "longrope") rope.Fail("rope_type", "is not supported with mrope_section");
+  }
   if (type == "llama3" || type == "yarn" || type == "longrope") {
     spec.original_max_positions = OriginalMaxPositions(top, rope, spec.max_positions);
   }
@@ -114,11 +120,21 @@ double ParsePart(ConfigReader& reader, const RopeDefaults& defaults) {
   return 1;
 }
 
+void ParseSections(ConfigReader& rope, RopeSpec& spec) {
+  constexpr const char* kName = "mrope_section";
+  if (rope.Has(kName)) spec.sections = rope.Ints(kName, Positive(1 << 14));
+  const int64_t pairs = std::accumulate(spec.sections.begin(), spec.sections.end(), int64_t{0});
+  if (rope.ok() && pairs != spec.rotary_dim / 2) {
+    rope.Fail(kName, fmt::format("has {} pairs, expected {} (rotary dimensions {} / 2)", pairs,
+                                 spec.rotary_dim / 2, spec.rotary_dim));
+  }
+}
+
 }  // namespace
 
 RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions,
                    const RopeDefaults& defaults) {
-  RopeDefaults beside;
+  RopeDefaults beside = {.sections = defaults.sections};
   const double part = ParsePart(reader, defaults);
   if (defaults.partial_rotary_factor) beside.partial_rotary_factor = part;
   beside.theta = reader.NumberOr("rope_theta", defaults.theta, {1.0001, 1e15});
@@ -136,6 +152,7 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
   RopeSpec spec;
   spec.max_positions = max_positions;
   spec.theta = defaults.theta;
+  spec.sections = defaults.sections;
   double partial = defaults.partial_rotary_factor.value_or(1);
   if (rope != nullptr) {
     spec.theta = rope->NumberOr("rope_theta", spec.theta, {1.0001, 1e15});
@@ -150,6 +167,7 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
                                                  partial, head_dim, spec.rotary_dim));
     spec.rotary_dim = 2;
   }
+  if (!spec.sections.empty()) ParseSections(at, spec);
   if (rope != nullptr) ParseScaling(top, *rope, spec);
   return spec;
 }

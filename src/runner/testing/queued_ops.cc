@@ -269,8 +269,10 @@ class QueuedOps final : public Ops {
   void Run(const RopeAndStore& op, Stream& stream) override {
     const std::optional<Tensor> q_norm = Keep(op.q_norm);
     const std::optional<Tensor> k_norm = Keep(op.k_norm);
+    const std::optional<RopeTable> rope = op.rope ? std::optional(*op.rope) : std::nullopt;
     queues_.Add(stream, [=, this] {
       RopeAndStore now = op;
+      now.rope = rope ? &*rope : nullptr;
       now.q_norm = Kept(q_norm);
       now.k_norm = Kept(k_norm);
       inner_->Run(now, *inner_stream_);
