@@ -32,6 +32,13 @@ struct ImageLayout {
   std::vector<int32_t> positions = {};
   // The rows for the language model: each a token of the image, or kNewline.
   std::vector<int32_t> rows = {};
+  // For layers of KvLayerSpec::image_windows: tokens per window, which take the place of sequences.
+  // A window is part of one sequence.
+  std::vector<int32_t> window_lens = {};
+  // Per dimension [tokens]: as in nn::Pass. ImageEncoderSpec::rope_dimensions of them.
+  std::vector<std::vector<int32_t>> rope_positions = {};
+  // With mRoPE: the grid that the rows are, row by row.
+  int32_t grid_height = 0, grid_width = 0;
 
   int32_t num_tokens() const { return static_cast<int32_t>(positions.size()); }
 };
@@ -42,6 +49,14 @@ struct ImageEncoderSpec {
   int32_t max_sequence_len = 0;  // tokens
   int32_t max_image_tokens = 0;  // of the tower, for one image
   int32_t max_image_rows = 0;    // for one image
+  int32_t tokens_per_row = 1;    // at least, if there are no newlines
+  int32_t rope_dimensions = 0;   // of positions in the tower; 0: they are not used
+  // Sequences may be shorter; passes have room for max_tokens / min_sequence_len of them. 0: all
+  // have max_sequence_len tokens.
+  int32_t min_sequence_len = 0;
+  // With windows: their tokens; T tokens in S sequences have at most T / tokens_per_window + S
+  // windows. 0: there are none.
+  int32_t max_window_len = 0, tokens_per_window = 0;
   // Attention of the tower's layers, which is not causal. The layers of a group can share one
   // layer's memory, because keys and values are not read again once the next layer begins.
   nn::CacheLayout cache = {};
@@ -63,7 +78,7 @@ class ImageEncoder {
 
   // Encodes T tokens of whole sequences. patches: f32 [T, patch_size]. Returns a row for each of
   // pass.logit_rows, f32 [R, hidden_size]; only this stays allocated in pass.arena. The pass has
-  // positions, groups, kv_layers and logit_rows.
+  // positions, groups, kv_layers and logit_rows, and rope_positions if the layouts have them.
   virtual Tensor Forward(nn::Pass& pass, Tensor patches) const = 0;
   // f32 [1, hidden_size]; empty if no layout has a newline.
   virtual Tensor newline() const { return {}; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -37,8 +38,39 @@ nn::CacheLayout OneLayerPerGroup(const nn::CacheLayout& all) {
   return one;
 }
 
+// Of a pass.
+int64_t MaxWindows(const ImageEncoderSpec& spec, const ImageRunnerShape& shape) {
+  if (spec.max_window_len == 0) return 0;
+  return shape.max_tokens / spec.tokens_per_window + shape.max_sequences;
+}
+
+// Blocks of this many sequences in a pass.
+int64_t MaxBlocks(int64_t sequences, int64_t length, const ImageRunnerShape& shape) {
+  return std::min(sequences * CeilDiv(length, shape.block_size),
+                  CeilDiv(shape.max_tokens, shape.block_size) + sequences);
+}
+
 int64_t ListBytes(int64_t count, int64_t element = sizeof(int32_t)) {
   return CeilDiv(count * element, kAlignment) * kAlignment;
+}
+
+// A packed pass without patches.
+int64_t ListsBytes(const ImageEncoderSpec& spec, const ImageRunnerShape& shape) {
+  const int64_t tokens = shape.max_tokens;
+  // The block tables and the slot mapping of these sequences, and their other lists.
+  const auto sequences = [&](int64_t count, int64_t length) {
+    return ListBytes(tokens, sizeof(int64_t)) + 3 * ListBytes(count + 1) +
+           ListBytes(count * CeilDiv(length, shape.block_size));
+  };
+  // Positions and the three lists of rows have at most one entry per token; so have the two of
+  // newlines, but for images whose lines are empty.
+  int64_t bytes = 4 * ListBytes(tokens) +
+                  2 * ListBytes(tokens + int64_t{shape.max_sequences} * spec.max_image_rows) +
+                  sequences(shape.max_sequences, spec.max_sequence_len);
+  if (spec.max_window_len > 0) bytes += sequences(MaxWindows(spec, shape), spec.max_window_len);
+  if (spec.rope_dimensions > 0)
+    bytes += ListBytes(tokens * spec.rope_dimensions) + ListBytes(tokens);
+  return bytes;
 }
 
 }  // namespace
@@ -57,16 +89,16 @@ Result<ImageRunnerMemory> ProfileImageRunner(const ImageEncoder& encoder,
         "an image takes passes of {} tokens through the vision tower, but at most {} fit",
         spec.max_sequence_len, shape.max_tokens);
   }
-  const int64_t tokens = shape.max_tokens, sequences = shape.max_sequences;
+  const int64_t tokens = shape.max_tokens;
   const std::unique_ptr<CountOps> count = MakeCountOps();
   ASSIGN_OR_RETURN(const std::unique_ptr<CountingPass> counting,
                    CountingPass::Make(spec.cache, *count, ToRunnerShape(encoder, shape), tokens,
-                                      /*num_logits=*/tokens));
+                                      /*num_logits=*/tokens / spec.tokens_per_row));
   count->Reset();
   (void)encoder.Forward(counting->pass(), Tensor(nullptr, DType::kF32, {tokens, spec.patch_size}));
-  const int64_t per_sequence = CeilDiv(spec.max_sequence_len, shape.block_size);
-  const int64_t blocks =
-      std::min(sequences * per_sequence, CeilDiv(tokens, shape.block_size) + sequences);
+  // Layers with windows use the same memory.
+  const int64_t blocks = std::max(MaxBlocks(shape.max_sequences, spec.max_sequence_len, shape),
+                                  MaxBlocks(MaxWindows(spec, shape), spec.max_window_len, shape));
   const int64_t block_bytes =
       KvBlockLayout::Make(OneLayerPerGroup(spec.cache), shape.block_size, shape.kv_dtype)
           .block_bytes;
@@ -74,12 +106,7 @@ Result<ImageRunnerMemory> ProfileImageRunner(const ImageEncoder& encoder,
   memory.arena_bytes = static_cast<int64_t>(counting->arena().peak());
   memory.num_blocks = static_cast<int32_t>(blocks);
   memory.cache_bytes = blocks * block_bytes;
-  // Positions and the three lists of rows have at most one entry per token; so have the two of
-  // newlines, but for images whose lines are empty.
-  memory.staging_bytes = ListBytes(tokens * spec.patch_size) + 4 * ListBytes(tokens) +
-                         2 * ListBytes(tokens + sequences * spec.max_image_rows) +
-                         ListBytes(tokens, sizeof(int64_t)) + 3 * ListBytes(sequences + 1) +
-                         ListBytes(sequences * per_sequence);
+  memory.staging_bytes = ListBytes(tokens * spec.patch_size) + ListsBytes(spec, shape);
   memory.token_macs = count->counts()[OpKind::kLinear].flops / 2 / tokens;
   return memory;
 }
@@ -91,7 +118,12 @@ ImageRunner::ImageRunner(const ImageEncoder& encoder, Ops& ops, const ImageRunne
       shape_(shape),
       pool_(std::move(pool)),
       uploaded_(ops.MakeEvent()),
-      done_(ops.MakeEvent()) {}
+      done_(ops.MakeEvent()),
+      rope_positions_(static_cast<size_t>(encoder.spec().rope_dimensions)) {
+  const ImageEncoderSpec& spec = encoder.spec();
+  whole_.max_blocks = static_cast<int32_t>(CeilDiv(spec.max_sequence_len, shape.block_size));
+  windows_.max_blocks = static_cast<int32_t>(CeilDiv(spec.max_window_len, shape.block_size));
+}
 
 ImageRunner::~ImageRunner() { (void)ops_.Await(*done_); }
 
@@ -117,10 +149,18 @@ Status ImageRunner::Init(const ImageRunnerMemory& memory) {
   ASSIGN_OR_RETURN(staging_, ops_.Allocate(bytes, MemoryKind::kHostPinned));
   bytes_ = memory.total_bytes() + memory.staging_bytes;
   const nn::CacheLayout& cache = encoder_.spec().cache;
-  ASSIGN_OR_RETURN(const std::vector<AttentionShape> shapes,
+  ASSIGN_OR_RETURN(std::vector<AttentionShape> shapes,
                    AttentionShapes(cache, ToRunnerShape(encoder_, shape_)));
-  for (const AttentionShape& attention : shapes) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakeAttentionPlan(attention));
+  windowed_.resize(shapes.size());
+  for (const nn::KvLayerSpec& layer : cache.layers) {
+    windowed_[static_cast<size_t>(layer.group)] = layer.image_windows;
+  }
+  for (size_t g = 0; g < shapes.size(); ++g) {
+    if (windowed_[g]) {
+      shapes[g].max_seqs = static_cast<int32_t>(MaxWindows(encoder_.spec(), shape_));
+      shapes[g].max_blocks_per_seq = windows_.max_blocks;
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakeAttentionPlan(shapes[g]));
     groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
     plans_.push_back(std::move(plan));
   }
@@ -130,18 +170,32 @@ Status ImageRunner::Init(const ImageRunnerMemory& memory) {
   return Status();
 }
 
-int32_t ImageRunner::max_blocks() const {
-  return static_cast<int32_t>(CeilDiv(encoder_.spec().max_sequence_len, shape_.block_size));
+void ImageRunner::Sequences::Clear() {
+  for (auto* list : {&lens, &table_rows, &tables}) list->clear();
+  query_start_loc.assign(1, 0);
+  slot_mapping.clear();
+  num_blocks = 0;
+}
+
+void ImageRunner::Sequences::Add(int32_t length, int32_t block_size) {
+  for (int32_t i = 0; i < length; ++i) {
+    slot_mapping.push_back(int64_t{num_blocks} * block_size + i);
+  }
+  const auto blocks = static_cast<int32_t>(CeilDiv(length, block_size));
+  for (int32_t b = 0; b < max_blocks; ++b) tables.push_back(b < blocks ? num_blocks++ : -1);
+  table_rows.push_back(static_cast<int32_t>(lens.size()));
+  lens.push_back(length);
+  query_start_loc.push_back(query_start_loc.back() + length);
 }
 
 Status ImageRunner::Begin() {
-  for (auto* list : {&positions_, &seq_lens_, &table_rows_, &tables_, &logit_rows_, &row_from_,
-                     &row_to_, &newline_from_, &newline_to_}) {
+  for (auto* list :
+       {&positions_, &logit_rows_, &row_from_, &row_to_, &newline_from_, &newline_to_}) {
     list->clear();
   }
-  query_start_loc_.assign(1, 0);
-  slot_mapping_.clear();
-  num_blocks_ = 0;
+  for (std::vector<int32_t>& dimension : rope_positions_) dimension.clear();
+  whole_.Clear();
+  windows_.Clear();
   return ops_.Await(*uploaded_);
 }
 
@@ -168,16 +222,19 @@ void ImageRunner::Add(const ImageLayout& layout, const std::vector<int32_t>& row
   std::memcpy(staging_.data() + static_cast<size_t>(first) * patch * sizeof(float),
               patches_.data() + static_cast<size_t>(begin) * patch,
               static_cast<size_t>(length) * patch * sizeof(float));
-  positions_.insert(positions_.end(), layout.positions.begin() + begin,
-                    layout.positions.begin() + begin + length);
-  for (int32_t i = 0; i < length; ++i) {
-    slot_mapping_.push_back(int64_t{num_blocks_} * shape_.block_size + i);
+  const auto append = [&](const std::vector<int32_t>& of_image, std::vector<int32_t>& list) {
+    list.insert(list.end(), of_image.begin() + begin, of_image.begin() + begin + length);
+  };
+  append(layout.positions, positions_);
+  for (size_t d = 0; d < rope_positions_.size(); ++d) {
+    append(layout.rope_positions[d], rope_positions_[d]);
   }
-  const auto blocks = static_cast<int32_t>(CeilDiv(length, shape_.block_size));
-  for (int32_t b = 0; b < max_blocks(); ++b) tables_.push_back(b < blocks ? num_blocks_++ : -1);
-  table_rows_.push_back(static_cast<int32_t>(seq_lens_.size()));
-  seq_lens_.push_back(length);
-  query_start_loc_.push_back(first + length);
+  whole_.Add(length, shape_.block_size);
+  int32_t window = 0;  // its first token
+  for (const int32_t tokens : layout.window_lens) {
+    if (begin <= window && window < begin + length) windows_.Add(tokens, shape_.block_size);
+    window += tokens;
+  }
 }
 
 template <typename T>
@@ -189,37 +246,59 @@ Tensor ImageRunner::Pack(const std::vector<T>& list, DType dtype, Shape shape) {
   return Tensor(device_.data() + at, dtype, shape);
 }
 
+Tensor ImageRunner::Pack(const std::vector<int32_t>& list) {
+  return Pack(list, DType::kI32, Shape{static_cast<int64_t>(list.size())});
+}
+
+AttentionBatch ImageRunner::Pack(const Sequences& sequences) {
+  return {
+      .query_start_loc = sequences.query_start_loc,
+      .seq_lens = sequences.lens,
+      .device_query_start_loc = Pack(sequences.query_start_loc),
+      .device_seq_lens = Pack(sequences.lens),
+      .table_rows = Pack(sequences.table_rows),
+      .block_tables = Pack(sequences.tables, DType::kI32,
+                           {static_cast<int64_t>(sequences.lens.size()), sequences.max_blocks})};
+}
+
+void ImageRunner::PackRopePositions(nn::Pass& pass) {
+  std::vector<int32_t> all;
+  for (const auto& dimension : rope_positions_) {
+    all.insert(all.end(), dimension.begin(), dimension.end());
+  }
+  pass.rope_positions =
+      Pack(all, DType::kI32, {static_cast<int64_t>(rope_positions_.size()), num_tokens()});
+  all.resize(static_cast<size_t>(num_tokens()));
+  std::iota(all.begin(), all.end(), 0);
+  pass.token_indices = Pack(all);
+}
+
 void ImageRunner::Submit(Tensor cache, Stream& stream) {
   const ImageEncoderSpec& spec = encoder_.spec();
   const Tensor patches(device_.data(), DType::kF32, {num_tokens(), spec.patch_size});
   packed_ = static_cast<size_t>(ListBytes(patches.shape.elements()));
-  const auto pack = [this](const std::vector<int32_t>& list) {
-    return Pack(list, DType::kI32, Shape{static_cast<int64_t>(list.size())});
-  };
-  const auto sequences = static_cast<int64_t>(seq_lens_.size());
-  const AttentionBatch batch = {
-      .query_start_loc = query_start_loc_,
-      .seq_lens = seq_lens_,
-      .device_query_start_loc = pack(query_start_loc_),
-      .device_seq_lens = pack(seq_lens_),
-      .table_rows = pack(table_rows_),
-      .block_tables = Pack(tables_, DType::kI32, {sequences, max_blocks()})};
-  const Tensor slot_mapping = Pack(slot_mapping_, DType::kI64, Shape{num_tokens()});
+  AttentionBatch batches[2] = {Pack(whole_)};
+  Tensor slot_mappings[2] = {Pack(whole_.slot_mapping, DType::kI64, Shape{num_tokens()})};
+  if (windows_.max_blocks > 0) {
+    batches[1] = Pack(windows_);
+    slot_mappings[1] = Pack(windows_.slot_mapping, DType::kI64, Shape{num_tokens()});
+  }
   arena_->Reset();
   nn::Pass pass = {.ops = ops_,
                    .stream = stream,
                    .arena = *arena_,
-                   .positions = pack(positions_),
+                   .positions = Pack(positions_),
                    .groups = groups_,
                    .kv_layers = layers_,
-                   .logit_rows = pack(logit_rows_)};
-  const Tensor row_from = pack(row_from_), row_to = pack(row_to_);
-  const Tensor newline_from = pack(newline_from_), newline_to = pack(newline_to_);
+                   .logit_rows = Pack(logit_rows_)};
+  if (!rope_positions_.empty()) PackRopePositions(pass);
+  const Tensor row_from = Pack(row_from_), row_to = Pack(row_to_);
+  const Tensor newline_from = Pack(newline_from_), newline_to = Pack(newline_to_);
   ops_.CopyToDevice(device_.data(), staging_.data(), packed_, stream);
   ops_.Record(*uploaded_, stream);
   for (size_t g = 0; g < plans_.size(); ++g) {
-    plans_[g]->Fill(batch, stream);
-    groups_[g].slot_mapping = slot_mapping;
+    plans_[g]->Fill(batches[windowed_[g] ? 1 : 0], stream);
+    groups_[g].slot_mapping = slot_mappings[windowed_[g] ? 1 : 0];
   }
   const Tensor encoded = encoder_.Forward(pass, patches);
   ops_.Run(CopyRows{.source = encoded, .from = row_from, .to = row_to, .out = cache}, stream);
@@ -249,7 +328,7 @@ Status ImageRunner::Encode(std::span<const ImageView> images,
     int32_t token = 0;
     for (const int32_t length : layouts[i].sequence_lens) {
       if (num_tokens() + length > shape_.max_tokens ||
-          static_cast<int32_t>(seq_lens_.size()) == shape_.max_sequences) {
+          static_cast<int32_t>(whole_.lens.size()) == shape_.max_sequences) {
         Submit(cache, stream);
         RETURN_IF_ERROR(Begin());
       }

@@ -62,8 +62,7 @@ class ImageRunner {
  private:
   ImageRunner(const ImageEncoder& encoder, Ops& ops, const ImageRunnerShape& shape, KvPool pool);
   Status Init(const ImageRunnerMemory& memory);
-  int32_t max_blocks() const;  // per sequence
-  int32_t num_tokens() const { return query_start_loc_.back(); }
+  int32_t num_tokens() const { return whole_.query_start_loc.back(); }
   // Begins a pass without sequences, once its staging memory is free.
   Status Begin();
   // Adds the sequence of tokens [begin, begin + length) of an image, unless none becomes a row.
@@ -72,6 +71,20 @@ class ImageRunner {
   // Copies a list to staging memory; returns the tensor that it will be on the device.
   template <typename T>
   Tensor Pack(const std::vector<T>& list, DType dtype, Shape shape);
+  Tensor Pack(const std::vector<int32_t>& list);
+  // Sequences of tokens that see each other, and their blocks.
+  struct Sequences {
+    int32_t max_blocks = 0;  // of one
+    int32_t num_blocks = 0;
+    std::vector<int32_t> query_start_loc = {0};
+    std::vector<int32_t> lens, table_rows, tables;
+    std::vector<int64_t> slot_mapping;
+
+    void Clear();
+    void Add(int32_t length, int32_t block_size);
+  };
+  AttentionBatch Pack(const Sequences& sequences);
+  void PackRopePositions(nn::Pass& pass);
   // Uploads the pass and runs it.
   void Submit(Tensor cache, Stream& stream);
 
@@ -82,6 +95,7 @@ class ImageRunner {
   std::unique_ptr<Arena> arena_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per cache group
   std::vector<nn::AttentionMetadata> groups_;
+  std::vector<bool> windowed_;       // per cache group
   std::vector<KvLayerView> layers_;  // per layer of the tower; those of a group are the same
   Buffer device_;                    // a packed pass: the patches, then lists
   Buffer staging_;                   // the same in host memory
@@ -91,12 +105,11 @@ class ImageRunner {
   int64_t bytes_ = 0;
   std::vector<float> patches_;  // of one image
   // The current pass.
-  int32_t num_blocks_ = 0;
-  std::vector<int32_t> query_start_loc_ = {0};
-  std::vector<int32_t> positions_, seq_lens_, table_rows_, tables_;
-  std::vector<int64_t> slot_mapping_;
-  std::vector<int32_t> logit_rows_;         // tokens that become rows
-  std::vector<int32_t> row_from_, row_to_;  // of the encoder's result and of the cache
+  Sequences whole_, windows_;
+  std::vector<int32_t> positions_;
+  std::vector<std::vector<int32_t>> rope_positions_;  // per dimension
+  std::vector<int32_t> logit_rows_;                   // tokens that become rows
+  std::vector<int32_t> row_from_, row_to_;            // of the encoder's result and of the cache
   std::vector<int32_t> newline_from_, newline_to_;
 };
 

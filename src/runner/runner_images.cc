@@ -12,8 +12,10 @@ ImageRunnerShape MakeImageRunnerShape(const RunnerShape& shape, const ImageEncod
   const int64_t tokens =
       (int64_t{shape.max_step_image_rows} * encoder.max_image_tokens + rows - 1) / rows;
   const auto max_tokens = static_cast<int32_t>(std::max<int64_t>(encoder.max_sequence_len, tokens));
+  const int32_t shortest =
+      encoder.min_sequence_len > 0 ? encoder.min_sequence_len : encoder.max_sequence_len;
   return {.max_tokens = max_tokens,
-          .max_sequences = std::max(1, max_tokens / encoder.max_sequence_len),
+          .max_sequences = std::max(1, max_tokens / shortest),
           .block_size = shape.block_size,
           .kv_dtype = ImageKvDtype(shape.kv_dtype)};
 }
