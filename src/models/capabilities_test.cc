@@ -49,8 +49,10 @@ constexpr Case kCases[] = {
     {"hf/mpt_odd", {kAlibi, kClamp, kLayerNorm, kActivate, kGelu}},
     {"hf/olmo2_odd", {kAddResidual, kConvert}},
     {"hf/phi3_odd"},
+    {"hf/qwen2_5_vl_odd", {kNonCausal, kActivate, kGelu, kConvert}},
     {"hf/qwen2_moe_odd", {kMoe, kConvert}},
     {"hf/qwen2_odd"},
+    {"hf/qwen2_vl_odd", {kNonCausal, kLayerNorm, kActivate, kGelu, kQuickGelu, kConvert}},
     {"hf/smollm3_odd"},
     {"llama_odd.gguf"},
     {"qwen3_moe_odd.gguf", {kMoe, kConvert}},
@@ -113,7 +115,7 @@ TEST_P(CapabilitiesTest, StepsRunTheOperationsThatAreNeeded) {
   Harness harness(**model, *count, {.hidden_states = IsEncoder(checkpoint_.architecture)});
   harness.Run(std::vector<int32_t>(10, 5), 10);
   if ((*model)->image_encoder() != nullptr) {
-    (void)EncodeImages(**model, *count, ReadTinyGolden(GetParam().model));
+    (void)WithImages({}, **model, *count, ReadTinyGolden(GetParam().model));
   }
   for (const auto& [kind, capability] : {std::pair(OpKind::kAddResidual, kAddResidual),
                                          {OpKind::kSoftcap, kLogitSoftcap},

@@ -31,6 +31,9 @@ ParseDecoderFamily ParsePhi3;
 ParseDecoderFamily ParseQwen2, ParseQwen2Moe;
 ParseDecoderFamily ParseQwen3, ParseQwen3Moe;
 ParseDecoderFamily ParseSmolLm3;
+// The text model of Qwen2-VL. Leaves Finish to the caller: published configurations have other
+// fields beside these.
+DecoderConfig ParseQwen2VlText(ConfigReader& reader);
 
 // Creates a family's model: parses `config` and builds the layers, whose errors stay in
 // load.status.
@@ -39,6 +42,7 @@ using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::Weig
 
 CreateModel CreateBert;
 CreateModel CreateLlava, CreateLlavaNext;
+CreateModel CreateQwen2Vl, CreateQwen25Vl;
 
 template <ParseDecoderFamily Parse>
 Result<std::unique_ptr<Model>> CreateDecoder(ConfigReader config, nn::WeightLoad& load,

@@ -94,6 +94,18 @@ const std::string kLlava = R"("image_token_index": 7, "text_config": {"hidden_si
     "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 256)";
 const std::string kVision = R"("vision_config": {"hidden_size": 24, "intermediate_size": 40,
     "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 10, "patch_size": 4)";
+// Heads of three pairs, one per section. Of the test's tokens, 7 are 17: all rows of an image.
+const std::string kQwenVl = R"("image_token_id": 17, "tie_word_embeddings": false, )";
+const std::string kQwenVlText = R"("hidden_size": 24, "intermediate_size": 40,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 100.0)";
+const std::string kQwenVlRope = R"("rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 1]})";
+const std::string kQwenVlVision = R"("depth": 2, "num_heads": 2, "patch_size": 2,
+    "temporal_patch_size": 2, "spatial_merge_size": 2, "rope_parameters": {"rope_theta": 10.0})";
+// Objects, whose members have effects, and sizes that other fields fix.
+const std::set<std::string> kQwenVlWithoutEffect = {
+    "head_dim",        "hidden_size",  "num_attention_heads", "out_hidden_size",
+    "rope_parameters", "rope_scaling", "text_config",         "vision_config"};
 const std::string kMpt = R"("vocab_size": 50, "d_model": 24, "n_heads": 6, "n_layers": 3,
     "max_seq_len": 256, "attn_config": {"clip_qkv": 1.0})";
 const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2,
@@ -178,6 +190,21 @@ const Family kFamilies[] = {
       R"("head_dim": 8, "partial_rotary_factor": 0.5)",
       R"("rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}, "head_dim": 8)"}},
     {"Qwen2ForCausalLM", {kWindow + R"("max_window_layers": 1)"}},
+    {"Qwen2VLForConditionalGeneration",
+     {kQwenVl + kWindow + R"("max_window_layers": 1, )" + kQwenVlText + ", " + kQwenVlRope +
+          R"(, "vision_config": {"embed_dim": 24, "hidden_size": 24, "mlp_ratio": 4, )" +
+          kQwenVlVision + "}",
+      kQwenVl + R"("text_config": {)" + kWindow + R"("max_window_layers": 1, )" + kQwenVlText +
+          R"(, "rope_parameters": {"mrope_section": [1, 1, 1]}}, "vision_config": {
+          "embed_dim": 24, "hidden_size": 24, )" +
+          kQwenVlVision + "}"},
+     kQwenVlWithoutEffect},
+    {"Qwen2_5_VLForConditionalGeneration",
+     {kQwenVl + kWindow + R"("max_window_layers": 1, )" + kQwenVlText + ", " + kQwenVlRope +
+      R"(, "vision_config": {"hidden_size": 24, "out_hidden_size": 24, "intermediate_size": 40,
+          "window_size": 4, "fullatt_block_indexes": [1], )" +
+      kQwenVlVision + "}"},
+     kQwenVlWithoutEffect},
     {"Qwen2MoeForCausalLM",
      {kQwen2Experts + kWindow + R"("max_window_layers": 1, "num_experts": 5)",
       kQwen2Experts + R"("num_local_experts": 5, "mlp_only_layers": [0])"}},
@@ -349,6 +376,28 @@ TEST(LlavaNext, ErrorsNameTheField) {
                         "patch of this tower"));
   EXPECT_THAT(error(grid, R"(, "model_type": "siglip_vision_model")"),
               HasSubstr("vision_feature_select_strategy: \"default\" does not give one"));
+}
+
+TEST(QwenVl, ErrorsNameTheField) {
+  const auto error = [](const std::string& vision, const std::string& text = kQwenVlRope) {
+    return ErrorOf(Config("Qwen2VLForConditionalGeneration", kQwenVl + kQwenVlText + ", " + text +
+                                                                 R"(, "vision_config": {
+                              "embed_dim": 24, "hidden_size": 24, )" +
+                                                                 kQwenVlVision + vision + "}"));
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_THAT(error(R"(, "model_type": "qwen2_5_vl")"),
+              HasSubstr("vision_config.model_type: \"qwen2_5_vl\" is not supported"));
+  EXPECT_THAT(
+      error(R"(, "hidden_size": 25)"),
+      HasSubstr("vision_config.hidden_size: is 25, but the text model's hidden_size is 24"));
+  EXPECT_THAT(error(R"(, "num_heads": 4)"), HasSubstr("vision_config.num_heads: makes heads of 6"));
+  EXPECT_THAT(error(R"(, "in_chans": 4)"), HasSubstr("vision_config.in_chans: is 4"));
+  EXPECT_THAT(error(R"(, "window_size": 4)"), HasSubstr("vision_config.window_size (4)"));
+  EXPECT_THAT(error("", R"("rope_scaling": {"type": "mrope", "mrope_section": [1, 1]})"),
+              HasSubstr("rope_scaling.mrope_section: has 2 pairs, expected 3"));
+  EXPECT_THAT(error("", R"("rope_scaling": {"type": "linear", "mrope_section": [1, 1, 1]})"),
+              HasSubstr("rope_scaling.factor: is missing"));
 }
 
 TEST(Families, BothNamesOfAFieldMustAgree) {

@@ -25,8 +25,7 @@ class TinyGoldenTest : public ::testing::TestWithParam<GoldenCase> {
   std::unique_ptr<Model> model_ = LoadOrDie(TinyModelPath(model()), *ops_);
   TinyGolden golden_ = ReadTinyGolden(model());
   Harness MakeHarness(uint64_t seed = 1) {
-    return Harness(*model_, *ops_,
-                   {.seed = seed, .image_rows = EncodeImages(*model_, *ops_, golden_)});
+    return Harness(*model_, *ops_, WithImages({.seed = seed}, *model_, *ops_, golden_));
   }
 };
 
@@ -130,8 +129,7 @@ RelativeDistance BesideBf16(const TinyGolden& golden, const Ops& ops,
 
 RelativeDistance BesideBf16(const TinyGolden& golden, const Model& model, Ops& ops,
                             DType kv_dtype) {
-  Harness harness(model, ops,
-                  {.kv_dtype = kv_dtype, .image_rows = EncodeImages(model, ops, golden, kv_dtype)});
+  Harness harness(model, ops, WithImages({.kv_dtype = kv_dtype}, model, ops, golden));
   return BesideBf16(golden, ops,
                     harness.Run(golden.tokens, static_cast<int32_t>(golden.tokens.size())));
 }
@@ -174,9 +172,7 @@ TEST_P(Fp8CacheTest, ErrsAsMuchAsItsBitsSay) {
 // A sequence alone, and in a batch with others: `logits` are of the former.
 void ExpectTheBatchChangesNoBit(const TinyGolden& golden, const Model& model, Ops& ops,
                                 DType kv_dtype, const std::vector<Harness::Logits>& logits) {
-  Harness together(
-      model, ops,
-      {.kv_dtype = kv_dtype, .seed = 3, .image_rows = EncodeImages(model, ops, golden, kv_dtype)});
+  Harness together(model, ops, WithImages({.kv_dtype = kv_dtype, .seed = 3}, model, ops, golden));
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 17, 2, 33}) {
     rows.push_back({together.AddSequence(static_cast<int32_t>(golden.tokens.size())),
@@ -221,9 +217,7 @@ const std::set<std::string> kLargerByChance = {"olmo2_128",    "mixtral_odd", "q
 TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
   const auto length = static_cast<int32_t>(golden.tokens.size());
-  Harness whole(
-      *model_, *ops_,
-      {.kv_dtype = kv_dtype_, .image_rows = EncodeImages(*model_, *ops_, golden, kv_dtype_)});
+  Harness whole(*model_, *ops_, WithImages({.kv_dtype = kv_dtype_}, *model_, *ops_, golden));
   const auto logits = whole.Run(golden.tokens, length);
   const Distance distance = DistanceFrom(golden, logits);
   printf(
@@ -272,7 +266,8 @@ constexpr const char* kDirectories[] = {
     "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",      "hf/llama_dynamic",
     "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128",
     "hf/llava_odd",         "hf/llava_64",          "hf/llava_siglip",    "hf/llava_next_odd",
-    "hf/llava_next_siglip", "hf/llava_linear",      "hf/exaone4_odd",     "hf/exaone4_128",
+    "hf/llava_next_siglip", "hf/llava_linear",      "hf/qwen2_vl_odd",    "hf/qwen2_vl_80",
+    "hf/qwen2_5_vl_odd",    "hf/qwen2_5_vl_80",     "hf/exaone4_odd",     "hf/exaone4_128",
     "hf/ernie4_5_odd",      "hf/ernie4_5_128",      "gguf/ernie4_5_128"};
 
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.

@@ -34,6 +34,10 @@ class Residual {
   }
   // out = h in these rows: f32 [R, hidden_size], which may be columns of a wider tensor.
   void Gather(Tensor rows, Tensor out) const;
+  // out = norm(h).
+  void Normalize(const nn::Norm& norm, Tensor out) const {
+    norm.AddForward(pass_, delta_, h_, out);
+  }
   // out = norm(h) in these rows. Allocates room for them.
   void Normalize(const nn::Norm& norm, Tensor rows, Tensor out) const;
 

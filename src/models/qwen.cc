@@ -11,9 +11,10 @@
 namespace tokamak {
 namespace {
 
-DecoderConfig ParseQwen2Decoder(ConfigReader& reader, bool qkv_bias) {
-  DecoderConfig c =
-      ParseDecoder(reader, {.attention_bias = qkv_bias, .attention_bias_is_fixed = true});
+DecoderConfig ParseQwen2Decoder(ConfigReader& reader, bool qkv_bias,
+                                const nn::RopeDefaults& rope = {}) {
+  DecoderConfig c = ParseDecoder(
+      reader, {.rope = rope, .attention_bias = qkv_bias, .attention_bias_is_fixed = true});
   c.attention.output_bias = false;
   return c;
 }
@@ -59,6 +60,23 @@ Result<DecoderConfig> ParseQwen2(ConfigReader reader) {
   DecoderConfig c = ParseQwen2Decoder(reader, true);
   ParseQwenSlidingLayers(reader, c);
   return reader.Finish(c);
+}
+
+DecoderConfig ParseQwen2VlText(ConfigReader& reader) {
+  // The defaults of the reference's class.
+  reader.SetDefault("vocab_size", 152064);
+  reader.SetDefault("hidden_size", 8192);
+  reader.SetDefault("intermediate_size", 29568);
+  reader.SetDefault("num_hidden_layers", 80);
+  reader.SetDefault("num_attention_heads", 64);
+  reader.SetDefault("num_key_value_heads", 8);
+  reader.SetDefault("hidden_act", "silu");
+  reader.SetDefault("max_position_embeddings", 32768);
+  reader.SetDefault("rms_norm_eps", 1e-5);
+  reader.SetDefault("max_window_layers", 80);
+  DecoderConfig c = ParseQwen2Decoder(reader, true, {.theta = 1e6, .sections = {16, 24, 24}});
+  ParseQwenSlidingLayers(reader, c);
+  return c;
 }
 
 Result<DecoderConfig> ParseQwen2Moe(ConfigReader reader) {

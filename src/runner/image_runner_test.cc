@@ -38,7 +38,8 @@ struct Eyes {
   const ImageEncoder& encoder() const { return *model->image_encoder(); }
   // A shape for passes of this many of the longest sequences.
   ImageRunnerShape Shape(int32_t sequences) const {
-    return {.max_tokens = sequences * encoder().spec().max_sequence_len,
+    const int32_t most = std::min(sequences, static_cast<int32_t>(golden.images.size()));
+    return {.max_tokens = most * encoder().spec().max_sequence_len,
             .max_sequences = sequences,
             .kv_dtype = kv_dtype};
   }
@@ -92,8 +93,9 @@ std::unique_ptr<ImageRunner> MakeRunner(const Eyes& eyes, int32_t sequences) {
   return *std::move(runner);
 }
 
-constexpr const char* kModels[] = {"hf/llava_odd", "hf/llava_64", "hf/llava_siglip",
-                                   "hf/llava_next_odd", "hf/llava_next_siglip"};
+constexpr const char* kModels[] = {"hf/llava_odd",      "hf/llava_64",          "hf/llava_siglip",
+                                   "hf/llava_next_odd", "hf/llava_next_siglip", "hf/qwen2_vl_odd",
+                                   "hf/qwen2_5_vl_odd"};
 
 class ImageRunnerTest : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, ImageRunnerTest, ::testing::ValuesIn(kModels),

@@ -12,6 +12,7 @@ namespace tokamak::testing {
 struct Harness::Sequence {
   int32_t length = 0;          // positions computed so far
   int32_t num_image_rows = 0;  // of these positions
+  int32_t rope_next = 0;       // the position of the next text
   int32_t known_length = 0;
   bool long_rope = false;
   std::vector<int32_t> tokens;
@@ -20,10 +21,12 @@ struct Harness::Sequence {
 
 struct Harness::Group {
   std::unique_ptr<AttentionPlan> plan;
+  bool windows = false;  // KvLayerSpec::image_windows
   int32_t max_blocks_per_seq = 0;
   // For the current step: rebuilt by Forward, referenced by the plan.
   std::vector<int32_t> block_tables;
   std::vector<int64_t> slot_mapping;
+  std::vector<int32_t> query_start_loc, seq_lens;  // of windows
 };
 
 Harness::Harness(const Model& model, Ops& ops, HarnessOptions options)
@@ -88,6 +91,7 @@ void Harness::MakeCache() {
     CHECK_MSG(plan.ok(), plan.status().ToString());
     Group& group = groups_.emplace_back();
     group.plan = *std::move(plan);
+    group.windows = layer->image_windows;
   }
 
   free_blocks_.resize(static_cast<size_t>(options_.num_blocks));
@@ -108,13 +112,62 @@ int32_t Harness::length(int sequence) const {
 
 void Harness::Extend(Sequence& sequence, int32_t num_tokens) {
   sequence.length += num_tokens;
-  for (std::vector<int32_t>& blocks : sequence.blocks) {
-    while (static_cast<int32_t>(blocks.size()) * options_.block_size < sequence.length) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<int32_t>& blocks = sequence.blocks[g];
+    const int32_t last = PlaceOf(groups_[g], sequence.length - 1);
+    while (static_cast<int32_t>(blocks.size()) * options_.block_size <= last) {
       CHECK_MSG(!free_blocks_.empty(), "the harness has too few blocks for this test");
       blocks.push_back(free_blocks_.back());
       free_blocks_.pop_back();
     }
   }
+}
+
+int32_t Harness::PlaceOf(const Group& group, int32_t position) const {
+  if (!group.windows) return position;
+  int32_t begin = 0;  // of the window, among blocks
+  for (const int32_t length : options_.window_lens) {
+    if (position < length) break;
+    position -= length;
+    begin += (length + options_.block_size - 1) / options_.block_size * options_.block_size;
+  }
+  return begin + position;
+}
+
+std::array<int32_t, 3> Harness::NextRopePosition(Sequence& sequence, bool shows_image) const {
+  if (!shows_image) {
+    const int32_t at = sequence.rope_next++;
+    return {at, at, at};
+  }
+  int32_t row = sequence.num_image_rows;
+  for (const auto& [height, width] : options_.image_grids) {
+    if (row >= height * width) {
+      row -= height * width;
+      continue;
+    }
+    const int32_t at = sequence.rope_next;
+    if (row + 1 == height * width) sequence.rope_next += std::max(height, width);
+    return {at, at + row / width, at + row % width};
+  }
+  CHECK_MSG(false, "image_grids are of fewer rows than image_rows");
+  return {};
+}
+
+void Harness::SetRopePositions(const std::vector<std::array<int32_t, 3>>& all, nn::Pass& pass) {
+  rope_positions_.clear();
+  for (size_t d = 0; d < 3; ++d) {
+    for (const auto& token : all) rope_positions_.push_back(token[d]);
+  }
+  for (const auto& dimension : options_.rope_positions) {
+    rope_positions_.insert(rope_positions_.end(), dimension.begin(), dimension.end());
+  }
+  const auto count = static_cast<int64_t>(rope_positions_.size());
+  pass.rope_positions = Upload(rope_positions_.data(), DType::kI32, count);
+  pass.rope_positions.shape = {count / pass.num_tokens(), pass.num_tokens()};
+  pass.rope_positions.row_stride = pass.num_tokens() * static_cast<int64_t>(sizeof(int32_t));
+  token_indices_.resize(static_cast<size_t>(pass.num_tokens()));
+  std::iota(token_indices_.begin(), token_indices_.end(), 0);
+  pass.token_indices = Upload(token_indices_.data(), DType::kI32, pass.num_tokens());
 }
 
 Tensor Harness::Upload(const void* data, DType dtype, int64_t count) {
@@ -131,7 +184,7 @@ Harness::Row Harness::Switch(Row row) {
       std::max(static_cast<int32_t>(sequence.tokens.size()), sequence.known_length);
   if (!sequence.long_rope && UsesLongRope(original_context, known)) {
     sequence.long_rope = true;
-    sequence.length = sequence.num_image_rows = 0;
+    sequence.length = sequence.num_image_rows = sequence.rope_next = 0;
     row.tokens = sequence.tokens;
   }
   return row;
@@ -141,22 +194,35 @@ std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& ro
                                                       const std::vector<int32_t>& query_start_loc,
                                                       const std::vector<int32_t>& seq_lens) {
   std::vector<nn::AttentionMetadata> metadata;
-  const auto num_rows = static_cast<int64_t>(rows.size());
-  table_rows_.resize(rows.size());
+  table_rows_.resize(std::max(rows.size(), options_.window_lens.size()));
   std::iota(table_rows_.begin(), table_rows_.end(), 0);
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     const auto stride = static_cast<size_t>(options_.num_blocks);
-    group.block_tables.assign(rows.size() * stride, -1);
-    for (size_t s = 0; s < rows.size(); ++s) {
-      const auto& blocks = sequences_[static_cast<size_t>(rows[s].sequence)].blocks[g];
-      std::copy(blocks.begin(), blocks.end(), group.block_tables.begin() + s * stride);
+    group.query_start_loc = query_start_loc;
+    group.seq_lens = seq_lens;
+    if (group.windows) {
+      CHECK(rows.size() == 1);
+      group.query_start_loc = {0};
+      group.seq_lens = options_.window_lens;
+      for (const int32_t length : group.seq_lens) {
+        group.query_start_loc.push_back(group.query_start_loc.back() + length);
+      }
+    }
+    const auto num_rows = static_cast<int64_t>(group.seq_lens.size());
+    group.block_tables.assign(group.seq_lens.size() * stride, -1);
+    for (size_t s = 0; s < group.seq_lens.size(); ++s) {
+      const size_t row = group.windows ? 0 : s;
+      const auto& blocks = sequences_[static_cast<size_t>(rows[row].sequence)].blocks[g];
+      const int32_t first =
+          group.windows ? PlaceOf(group, group.query_start_loc[s]) / options_.block_size : 0;
+      std::copy(blocks.begin() + first, blocks.end(), group.block_tables.begin() + s * stride);
     }
     AttentionBatch batch;
-    batch.query_start_loc = query_start_loc;
-    batch.seq_lens = seq_lens;
-    batch.device_query_start_loc = Upload(query_start_loc.data(), DType::kI32, num_rows + 1);
-    batch.device_seq_lens = Upload(seq_lens.data(), DType::kI32, num_rows);
+    batch.query_start_loc = group.query_start_loc;
+    batch.seq_lens = group.seq_lens;
+    batch.device_query_start_loc = Upload(group.query_start_loc.data(), DType::kI32, num_rows + 1);
+    batch.device_seq_lens = Upload(group.seq_lens.data(), DType::kI32, num_rows);
     batch.table_rows = Upload(table_rows_.data(), DType::kI32, num_rows);
     const Tensor tables = Upload(group.block_tables.data(), DType::kI32,
                                  static_cast<int64_t>(group.block_tables.size()));
@@ -171,6 +237,8 @@ std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& ro
 std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<int32_t> ids, positions, logit_rows, seq_lens, query_start_loc = {0};
   std::vector<int32_t> image_from = {-1}, image_to = {0};  // with padding
+  std::vector<std::array<int32_t, 3>> rope_positions;
+  bool planar = !options_.rope_positions.empty();  // positions of a token may differ
   for (Group& group : groups_) group.slot_mapping.clear();
   for (const Row& given : rows) {
     const Row row = Switch(given);
@@ -183,18 +251,25 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
       const int32_t position = begin + i;
       if (i >= count - row.num_logits) logit_rows.push_back(static_cast<int32_t>(ids.size()));
       const int32_t token = row.tokens[static_cast<size_t>(i)];
-      if (token == model_.spec().image_token &&
-          sequence.num_image_rows < image_rows_.tensor.rows()) {
+      const bool shows_image =
+          token == model_.spec().image_token && sequence.num_image_rows < image_rows_.tensor.rows();
+      if (model_.spec().cache.rope_dimensions > 1) {
+        rope_positions.push_back(NextRopePosition(sequence, shows_image));
+        positions.push_back(rope_positions.back()[0]);
+        planar = planar || shows_image;
+      } else {
+        positions.push_back(offset + position);
+      }
+      if (shows_image) {
         image_from.push_back(sequence.num_image_rows++);
         image_to.push_back(static_cast<int32_t>(ids.size()));
       }
       ids.push_back(token);
-      positions.push_back(offset + position);
       for (size_t g = 0; g < groups_.size(); ++g) {
-        const int32_t block =
-            sequence.blocks[g][static_cast<size_t>(position / options_.block_size)];
+        const int32_t place = PlaceOf(groups_[g], position);
+        const int32_t block = sequence.blocks[g][static_cast<size_t>(place / options_.block_size)];
         groups_[g].slot_mapping.push_back(int64_t{block} * options_.block_size +
-                                          position % options_.block_size);
+                                          place % options_.block_size);
       }
     }
     query_start_loc.push_back(static_cast<int32_t>(ids.size()));
@@ -219,6 +294,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
     pass.image_from = Upload(image_from.data(), DType::kI32, count);
     pass.image_to = Upload(image_to.data(), DType::kI32, count);
   }
+  if (planar) SetRopePositions(rope_positions, pass);
   const Tensor hidden = model_.Forward(pass);
   CHECK(hidden.rows() == static_cast<int64_t>(logit_rows.size()));
 

@@ -1,6 +1,7 @@
 // Runs a Model without an engine, with sequences, a paged cache and ragged batches. For tests.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -22,6 +23,12 @@ struct HarnessOptions {
   bool hidden_states = false;  // instead of logits, for models loaded to embed
   // The n-th placeholder of an image's row in a sequence stands for image_rows[n], if there is one.
   std::vector<std::vector<float>> image_rows = {};
+  // With mRoPE: heights and widths of the images that these rows are.
+  std::vector<std::array<int32_t, 2>> image_grids = {};
+  // For image encoders with more than one sequence per image, or positions of two dimensions: of
+  // the only row of a step, what its tokens have (ImageLayout).
+  std::vector<int32_t> window_lens = {};
+  std::vector<std::vector<int32_t>> rope_positions = {};
 };
 
 // Keeps each sequence's length and blocks. Blocks are assigned in shuffled order, to find code that
@@ -62,6 +69,12 @@ class Harness {
   // Returns the row, or the whole sequence if it must be recomputed.
   Row Switch(Row row);
   void Extend(Sequence& sequence, int32_t num_tokens);
+  // The position of a token in its group's blocks: with windows, each begins with a block.
+  int32_t PlaceOf(const Group& group, int32_t position) const;
+  // Positions in three dimensions of the sequence's next token (arXiv:2409.12191, section 2.1).
+  std::array<int32_t, 3> NextRopePosition(Sequence& sequence, bool shows_image) const;
+  // Sets the pass's rope_positions. `all`: those of each token.
+  void SetRopePositions(const std::vector<std::array<int32_t, 3>>& all, nn::Pass& pass);
   // Uploads the step's batch. The lists must stay unchanged until it has run.
   std::vector<nn::AttentionMetadata> FillPlans(const std::vector<Row>& rows,
                                                const std::vector<int32_t>& query_start_loc,
@@ -78,6 +91,7 @@ class Harness {
   std::vector<KvLayerView> views_;   // per attention layer
   std::vector<Group> groups_;        // per cache group
   std::vector<int32_t> table_rows_;  // of the step
+  std::vector<int32_t> rope_positions_, token_indices_;
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_blocks_;
 };

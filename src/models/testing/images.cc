@@ -57,7 +57,11 @@ ImageRows EncodeImage(const ImageEncoder& encoder, Ops& ops, const ImageView& im
       nn::Upload(ops, patches, {layout->num_tokens(), encoder.spec().patch_size});
   CHECK_MSG(uploaded.ok(), uploaded.status().ToString());
   const EncoderModel model(encoder, uploaded->tensor);
-  Harness harness(model, ops, {.kv_dtype = kv_dtype, .hidden_states = true});
+  Harness harness(model, ops,
+                  {.kv_dtype = kv_dtype,
+                   .hidden_states = true,
+                   .window_lens = layout->window_lens,
+                   .rope_positions = layout->rope_positions});
   std::vector<Harness::Row> rows;
   for (const int32_t length : layout->sequence_lens) {
     // The ids mean nothing, and the harness counts positions as encoders do.
@@ -73,15 +77,18 @@ ImageRows EncodeImage(const ImageEncoder& encoder, Ops& ops, const ImageView& im
   return result;
 }
 
-ImageRows EncodeImages(const Model& model, Ops& ops, const TinyGolden& golden, DType kv_dtype) {
-  ImageRows rows;
+HarnessOptions WithImages(HarnessOptions options, const Model& model, Ops& ops,
+                          const TinyGolden& golden) {
   for (const GoldenImage& image : golden.images) {
     CHECK(model.image_encoder() != nullptr);
-    for (auto& row : EncodeImage(*model.image_encoder(), ops, image.View(), kv_dtype)) {
-      rows.push_back(std::move(row));
+    const ImageEncoder& encoder = *model.image_encoder();
+    for (auto& row : EncodeImage(encoder, ops, image.View(), options.kv_dtype)) {
+      options.image_rows.push_back(std::move(row));
     }
+    const Result<ImageLayout> layout = encoder.Layout(image.View());
+    options.image_grids.push_back({layout->grid_height, layout->grid_width});
   }
-  return rows;
+  return options;
 }
 
 }  // namespace tokamak::testing

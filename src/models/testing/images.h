@@ -7,6 +7,7 @@
 #include "models/image_encoder.h"
 #include "models/model.h"
 #include "models/testing/golden.h"
+#include "models/testing/harness.h"
 #include "ops/ops.h"
 
 namespace tokamak::testing {
@@ -20,8 +21,8 @@ using ImageRows = std::vector<std::vector<float>>;  // [rows][hidden_size]
 ImageRows EncodeImage(const ImageEncoder& encoder, Ops& ops, const ImageView& image,
                       DType kv_dtype = DType::kF32);
 
-// The rows of a golden's images, one after another; none if it has no images.
-ImageRows EncodeImages(const Model& model, Ops& ops, const TinyGolden& golden,
-                       DType kv_dtype = DType::kF32);
+// Adds the rows and grids of a golden's images, if it has any.
+HarnessOptions WithImages(HarnessOptions options, const Model& model, Ops& ops,
+                          const TinyGolden& golden);
 
 }  // namespace tokamak::testing

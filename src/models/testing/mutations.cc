@@ -49,6 +49,10 @@ const std::map<std::string_view, Values> kValues = {
     {"projector_hidden_act", {R"("gelu_pytorch_tanh")"}},
     {"vision_feature_select_strategy", {R"("full")"}},
     {"vision_feature_layer", {"[1, 1]", "1"}},
+    {"embed_dim", {"48"}},
+    {"mrope_section", {"[2, 1]"}},
+    {"window_size", {"12"}},
+    {"fullatt_block_indexes", {"[0]"}},
 };
 
 struct Outcome {
@@ -57,19 +61,27 @@ struct Outcome {
   ConfigReader::Uses uses;
 };
 
-// An image as the configuration wants it.
+// An image as the configuration wants it: in tiles of its image_size, or in patches of its sizes.
 GoldenImage ImageFor(const Json& config) {
-  const int32_t side = config.at("vision_config").at("image_size");
+  const Json& vision = config.at("vision_config");
   GoldenImage image;
   image.grid = {0, 0};
   image.size = {30, 17};
-  if (config.contains("image_grid_pinpoints")) {
-    const std::vector<int32_t> pixels = config["image_grid_pinpoints"][0];
-    image.grid = {pixels[0] / side, pixels[1] / side};
+  if (vision.contains("image_size")) {
+    const int32_t side = vision["image_size"];
+    if (config.contains("image_grid_pinpoints")) {
+      const std::vector<int32_t> pixels = config["image_grid_pinpoints"][0];
+      image.grid = {pixels[0] / side, pixels[1] / side};
+    }
+    image.shape = {1 + image.grid[0] * image.grid[1], 3, side, side};
+  } else {
+    const int32_t merge = vision.value("spatial_merge_size", 2), patch = vision["patch_size"];
+    image.grid = {3 * merge, 2 * merge};
+    image.shape = {6 * merge * merge, 3, vision.value("temporal_patch_size", 2), patch, patch};
   }
-  const int32_t tiles = 1 + image.grid[0] * image.grid[1];
-  image.shape = {tiles, 3, side, side};
-  image.values = PixelValues(size_t{3} * tiles * side * side, 1);
+  size_t count = 1;
+  for (const int32_t n : image.shape) count *= static_cast<size_t>(n);
+  image.values = PixelValues(count, 1);
   return image;
 }
 
@@ -101,11 +113,16 @@ Outcome Run(const std::string& config_json, const char* optional_tensor = nullpt
   std::mt19937 random(8);
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 50);
   HarnessOptions options_of_run = {.arena_bytes = 8 << 20, .hidden_states = encoder};
-  if (const ImageEncoder* const eyes = (*model)->image_encoder()) {
-    // Placeholders of rows, unless a mutant has another one.
-    std::fill(tokens.begin() + 10, tokens.begin() + 20, 7);
-    const GoldenImage image = ImageFor(Json::parse(config_json));
-    options_of_run.image_rows = FromBothEnds(EncodeImage(*eyes, *ops, image.View()));
+  if ((*model)->image_encoder() != nullptr) {
+    const Json config = Json::parse(config_json);
+    TinyGolden golden;
+    golden.images = {ImageFor(config)};
+    options_of_run = WithImages(std::move(options_of_run), **model, *ops, golden);
+    if (config["vision_config"].contains("image_size")) {
+      // Placeholders of rows, unless a mutant has another one.
+      std::fill(tokens.begin() + 10, tokens.begin() + 20, 7);
+      options_of_run.image_rows = FromBothEnds(options_of_run.image_rows);
+    }
   }
   Harness harness(**model, *ops, options_of_run);
   outcome.logits = harness.Run(tokens, 1).front();
