@@ -28,6 +28,11 @@ Status EngineCore::CheckImages(const Arrival& arrival) const {
       return InvalidArgument("images[{}]: shows {} rows from row {} on, but has {}", i,
                              span.num_rows, span.first_row, image->num_rows);
     }
+    if (span.grid_width != 0 && (span.grid_width < 0 || span.num_rows != image->num_rows ||
+                                 span.num_rows % span.grid_width != 0)) {
+      return InvalidArgument("images[{}]: {} of {} rows are no grid {} wide", i, span.num_rows,
+                             image->num_rows, span.grid_width);
+    }
     if (span.position < free ||
         span.position + int64_t{span.num_rows} > std::ssize(arrival.prompt)) {
       return InvalidArgument(

@@ -230,6 +230,9 @@ TEST_F(EngineImagesTest, RefusesWhatItCannotEncode) {
   EXPECT_EQ(refused([](A* a) { a->images[0].span.image = 78; }), "images[0]: there is no image 78");
   EXPECT_EQ(refused([](A* a) { a->images[0].span.first_row = 1; }),
             "images[0]: shows 6 rows from row 1 on, but has 6");
+  EXPECT_EQ(refused([](A* a) { a->images[0].span.grid_width = 3; }), "");
+  EXPECT_EQ(refused([](A* a) { a->images[0].span.grid_width = 4; }),
+            "images[0]: 6 of 6 rows are no grid 4 wide");
   EXPECT_EQ(refused([](A* a) { a->images[0].span.num_rows = 0; }),
             "images[0]: shows 0 rows from row 0 on, but has 6");
   EXPECT_EQ(refused([](A* a) { a->images[0].span.position = 4; }),

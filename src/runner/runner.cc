@@ -27,7 +27,8 @@ StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache) 
           .max_blocks_per_seq = max_blocks,
           .num_groups = static_cast<int32_t>(cache.groups.size()),
           .max_updates = static_cast<int32_t>(std::min(all, started + kWholeTables * max_blocks)),
-          .max_image_tokens = shape.max_encoder_rows > 0 ? shape.max_step_tokens : 0};
+          .max_image_tokens = shape.max_encoder_rows > 0 ? shape.max_step_tokens : 0,
+          .rope_dimensions = shape.max_encoder_rows > 0 ? cache.rope_dimensions : 1};
 }
 
 Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn::CacheLayout& cache,
@@ -45,7 +46,8 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn:
               .max_context = shape.max_context,
               .vocab_size = model.spec().vocab_size,
               .max_encoder_rows = shape.max_encoder_rows,
-              .max_step_image_rows = shape.max_step_image_rows},
+              .max_step_image_rows = shape.max_step_image_rows,
+              .mrope = step_shape_.rope_dimensions > 1},
              pool_.spec()),
       steps_in_flight_(static_cast<size_t>(shape.depth)) {}
 
@@ -304,6 +306,9 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
           .arena = *arena_,
           .token_ids = view(layout.token_ids, layout.num_tokens),
           .positions = view(layout.positions, layout.num_tokens),
+          .rope_positions = Tensor(batch_.data() + layout.rope_positions, DType::kI32,
+                                   {layout.rope_dimensions, layout.num_tokens}),
+          .token_indices = view(layout.token_indices, layout.num_tokens),
           .groups = groups_,
           .kv_layers = pool_.layers().first(model_.spec().cache.layers.size()),
           .logit_rows = view(layout.logit_rows, layout.num_logits),

@@ -157,7 +157,7 @@ Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   return Status();
 }
 
-Status SequenceSlots::CheckSpans(const AdmitSequence& admit) {
+Status SequenceSlots::CheckSpans(const AdmitSequence& admit) const {
   int32_t free = 0;  // the first position behind the images so far
   for (const ImageSpan& span : admit.images) {
     if (span.position < free || span.first_row < 0 || span.num_rows < 1 ||
@@ -165,6 +165,13 @@ Status SequenceSlots::CheckSpans(const AdmitSequence& admit) {
       return Internal("slot {} shows {} rows of image {} from row {} on at position {} of {}",
                       admit.slot, span.num_rows, span.image, span.first_row, span.position,
                       admit.num_prompt_tokens);
+    }
+    const bool grid = span.grid_width != 0;
+    if (grid && (!limits_.mrope || span.grid_width < 0 || span.first_row > 0 ||
+                 span.num_rows % span.grid_width != 0)) {
+      return Internal("slot {} shows image {} as a grid {} wide of {} rows from row {} on{}",
+                      admit.slot, span.image, span.grid_width, span.num_rows, span.first_row,
+                      limits_.mrope ? "" : ", but positions have one dimension");
     }
     free = span.end();
   }
@@ -204,6 +211,8 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   slot->sampling = std::move(admit.sampling);
   slot->choice = admit.choice;
   slot->images = std::move(admit.images);
+  slot->rope_offset = 0;
+  for (const ImageSpan& span : slot->images) slot->rope_offset += SequenceSlot::RopeOffset(span);
   for (size_t g = 0; g < slot->block_tables.size(); ++g) {
     slot->block_tables[g].clear();
     slot->block_tables[g].reserve(static_cast<size_t>(MaxBlocks(cache_.groups[g])));

@@ -26,6 +26,7 @@ struct SequenceSlot {
   SamplingParams sampling;
   int32_t choice = 0;
   std::vector<ImageSpan> images;
+  int32_t rope_offset = 0;  // mRoPE: what positions behind all images count less
   std::vector<std::vector<BlockId>> block_tables;  // one per cache group
 
   // Calls visit(span, begin, end) for the positions among [begin, end) that show images.
@@ -37,6 +38,33 @@ struct SequenceSlot {
       const int32_t last = std::min(end, span.end());
       if (first < last) visit(span, first, last);
     }
+  }
+  // Calls visit(time, height, width) with the positions in three dimensions of each of [begin,
+  // end). They depend only on the spans before and around a position, and these are part of the
+  // content by which the prefix cache knows it (an image's id covers its grid), so cached keys are
+  // rotated as they would be computed.
+  template <typename Visit>
+  void ForEachRopePosition(int32_t begin, int32_t end, Visit visit) const {
+    const auto text = [&](int32_t last, int32_t offset) {
+      for (; begin < last; ++begin) visit(begin + offset, begin + offset, begin + offset);
+    };
+    if (begin >= num_prompt) return text(end, rope_offset);
+    int32_t offset = 0;
+    for (const ImageSpan& span : images) {
+      if (span.grid_width == 0) continue;
+      text(std::min(end, span.position), offset);
+      const int32_t start = span.position + offset;
+      for (; begin < std::min(end, span.end()); ++begin) {
+        const int32_t row = begin - span.position;
+        visit(start, start + row / span.grid_width, start + row % span.grid_width);
+      }
+      offset += RopeOffset(span);
+    }
+    text(end, offset);
+  }
+  static int32_t RopeOffset(const ImageSpan& span) {
+    if (span.grid_width == 0) return 0;
+    return std::max(span.grid_width, span.num_rows / span.grid_width) - span.num_rows;
   }
   bool ShowsImage(int32_t begin, int32_t end) const {
     bool shows = false;
@@ -57,6 +85,7 @@ class SequenceSlots {
     int32_t vocab_size = 0;
     int32_t max_encoder_rows = 0;  // 0: the model does not see
     int32_t max_step_image_rows = 0;
+    bool mrope = false;  // images may be grids
   };
   SequenceSlots(const Limits& limits, const CacheSpec& cache);
 
@@ -96,7 +125,7 @@ class SequenceSlots {
   Status CheckCopy(const CopyBlock& copy) const;
   Status Encode(const std::vector<EncodeImage>& images);
   Status CheckSampling(const SamplingParams& sampling) const;
-  static Status CheckSpans(const AdmitSequence& admit);
+  Status CheckSpans(const AdmitSequence& admit) const;
   Status Admit(AdmitSequence& admit);
   Status Fork(const ForkSequence& fork);
   Status Append(const AppendBlocks& append);

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "models/testing/golden.h"
+
 namespace tokamak {
 namespace {
 
@@ -46,6 +48,70 @@ TEST(SequenceSlots, AppliesAStep) {
   again.free = {1};
   ASSERT_TRUE(table.Apply(again).ok());
   EXPECT_EQ(table[1].num_known, 7);
+}
+
+// The spans of a golden's images, whose grids of patches are merged by two.
+std::vector<ImageSpan> SpansOf(const testing::TinyGolden& golden, int32_t placeholder) {
+  std::vector<ImageSpan> spans;
+  auto at = golden.tokens.begin();
+  for (const testing::GoldenImage& image : golden.images) {
+    at = std::find(at, golden.tokens.end(), placeholder);
+    spans.push_back({.position = static_cast<int32_t>(at - golden.tokens.begin()),
+                     .image = spans.size() + 1,
+                     .num_rows = static_cast<int32_t>(image.num_rows),
+                     .grid_width = image.grid[1] / 2});
+    at += static_cast<int64_t>(image.num_rows);
+  }
+  return spans;
+}
+
+TEST(SequenceSlots, PositionsOfGridsAreThoseOfTheReference) {
+  for (const char* name : {"qwen2_vl_odd", "qwen2_vl_80", "qwen2_5_vl_odd", "qwen2_5_vl_80"}) {
+    const testing::TinyGolden golden = testing::ReadTinyGolden("hf/" + std::string(name));
+    const auto length = static_cast<int32_t>(golden.tokens.size());
+    SequenceSlots table({.max_seqs = 1, .max_context = 512, .vocab_size = 200, .mrope = true},
+                        {.groups = {{.block_size = 4}}});
+    StepInput step = {.admit = {{.slot = 0,
+                                 .tokens = golden.tokens,
+                                 .num_prompt_tokens = length,
+                                 .images = SpansOf(golden, 126)}}};
+    ASSERT_TRUE(table.Apply(step).ok());
+    // However the sequence is cut.
+    std::vector<std::vector<int32_t>> positions(3);
+    for (int32_t begin = 0; begin < length; begin += 7) {
+      table[0].ForEachRopePosition(begin, std::min(begin + 7, length),
+                                   [&](int32_t time, int32_t row, int32_t column) {
+                                     positions[0].push_back(time);
+                                     positions[1].push_back(row);
+                                     positions[2].push_back(column);
+                                   });
+    }
+    EXPECT_EQ(positions, golden.positions) << name;
+  }
+}
+
+TEST(SequenceSlots, RefusesWhatIsNoGrid) {
+  const auto error = [](const ImageSpan& span, bool mrope) {
+    SequenceSlots table({.max_seqs = 1, .max_context = 24, .vocab_size = 50, .mrope = mrope},
+                        {.groups = {{.block_size = 4}}});
+    StepInput step = {
+        .admit = {
+            {.slot = 0, .tokens = {1, 2, 3, 4, 5, 6}, .num_prompt_tokens = 6, .images = {span}}}};
+    return table.Apply(step).ToString();
+  };
+  ImageSpan span = {.position = 1, .image = 7, .num_rows = 4, .grid_width = 2};
+  EXPECT_EQ(error(span, true), "ok");
+  EXPECT_EQ(
+      error(span, false),
+      "internal error: admit: slot 0 shows image 7 as a grid 2 wide of 4 rows from row 0 on, but "
+      "positions have one dimension");
+  span.grid_width = 3;
+  EXPECT_EQ(error(span, true),
+            "internal error: admit: slot 0 shows image 7 as a grid 3 wide of 4 rows from row 0 on");
+  span.grid_width = -2;
+  EXPECT_NE(error(span, true), "ok");
+  span = {.position = 1, .image = 7, .first_row = 2, .num_rows = 2, .grid_width = 2};
+  EXPECT_NE(error(span, true), "ok");
 }
 
 TEST(SequenceSlots, ASequenceThatOutgrowsItsOriginalContextIsAdmittedAgain) {

@@ -1,6 +1,7 @@
 #include "runner/step_in_flight.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace tokamak {
@@ -30,14 +31,17 @@ void BatchLayout::SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_
   table_rows = place(I32Bytes(seqs));
   slot_mapping = place(num_groups * I64Bytes(tokens));
   updates.resize(static_cast<size_t>(num_groups));
-  SetImageTokens(0);
+  SetImageTokens(0, 0);
 }
 
-void BatchLayout::SetImageTokens(int32_t count) {
+void BatchLayout::SetImageTokens(int32_t count, int32_t dimensions) {
+  const auto place = [this](int64_t size) { return std::exchange(bytes, bytes + size); };
   num_image_tokens = count;
-  image_from = bytes;
-  image_to = bytes + I32Bytes(count);
-  bytes += 2 * I32Bytes(count);
+  rope_dimensions = dimensions;
+  image_from = place(I32Bytes(count));
+  image_to = place(I32Bytes(count));
+  rope_positions = place(I32Bytes(int64_t{dimensions} * num_tokens));
+  token_indices = place(dimensions > 0 ? I32Bytes(num_tokens) : 0);
 }
 
 void BatchLayout::SetUpdates(int32_t group, int32_t count) {
@@ -58,7 +62,7 @@ bool BatchLayout::no_updates() const {
 int64_t StepShape::StagingBytes() const {
   BatchLayout layout;
   layout.SetCounts(max_tokens, MaxPaddedSeqs(), max_tokens, num_groups);
-  layout.SetImageTokens(max_image_tokens);
+  layout.SetImageTokens(max_image_tokens, rope_dimensions > 1 ? rope_dimensions : 0);
   for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_updates);
   return layout.bytes;
 }
@@ -144,15 +148,18 @@ class Packer {
 
   void LayOut(std::span<const StepRow> rows, int32_t padded_tokens) {
     int32_t tokens = 0, scored = 0, image_tokens = 0;
+    bool grids = false;
     size_t masked = 0, unmasked = 0, drafts = 0, unmasked_drafts = 0;
     for (const StepRow& row : rows) {
       const auto [begin, end] = Scored(row);
       tokens += row.num_tokens;
       scored += end - begin;
       const SequenceSlot& slot = slots_[row.slot];
-      slot.ForEachImage(
-          slot.num_computed - row.num_tokens, slot.num_computed,
-          [&](const ImageSpan&, int32_t first, int32_t last) { image_tokens += last - first; });
+      slot.ForEachImage(slot.num_computed - row.num_tokens, slot.num_computed,
+                        [&](const ImageSpan& span, int32_t first, int32_t last) {
+                          image_tokens += last - first;
+                          grids = grids || span.grid_width > 0;
+                        });
       if (NeedsLogits(row)) ++(row.masked ? masked : unmasked);
       drafts += row.drafts.size();
       if (!row.masked) unmasked_drafts += row.drafts.size();
@@ -169,7 +176,7 @@ class Packer {
     BatchLayout& layout = in_flight_.layout;
     layout.SetCounts(tokens + padding, padded_tokens > 0 ? padded_tokens : num_rows,
                      logits + padding, shape_.num_groups);
-    layout.SetImageTokens(image_tokens);
+    layout.SetImageTokens(image_tokens, grids ? shape_.rope_dimensions : 0);
     for (int32_t g = 0; g < shape_.num_groups; ++g) {
       layout.SetUpdates(g, static_cast<int32_t>(LastUpdates(g).size()));
     }
@@ -181,6 +188,11 @@ class Packer {
     table_rows_ = At<int32_t>(layout.table_rows);
     image_from_ = At<int32_t>(layout.image_from);
     image_to_ = At<int32_t>(layout.image_to);
+    rope_positions_ = grids ? At<int32_t>(layout.rope_positions) : nullptr;
+    if (grids) {
+      auto* const indices = At<int32_t>(layout.token_indices);
+      std::iota(indices, indices + layout.num_tokens, 0);
+    }
     query_start_loc_[0] = 0;
   }
 
@@ -196,11 +208,10 @@ class Packer {
     const auto num_drafts = static_cast<int32_t>(row.drafts.size());
     const int32_t first_draft = slot.num_computed - num_drafts;
     const auto admitted = static_cast<int32_t>(slot.tokens.size());
-    const int32_t rope_offset = LongRopeOffset(cache_.original_context, slot.long_rope);
+    PackPositions(slot, begin);
     for (int32_t i = 0; i < row.num_tokens; ++i) {
       const int32_t position = begin + i;
       const int32_t t = num_tokens_ + i;
-      positions_[t] = rope_offset + position;
       if (position >= first_draft) {
         token_ids_[t] = row.drafts[static_cast<size_t>(position - first_draft)];
       } else if (position < admitted) {
@@ -248,6 +259,23 @@ class Packer {
     }
   }
 
+  // Positions from `begin` on.
+  void PackPositions(const SequenceSlot& slot, int32_t begin) {
+    const int32_t rope_offset = LongRopeOffset(cache_.original_context, slot.long_rope);
+    const int32_t width = in_flight_.layout.num_tokens;
+    int32_t t = num_tokens_;
+    slot.ForEachRopePosition(begin, slot.num_computed,
+                             [&](int32_t time, int32_t row, int32_t column) {
+                               positions_[t] = rope_offset + time;
+                               if (rope_positions_ != nullptr) {
+                                 rope_positions_[t] = time;
+                                 rope_positions_[width + t] = row;
+                                 rope_positions_[2 * width + t] = column;
+                               }
+                               ++t;
+                             });
+  }
+
   void PackPromptLogprobs(const StepRow& row, StepInFlight::Row* packed) {
     const SequenceSlot& slot = slots_[row.slot];
     packed->scored_begin = static_cast<int32_t>(in_flight_.scored_tokens.size());
@@ -278,6 +306,7 @@ class Packer {
   int32_t* table_rows_ = nullptr;
   int32_t* image_from_ = nullptr;
   int32_t* image_to_ = nullptr;
+  int32_t* rope_positions_ = nullptr;  // null: positions of this step have one dimension
   int32_t num_tokens_ = 0;
   int32_t num_seqs_ = 0;
   struct Place {

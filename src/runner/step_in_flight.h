@@ -21,6 +21,7 @@ struct StepShape {
   int32_t num_groups = 0;
   int32_t max_updates = 0;  // block table entries per group and step: see MakeStepShape
   int32_t max_image_tokens = 0;
+  int32_t rope_dimensions = 1;  // of positions in steps with images
 
   // A step for a graph has as many sequences as tokens (GraphRunner).
   int32_t MaxPaddedSeqs() const { return max_seqs + max_drafts; }
@@ -35,6 +36,7 @@ struct BatchLayout {
   int32_t num_seqs = 0;          // S, padding included
   int32_t num_logits = 0;        // R
   int32_t num_image_tokens = 0;  // K
+  int32_t rope_dimensions = 0;   // D; 0 if all positions have one
   int64_t token_ids = 0;         // i32 [T]
   int64_t positions = 0;         // i32 [T]: as in nn::Pass
   int64_t logit_rows = 0;        // i32 [R]: first rows to draw from, then prompt positions to score
@@ -44,6 +46,8 @@ struct BatchLayout {
   int64_t slot_mapping = 0;      // i64 [T] per group: see SlotMappingOf
   int64_t image_from = 0;        // i32 [K]: as in nn::Pass
   int64_t image_to = 0;          // i32 [K]
+  int64_t rope_positions = 0;    // i32 [D, T]: as in nn::Pass; only if D > 0
+  int64_t token_indices = 0;     // i32 [T]: the same
   // Block table entries that the step sets: i32 indices, then i32 values.
   struct Updates {
     int64_t indices = 0;
@@ -54,7 +58,8 @@ struct BatchLayout {
   int64_t bytes = 0;
 
   void SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_t num_groups);
-  void SetImageTokens(int32_t count);             // after SetCounts, which sets it to 0
+  // After SetCounts, which sets both to 0.
+  void SetImageTokens(int32_t count, int32_t dimensions);
   void SetUpdates(int32_t group, int32_t count);  // in order of groups, after the others
   int64_t SlotMappingOf(int32_t group) const;
   bool no_updates() const;

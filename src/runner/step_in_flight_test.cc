@@ -183,6 +183,59 @@ TEST_F(PackRowsTest, PositionsThatShowImagesNameTheirRows) {
   EXPECT_LE(layout.bytes, kShape.StagingBytes());
 }
 
+// An image of 2 x 3 rows, after one of 1 x 2 and between texts.
+TEST_F(PackRowsTest, PositionsHaveThreeDimensionsWhereGridsAre) {
+  StepShape shape = kShape;
+  shape.rope_dimensions = 3;
+  Result<Buffer> staging = AllocateHostMemory(static_cast<size_t>(shape.StagingBytes()));
+  ASSERT_TRUE(staging.ok());
+  in_flight_.staging = *staging;
+  SequenceSlots table({.max_seqs = 4,
+                       .max_step_tokens = 16,
+                       .max_context = 32,
+                       .vocab_size = 50,
+                       .max_encoder_rows = 8,
+                       .max_step_image_rows = 8,
+                       .mrope = true},
+                      cache_);
+  const auto pack = [&](StepInput step) {
+    const std::vector<StepRow> rows = step.rows;
+    const Status status = table.Apply(step);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    PackRows(rows, 0, table, cache_, shape, &in_flight_);
+  };
+  pack({.encode = {{.id = 7, .num_rows = 2}, {.id = 8, .num_rows = 6}},
+        .admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2},
+                  {.slot = 2,
+                   .tokens = {9, 9, 1, 9, 9, 9, 9, 9, 9, 2, 3, 4},
+                   .num_prompt_tokens = 11,
+                   .images = {{.position = 0, .image = 7, .num_rows = 2, .grid_width = 2},
+                              {.position = 3, .image = 8, .num_rows = 6, .grid_width = 3}}}},
+        .append = {{.slot = 0, .group = 0, .blocks = {5}},
+                   {.slot = 2, .group = 0, .blocks = {6, 7, 8, 9}}},
+        .rows = {{.slot = 0, .num_tokens = 2}, {.slot = 2, .num_tokens = 7}}});
+  const BatchLayout& layout = in_flight_.layout;
+  ASSERT_EQ(layout.rope_dimensions, 3);
+  EXPECT_EQ(Ints(in_flight_, layout.positions, 9),
+            (std::vector<int32_t>{0, 1, 0, 0, 2, 3, 3, 3, 3}));
+  EXPECT_EQ(Ints(in_flight_, layout.rope_positions, 27),
+            (std::vector<int32_t>{0, 1, 0, 0, 2, 3, 3, 3, 3,  //
+                                  0, 1, 0, 0, 2, 3, 3, 3, 4,  //
+                                  0, 1, 0, 1, 2, 3, 4, 5, 3}));
+  EXPECT_EQ(Ints(in_flight_, layout.token_indices, 9),
+            (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_LE(layout.bytes, shape.StagingBytes());
+  // The rest of the second image, and what follows.
+  pack({.number = 1, .rows = {{.slot = 2, .num_tokens = 4}}});
+  EXPECT_EQ(Ints(in_flight_, layout.rope_positions, 12),
+            (std::vector<int32_t>{3, 3, 6, 7, 4, 4, 6, 7, 4, 5, 6, 7}));
+  pack({.number = 2, .rows = {{.slot = 2, .num_tokens = 1, .sample = true}}});
+  EXPECT_EQ(layout.rope_dimensions, 0);
+  EXPECT_EQ(Ints(in_flight_, layout.positions, 1), std::vector<int32_t>{8});
+  pack({.number = 3, .rows = {{.slot = 2, .num_tokens = 1, .sample = true}}});
+  EXPECT_EQ(Ints(in_flight_, layout.positions, 1), std::vector<int32_t>{9});
+}
+
 // Graphs require that batches of equal counts have equal addresses, whatever they append.
 TEST_F(PackRowsTest, UpdatesDoNotMoveTheRestOfTheBatch) {
   Apply({.admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2}},

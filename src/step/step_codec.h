@@ -24,7 +24,7 @@
 namespace tokamak {
 
 // Changes whenever the bytes of a value do.
-inline constexpr uint64_t kStepVersion = 5;
+inline constexpr uint64_t kStepVersion = 6;
 
 std::string Encode(const StepInput& step);
 std::string Encode(const std::vector<TokenMask>& masks);

@@ -63,6 +63,7 @@ StepInput Input() {
                       .choice = 6,
                       .long_rope = true,
                       .images = {{.position = 29, .image = 30, .first_row = 31, .num_rows = 32}}};
+  admit.images[0].grid_width = 33;
   return {.number = 300,
           .free = {0},
           .copies = {{.source_tier = Tier::kHost, .source = 10, .destination = 11}},
@@ -122,7 +123,7 @@ std::string Bytes(const std::string& hex) {
 // changes, kStepVersion must change too.
 std::string InputBytes() {
   return Bytes(
-      "05"                                         // version
+      "06"                                         // version
       "ac02"                                       // number
       "01 00"                                      // free
       "01 01 14 00 16"                             // copies: tier, block, tier, block
@@ -139,15 +140,15 @@ std::string InputBytes() {
       "01 ffffffffffffffffff01"          // seed
       "08 01 4e 01 0a 00"                // min_tokens, stop_token_ids, logprobs, prompt_logprobs
       "0c 01"                            // choice, long_rope
-      "01 3a 1e 3e 40"                   // images
+      "01 3a 1e 3e 40 42"                // images
       "01 32 34 01 36"                   // fork
       "01 02 02 02 18 01"                // append
       "01 02 06 01 01 02 1a 1c 06 38");  // rows
 }
-std::string MaskBytes() { return Bytes("05 01 02 04 02 01000080 02000000"); }
+std::string MaskBytes() { return Bytes("06 01 02 04 02 01000080 02000000"); }
 std::string OutputBytes() {
   return Bytes(
-      "05 02 01"                       // version, number, rows
+      "06 02 01"                       // version, number, rows
       "02 01 01 06"                    // slot, health, tokens
       "01 06 000080bf 01 08 000000bf"  // logprobs
       "01 0a 000080bf 01 0c 000000bf"  // prompt_logprobs
@@ -158,7 +159,7 @@ std::string OutputBytes() {
 }
 
 TEST(StepCodec, WritesTheDocumentedBytes) {
-  ASSERT_EQ(kStepVersion, 5u) << "update the bytes in this test";
+  ASSERT_EQ(kStepVersion, 6u) << "update the bytes in this test";
   EXPECT_EQ(Encode(Input()), InputBytes());
   EXPECT_EQ(Encode(Masks()), MaskBytes());
   EXPECT_EQ(Encode(Output()), OutputBytes());
@@ -216,7 +217,7 @@ TEST(StepCodec, RefusesOtherVersionsBeforeTheRest) {
   for (const Message& message : Messages()) {
     const Status status = message.decode("\x01 anything", Limits());
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_NE(status.message().find("version 1, but this build reads only version 5"),
+    EXPECT_NE(status.message().find("version 1, but this build reads only version 6"),
               std::string::npos)
         << status.message();
   }
@@ -239,32 +240,32 @@ std::string InputError(const std::string& hex) {
 
 TEST(StepCodec, ErrorsNameTheFieldAndTheOffset) {
   EXPECT_EQ(InputError(""), "step input: version: byte 0: is cut off");
-  EXPECT_EQ(InputError("05 80"), "step input: number: byte 1: is cut off");
-  EXPECT_EQ(InputError("05 00 00 00 00 00 00 00 00 00 ff"),
+  EXPECT_EQ(InputError("06 80"), "step input: number: byte 1: is cut off");
+  EXPECT_EQ(InputError("06 00 00 00 00 00 00 00 00 00 ff"),
             "step input: byte 10: 1 bytes follow the last field");
-  EXPECT_EQ(InputError("05 00 00 00 00 00 00 00 00 02  00 02 00 00 00 00 00  02 02 01 03 00 00 00"),
+  EXPECT_EQ(InputError("06 00 00 00 00 00 00 00 00 02  00 02 00 00 00 00 00  02 02 01 03 00 00 00"),
             "step input: rows[1].masked: byte 20: is out of range for its type");
-  EXPECT_EQ(InputError("05 00 00 01 02 00 00 00 00 00 00 00 00 00"),
+  EXPECT_EQ(InputError("06 00 00 01 02 00 00 00 00 00 00 00 00 00"),
             "step input: copies[0].source_tier: byte 4: is 2, which is not below 2");
-  EXPECT_EQ(InputError("05 00 01 ffffffff7f"),
+  EXPECT_EQ(InputError("06 00 01 ffffffff7f"),
             "step input: free[0]: byte 3: is out of range for its type");
-  EXPECT_EQ(InputError("05 00 00 00 00 00 01 00 02 0e 80"),
+  EXPECT_EQ(InputError("06 00 00 00 00 00 01 00 02 0e 80"),
             "step input: admit[0].tokens[1]: byte 10: is cut off");
 }
 
 TEST(StepCodec, RefusesSecondEncodingsOfAValue) {
-  EXPECT_EQ(InputError("05 8000"), "step input: number: byte 1: is not in its shortest form");
+  EXPECT_EQ(InputError("06 8000"), "step input: number: byte 1: is not in its shortest form");
   EXPECT_EQ(InputError("8500"), "step input: version: byte 0: is not in its shortest form");
-  EXPECT_EQ(InputError("05 ffffffffffffffffff02"),
+  EXPECT_EQ(InputError("06 ffffffffffffffffff02"),
             "step input: number: byte 1: is longer than 64 bits");
-  EXPECT_EQ(InputError("05 ffffffffffffffffff8100"),
+  EXPECT_EQ(InputError("06 ffffffffffffffffff8100"),
             "step input: number: byte 1: is longer than 64 bits");
 }
 
 TEST(StepCodec, RefusesCountsBeyondTheBytes) {
-  EXPECT_EQ(InputError("05 00 00 06 00 00"),
+  EXPECT_EQ(InputError("06 00 00 06 00 00"),
             "step input: copies: byte 3: has 6 elements, but only 2 bytes follow");
-  EXPECT_EQ(DecodeTokenMasks(Bytes("05 01 00 00 02 01000000 020000"), Limits()).status().message(),
+  EXPECT_EQ(DecodeTokenMasks(Bytes("06 01 00 00 02 01000000 020000"), Limits()).status().message(),
             "token masks: masks[0].allowed: byte 4: has 2 elements, but only 7 bytes follow");
 }
 

@@ -113,11 +113,12 @@ void Field(auto& a, EncodeImage& v) {
 }
 
 void Field(auto& a, ImageSpan& v) {
-  auto& [position, image, first_row, num_rows] = v;
+  auto& [position, image, first_row, num_rows, grid_width] = v;
   Field(a, "position", position);
   Field(a, "image", image);
   Field(a, "first_row", first_row);
   Field(a, "num_rows", num_rows);
+  Field(a, "grid_width", grid_width);
 }
 
 void Field(auto& a, AdmitSequence& v) {

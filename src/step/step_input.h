@@ -44,6 +44,10 @@ struct ImageSpan {
   ImageId image = 0;
   int32_t first_row = 0;
   int32_t num_rows = 0;
+  // With mRoPE (arXiv:2409.12191, section 2.1): the rows are a grid with so many columns, row by
+  // row, and all rows of the image. Their positions have three dimensions, and all later positions
+  // are counted as if the image had only as many tokens as the grid's longer side. 0: as of texts.
+  int32_t grid_width = 0;
 
   int32_t end() const { return position + num_rows; }
   friend bool operator==(const ImageSpan&, const ImageSpan&) = default;

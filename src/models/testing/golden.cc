@@ -64,6 +64,7 @@ TinyGolden ReadTinyGolden(const std::string& model) {
   for (const nlohmann::json& item : json.value("images", nlohmann::json::array())) {
     golden.images.push_back(ToImage(item));
   }
+  if (json.contains("positions")) json.at("positions").get_to(golden.positions);
   const nlohmann::json& bf16 = json.at("bf16");
   golden.bf16 = {bf16.at("divergence"), bf16.at("median"), bf16.at("worst_logprob")};
   return golden;

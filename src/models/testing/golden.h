@@ -50,6 +50,7 @@ struct GoldenImage {
 struct TinyGolden {
   std::vector<int32_t> tokens;
   std::vector<GoldenImage> images;  // whose placeholders are in `tokens`, and first in prompts
+  std::vector<std::vector<int32_t>> positions;  // with mRoPE: of the tokens, in each dimension
   // For each token: some ids, their logits, and log Σ exp of all logits.
   std::vector<std::vector<int32_t>> kept_ids;
   std::vector<std::vector<double>> kept_logits;
