@@ -19,26 +19,30 @@ using Made = std::unique_ptr<const ImageProcessor>;
 
 struct Kind {
   std::string_view name;
-  Made (*make)(const JsonReader& reader);
+  Made (*make)(const JsonReader& reader, int32_t max_patches);
 };
 
 constexpr Kind kKinds[] = {
     {"CLIPImageProcessor",
-     [](const JsonReader& reader) -> Made {
+     [](const JsonReader& reader, int32_t) -> Made {
        return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Clip(), false);
      }},
     {"LlavaImageProcessor",
-     [](const JsonReader& reader) -> Made {
+     [](const JsonReader& reader, int32_t) -> Made {
        return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Clip(), true);
      }},
     {"SiglipImageProcessor",
-     [](const JsonReader& reader) -> Made {
+     [](const JsonReader& reader, int32_t) -> Made {
        return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Siglip(), false);
      }},
     {"LlavaNextImageProcessor",
-     [](const JsonReader& reader) -> Made { return std::make_unique<LlavaNextProcessor>(reader); }},
+     [](const JsonReader& reader, int32_t) -> Made {
+       return std::make_unique<LlavaNextProcessor>(reader);
+     }},
     {"Qwen2VLImageProcessor",
-     [](const JsonReader& reader) -> Made { return std::make_unique<Qwen2VlProcessor>(reader); }},
+     [](const JsonReader& reader, int32_t max_patches) -> Made {
+       return std::make_unique<Qwen2VlProcessor>(reader, max_patches);
+     }},
 };
 
 std::string Describe(const JsonMismatch& mismatch) {
@@ -69,7 +73,8 @@ Result<JsonValue> ReadJsonIfAny(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
-                                                                 const std::string& source) {
+                                                                 const std::string& source,
+                                                                 int32_t max_patches) {
   const JsonReader reader(config, source + ": ", Describe, JsonReader::Track::kAll);
   const std::string old_type = reader.StringOr("feature_extractor_type", "");
   const std::string type = old_type.empty() ? reader.String("image_processor_type")
@@ -79,7 +84,7 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
   std::vector<std::string_view> names;
   for (const Kind& kind : kKinds) {
     names.push_back(kind.name);
-    if (kind.name == WithoutSuffix(type)) made = kind.make(reader);
+    if (kind.name == WithoutSuffix(type)) made = kind.make(reader, max_patches);
   }
   if (made == nullptr) {
     return Unimplemented("{}: image_processor_type is \"{}\"; implemented are {}", source, type,
@@ -103,12 +108,13 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
   return made;
 }
 
-Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::string& directory) {
+Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::string& directory,
+                                                                 int32_t max_patches) {
   const std::string newer = directory + "/processor_config.json";
   const std::string older = directory + "/preprocessor_config.json";
   ASSIGN_OR_RETURN(const JsonValue all, ReadJsonIfAny(newer));
   if (const JsonValue* config = all.Find("image_processor"); config && !config->is_null()) {
-    return ReadImageProcessor(*config, newer + ": image_processor");
+    return ReadImageProcessor(*config, newer + ": image_processor", max_patches);
   }
   ASSIGN_OR_RETURN(const JsonValue config, ReadJsonIfAny(older));
   if (config.is_null()) {
@@ -116,7 +122,7 @@ Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::stri
         "{}: does not exist. It says how images are prepared; it belongs to the model's files",
         older);
   }
-  return ReadImageProcessor(config, older);
+  return ReadImageProcessor(config, older, max_patches);
 }
 
 }  // namespace tokamak

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,17 +40,24 @@ class ImageProcessor {
   virtual std::vector<TileGrid> grids() const { return {}; }
   // kInvalidArgument or kResourceExhausted for an image that is too narrow.
   virtual Result<PreparedImage> Prepare(const Image& image) const = 0;
+  // Of the largest image, for processors that keep about its size; 0 for others.
+  virtual int32_t max_patches() const { return 0; }
 };
 
+constexpr int32_t kAnyPatches = std::numeric_limits<int32_t>::max();
+
 // Reads a preprocessor_config.json; `source`, the file's name, starts every message. Processors:
-// CLIP, LLaVA, SigLIP, LLaVA-NeXT and Qwen2-VL. A field that is unknown, or whose value is not
+// CLIP, LLaVA, SigLIP, LLaVA-NeXT and Qwen2-VL. Those that keep about an image's size make at most
+// `max_patches` of it, whatever the file allows. A field that is unknown, or whose value is not
 // implemented, is an error that names it.
 Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
-                                                                 const std::string& source);
+                                                                 const std::string& source,
+                                                                 int32_t max_patches = kAnyPatches);
 
 // Reads how a Hugging Face directory says that images are prepared: the "image_processor" of
 // processor_config.json, which newer versions of transformers write, or else
 // preprocessor_config.json. kNotFound if it has neither.
-Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::string& directory);
+Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::string& directory,
+                                                                 int32_t max_patches = kAnyPatches);
 
 }  // namespace tokamak

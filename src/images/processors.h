@@ -56,8 +56,9 @@ class LlavaNextProcessor : public ImageProcessor {
 // Qwen2-VL: patches of an image of about its own size.
 class Qwen2VlProcessor : public ImageProcessor {
  public:
-  explicit Qwen2VlProcessor(const JsonReader& reader);
+  Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches);
   Result<PreparedImage> Prepare(const Image& image) const override;
+  int32_t max_patches() const override { return max_pixels_ / (patch_size_ * patch_size_); }
 
  private:
   ImageSize SizeFor(const Image& image) const;

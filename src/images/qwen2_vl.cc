@@ -20,7 +20,7 @@ int32_t ReadPixels(const JsonReader& reader, std::string_view name, std::string_
 
 }  // namespace
 
-Qwen2VlProcessor::Qwen2VlProcessor(const JsonReader& reader)
+Qwen2VlProcessor::Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches)
     : resize_(reader.BoolOr("do_resize", true)),
       min_pixels_(ReadPixels(reader, "min_pixels", "shortest_edge", 56 * 56)),
       max_pixels_(ReadPixels(reader, "max_pixels", "longest_edge", 28 * 28 * 1280)),
@@ -29,6 +29,9 @@ Qwen2VlProcessor::Qwen2VlProcessor(const JsonReader& reader)
       merge_size_(reader.IntOr("merge_size", 2, Positive(16))),
       resampling_(ReadResampling(reader)),
       table_(reader, kClipMean, kClipStd) {
+  const int64_t most = int64_t{max_patches} * patch_size_ * patch_size_;
+  max_pixels_ = static_cast<int32_t>(std::min<int64_t>(max_pixels_, most));
+  min_pixels_ = std::min(min_pixels_, max_pixels_);
   if (reader["size"].present()) reader["size"].Only({"shortest_edge", "longest_edge"});
   // transformers reads these for other processors alone.
   for (const std::string_view name :

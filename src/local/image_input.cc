@@ -34,16 +34,16 @@ Result<PromptImage> ImageInput::Read(std::string_view bytes, std::string_view sa
                                          .max_pixels = info.max_pixels}));
     ASSIGN_OR_RETURN(prepared, options_.processor->Prepare(image));
   }
-  ASSIGN_OR_RETURN(const int32_t num_rows, options_.num_rows(prepared));
-  CHECK(num_rows > 0);
-  PromptImage prompt{.content = ContentDigestOf(prepared)};
+  ASSIGN_OR_RETURN(const ImageSpan rows, options_.rows(prepared));
+  CHECK(rows.num_rows > 0);
+  PromptImage prompt{.grid_width = rows.grid_width, .content = ContentDigestOf(prepared)};
   ASSIGN_OR_RETURN(prompt.image, Hold({.id = IdOf(prompt.content, salt),
                                        .shape = std::move(prepared.shape),
                                        .grid_height = prepared.grid_height,
                                        .grid_width = prepared.grid_width,
                                        .image_height = prepared.image_height,
                                        .image_width = prepared.image_width,
-                                       .num_rows = num_rows,
+                                       .num_rows = rows.num_rows,
                                        .values = std::move(prepared.values)}));
   return prompt;
 }
@@ -95,10 +95,12 @@ Result<std::vector<ArrivalImage>> ImageInput::Place(const std::vector<ImageData>
     Result<std::shared_ptr<const EncodeImage>> image = std::shared_ptr<const EncodeImage>();
     if (images[i].prepared) {
       image = Salted(*images[i].prepared, salt);
+      placed[i].span.grid_width = images[i].prepared->grid_width;
     } else {
       Result<PromptImage> read = Read(images[i].bytes, salt);
       if (read.ok()) {
         image = std::move(read->image);
+        placed[i].span.grid_width = read->grid_width;
       } else {
         image = read.status();
       }
@@ -109,7 +111,9 @@ Result<std::vector<ArrivalImage>> ImageInput::Place(const std::vector<ImageData>
   }
   const std::vector<int32_t> positions = ExpandPlaceholders(info.placeholder_id, rows, prompt);
   for (size_t i = 0; i < placed.size(); ++i) {
-    placed[i].span = {.position = positions[i], .image = placed[i].image->id, .num_rows = rows[i]};
+    placed[i].span.position = positions[i];
+    placed[i].span.image = placed[i].image->id;
+    placed[i].span.num_rows = rows[i];
   }
   return placed;
 }

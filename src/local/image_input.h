@@ -21,6 +21,7 @@ namespace tokamak {
 // An image as the engine takes it.
 struct PromptImage {
   std::shared_ptr<const EncodeImage> image = {};  // by its name in requests without a salt
+  int32_t grid_width = 0;                         // ImageSpan::grid_width
   ContentDigest content = {};
 };
 
@@ -30,8 +31,8 @@ class ImageInput {
   struct Options {
     ImageInfo info;
     std::unique_ptr<const ImageProcessor> processor;
-    // Returns how many rows of the prompt an image becomes, at least one.
-    std::function<Result<int32_t>(const PreparedImage&)> num_rows;
+    // Returns how many rows of the prompt an image becomes, at least one, and their grid.
+    std::function<Result<ImageSpan>(const PreparedImage&)> rows;
     // Limit on the values of all images that requests hold. One image may always exist.
     int64_t max_held_bytes = int64_t{1} << 30;
   };

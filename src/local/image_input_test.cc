@@ -36,8 +36,9 @@ ImageInput MakeInput(int64_t max_held_bytes = 1 << 20) {
                               .max_pixels = 1 << 20},
                      .processor = ReadImageProcessor(kConfig, "config").value(),
                      // Some number that depends on the image.
-                     .num_rows = [](const PreparedImage& image) -> Result<int32_t> {
-                       return 1 + (image.values[0] > 0);
+                     .rows = [](const PreparedImage& image) -> Result<ImageSpan> {
+                       const int32_t rows = 1 + (image.values[0] > 0);
+                       return ImageSpan{.num_rows = rows, .grid_width = rows};
                      },
                      .max_held_bytes = max_held_bytes});
 }
@@ -54,13 +55,16 @@ TEST(ImageInput, PutsTheRowsOfImagesWhereTheirPlaceholdersAre) {
   EXPECT_THAT(*placed,
               ElementsAre(Field(&ArrivalImage::span, ImageSpan{.position = 1,
                                                                .image = one.prepared->image->id,
-                                                               .num_rows = one.num_tokens}),
+                                                               .num_rows = one.num_tokens,
+                                                               .grid_width = one.num_tokens}),
                           Field(&ArrivalImage::span, ImageSpan{.position = second,
                                                                .image = other.prepared->image->id,
-                                                               .num_rows = other.num_tokens}),
+                                                               .num_rows = other.num_tokens,
+                                                               .grid_width = other.num_tokens}),
                           Field(&ArrivalImage::span, ImageSpan{.position = third,
                                                                .image = one.prepared->image->id,
-                                                               .num_rows = one.num_tokens})));
+                                                               .num_rows = one.num_tokens,
+                                                               .grid_width = one.num_tokens})));
   EXPECT_EQ(std::ssize(prompt), third + one.num_tokens);
   std::vector<int32_t> expected(prompt.size(), kPlaceholder);
   expected[0] = 1;

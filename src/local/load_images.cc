@@ -1,5 +1,6 @@
 #include "local/load_images.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,14 +18,15 @@ std::string DirectoryOf(const Checkpoint& checkpoint) {
   return slash == std::string::npos ? "." : checkpoint.source.substr(0, slash);
 }
 
-Result<int32_t> NumRows(const ImageEncoder& encoder, const PreparedImage& image) {
+Result<ImageSpan> RowsOf(const ImageEncoder& encoder, const PreparedImage& image) {
   ASSIGN_OR_RETURN(const ImageLayout layout, encoder.Layout({.shape = image.shape,
                                                              .values = image.values,
                                                              .grid_height = image.grid_height,
                                                              .grid_width = image.grid_width,
                                                              .image_height = image.image_height,
                                                              .image_width = image.image_width}));
-  return static_cast<int32_t>(layout.rows.size());
+  return ImageSpan{.num_rows = static_cast<int32_t>(layout.rows.size()),
+                   .grid_width = layout.grid_width};
 }
 
 // A processor that does not fit the model should be found now, not by the first request.
@@ -33,12 +35,12 @@ Status TryProcessor(const ImageProcessor& processor, const ImageEncoder& encoder
   const Image image{
       .width = kSide, .height = kSide, .rgb = std::vector<uint8_t>(3 * kSide * kSide, 128)};
   ASSIGN_OR_RETURN(PreparedImage prepared, processor.Prepare(image));
-  RETURN_IF_ERROR(NumRows(encoder, prepared).status());
+  RETURN_IF_ERROR(RowsOf(encoder, prepared).status());
   for (const TileGrid& grid : processor.grids()) {
     prepared.grid_height = grid.height;
     prepared.grid_width = grid.width;
     prepared.shape[0] = 1 + grid.height * grid.width;
-    RETURN_IF_ERROR(NumRows(encoder, prepared).status());
+    RETURN_IF_ERROR(RowsOf(encoder, prepared).status());
   }
   return Status();
 }
@@ -50,7 +52,8 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
                                                                  const EngineOptions& options) {
   using Processor = std::unique_ptr<const ImageProcessor>;
   if (model.image_encoder() == nullptr || options.max_images == 0) return Processor();
-  Result<Processor> processor = LoadImageProcessor(DirectoryOf(checkpoint));
+  Result<Processor> processor =
+      LoadImageProcessor(DirectoryOf(checkpoint), model.image_encoder()->spec().max_image_tokens);
   if (processor.status().code() == StatusCode::kNotFound) {
     LogWarning("images are refused: {}", processor.status().message());
     return Processor();
@@ -65,16 +68,20 @@ std::unique_ptr<const ImageInput> MakeImageInput(std::unique_ptr<const ImageProc
                                                  const EngineOptions& options) {
   const ImageEncoder& encoder = *model.image_encoder();
   const int32_t id = model.spec().image_token;
+  int32_t max_rows = encoder.spec().max_image_rows;
+  if (const int32_t patches = processor->max_patches(); patches > 0) {
+    max_rows = std::min(max_rows, patches / encoder.spec().tokens_per_row);
+  }
   ImageInfo info = {.placeholder = std::string(tokenizer ? tokenizer->TokenPiece(id) : ""),
                     .placeholder_id = id,
                     .max_images = options.max_images,
-                    .max_tokens = encoder.spec().max_image_rows,
+                    .max_tokens = max_rows,
                     .max_bytes = options.max_image_bytes,
                     .max_pixels = options.max_image_pixels};
   return std::make_unique<const ImageInput>(ImageInput::Options{
       .info = std::move(info),
       .processor = std::move(processor),
-      .num_rows = [&encoder](const PreparedImage& image) { return NumRows(encoder, image); }});
+      .rows = [&encoder](const PreparedImage& image) { return RowsOf(encoder, image); }});
 }
 
 }  // namespace tokamak

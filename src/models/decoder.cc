@@ -97,7 +97,7 @@ class Decoder final : public Model {
  private:
   const float logit_softcap_;
   const std::vector<nn::RopeSection> rope_sections_;  // empty: positions have one dimension
-  const std::vector<nn::Rope> ropes_;  // layers point to them
+  const std::vector<nn::Rope> ropes_;                 // layers point to them
   nn::Embedding embedding_;
   std::vector<Layer> layers_;
   nn::Norm final_norm_;

@@ -1,7 +1,7 @@
 """Makes the goldens of conversations with pictures (pictures.json): from the files to the tokens.
 
-The models are those of make_vision_goldens.py, which get a preprocessor_config.json here. transformers
-prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
+The models are those of make_vision_goldens.py and make_qwen_vl_goldens.py, which get a
+preprocessor_config.json here. transformers prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
 float32 on a CPU. Needs torchvision.
 
   python3 tests/golden/make_picture_goldens.py
@@ -28,6 +28,10 @@ TURNS = {
     "llava_next_odd": [[[4, "lossy.webp", 6], [3, "orientation_6.jpg", 5]],
                        [["larger.gif", 3, "rgb.png", 2, "interlaced_3x2.png", 4], [5]]],
     "llava_next_siglip": [[["lossy.webp", 5, "larger.gif", 3], [2, "rgb.png", 6]]],
+    "qwen2_vl_odd": [[[5, "rgb.png", 6, "lossy.webp", 3], [9, "orientation_6.jpg", 4]]],
+    "qwen2_vl_80": [[["lossy.webp", 4], [3, "rgb.png", 8]]],
+    "qwen2_5_vl_odd": [[[3, "lossy.webp", 5], [6, "gray.jpg", 7, "orientation_6.jpg", 2], [4]]],
+    "qwen2_5_vl_80": [[[2, "rgb.png", 7]]],
 }
 
 
@@ -36,6 +40,10 @@ def tiled(config) -> bool:
 
 
 def processor(config):
+    if hasattr(config.vision_config, "spatial_merge_size"):
+        patch = config.vision_config.patch_size
+        return transformers.Qwen2VLImageProcessor(
+            patch_size=patch, size={"shortest_edge": 8 * patch ** 2, "longest_edge": 100 * patch ** 2})
     side = config.vision_config.image_size
     if tiled(config):
         return transformers.LlavaNextImageProcessor(
@@ -53,27 +61,34 @@ def picture(name: str) -> PIL.Image.Image:
 class Conversation:
     def __init__(self, model, preprocess, generator):
         self.model, self.preprocess, self.generator = model, preprocess, generator
-        self.token = model.config.image_token_index
-        self.ids, self.values, self.sizes = [], [], []
+        self.token = getattr(model.config, "image_token_id", None) or model.config.image_token_index
+        self.ids, self.values = [], []
 
-    def inputs(self, values, sizes) -> dict:
+    def pictures(self, prepared) -> dict:
         """The model's arguments for images."""
-        if not tiled(self.model.config):
-            return dict(pixel_values=torch.cat(values))
-        most = max(tiles.shape[1] for tiles in values)
-        padded = [torch.nn.functional.pad(tiles, [0] * 7 + [most - tiles.shape[1]]) for tiles in values]
-        return dict(pixel_values=torch.cat(padded), image_sizes=torch.cat(sizes))
+        lists = {name: [values[name] for values in prepared] for name in prepared[0]}
+        if tiled(self.model.config):
+            most = max(tiles.shape[1] for tiles in lists["pixel_values"])
+            lists["pixel_values"] = [torch.nn.functional.pad(tiles, [0] * 7 + [most - tiles.shape[1]])
+                                     for tiles in lists["pixel_values"]]
+        return {name: torch.cat(values) for name, values in lists.items()}
+
+    def inputs(self) -> dict:
+        """The model's arguments for all that was said."""
+        ids = torch.tensor([self.ids])
+        pictures = self.pictures(self.values)
+        if "image_grid_thw" in pictures:
+            pictures["mm_token_type_ids"] = (ids == self.token).int()
+        return dict(input_ids=ids) | pictures
 
     def say(self, parts) -> list:
         """Adds parts of a message; returns them with tokens instead of their number."""
         said = []
         for part in parts:
             if isinstance(part, str):
-                prepared = self.preprocess(picture(part), return_tensors="pt")
-                self.values.append(prepared.pixel_values)
-                self.sizes.append(prepared.get("image_sizes"))
-                image = self.inputs(self.values[-1:], self.sizes[-1:])
-                rows = self.model.model.get_image_features(**image).pooler_output[0]
+                values = self.preprocess(picture(part), return_tensors="pt")
+                rows = self.model.model.get_image_features(**self.pictures([values])).pooler_output[0]
+                self.values.append(values)
                 self.ids += [self.token] * len(rows)
                 said.append(part)
             else:
@@ -86,8 +101,7 @@ class Conversation:
         """Continues; returns the tokens and their least margin."""
         answer, margin = [], 1e9
         for _ in range(GENERATED):
-            logits = self.model(input_ids=torch.tensor([self.ids]), use_cache=False,
-                                **self.inputs(self.values, self.sizes)).logits[0, -1]
+            logits = self.model(**self.inputs(), use_cache=False).logits[0, -1]
             best = torch.topk(logits, 2)
             margin = min(margin, float(best.values[0] - best.values[1]))
             answer.append(int(best.indices[0]))
