@@ -204,9 +204,8 @@ TEST_F(EngineMasksTest, DrawsThatAreSurelyFreeHaveNoMasks) {
   executor_.limits_.depth = 2;
   Start();
   const std::vector<TokenId> answer = Continue({1, 2, 3}, 7);
-  Arrival arrival = WithConstraint(Make(1, {1, 2, 3}, 7),
-                                   {kAny, kAny, kAny, {answer[3]}, kAny, kAny, kAny},
-                                   {0, 1, 2, 4, 5, 6});
+  Arrival arrival = WithConstraint(
+      Make(1, {1, 2, 3}, 7), {kAny, kAny, kAny, {answer[3]}, kAny, kAny, kAny}, {0, 1, 2, 4, 5, 6});
   arrival.sampling.structured_output.reset();
   arrival.sampling.thinking_token_budget = 3;
   ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());

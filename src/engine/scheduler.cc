@@ -474,9 +474,8 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   const int32_t end = start + num_tokens - num_drafts;
   const bool goes_on = end == sequence->length() && sequence->may_sample();
   const bool sample = goes_on && !sequence->beams;
-  const bool masked =
-      goes_on && (sequence->beams ? sequence->beams->beams[0].needs_mask()
-                                  : sequence->needs_masks(1 + num_drafts));
+  const bool masked = goes_on && (sequence->beams ? sequence->beams->beams[0].needs_mask()
+                                                  : sequence->needs_masks(1 + num_drafts));
   const int32_t num_proposals = TakeProposals(sequence, start + num_tokens, num_drafts);
   pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, masked, admitted,
                                  std::move(drafts), num_proposals,
