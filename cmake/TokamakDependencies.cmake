@@ -33,10 +33,11 @@ function(tokamak_headers target)
   target_include_directories(${target} SYSTEM INTERFACE ${${include}})
 endfunction()
 
-# tokamak_import(target HEADER h LIBRARY name PACKAGE debian-package [STATIC] [LINK libs...])
-# Headers and a library. STATIC prefers libname.a and falls back to the shared one.
+# tokamak_import(target HEADER h LIBRARY name PACKAGE debian-package [STATIC] [FOR_PROGRAMS] [LINK libs...])
+# Headers and a library. STATIC prefers libname.a and falls back to the shared one. FOR_PROGRAMS: Debian
+# compiles the archive for programs only, so libtokamak.so needs the shared one.
 function(tokamak_import target)
-  cmake_parse_arguments(ARG "STATIC" "HEADER;LIBRARY;PACKAGE" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "STATIC;FOR_PROGRAMS" "HEADER;LIBRARY;PACKAGE" "LINK" ${ARGN})
   tokamak_headers(${target} HEADER ${ARG_HEADER} PACKAGE ${ARG_PACKAGE})
   string(MAKE_C_IDENTIFIER "TOKAMAK_${target}_LIBRARY" library)
   set(names ${ARG_LIBRARY})
@@ -48,7 +49,14 @@ function(tokamak_import target)
   if(NOT ${library})
     tokamak_missing("lib${ARG_LIBRARY}" ${ARG_PACKAGE})
   endif()
-  target_link_libraries(${target} INTERFACE ${${library}} ${ARG_LINK})
+  set(found ${${library}})
+  if(ARG_FOR_PROGRAMS)
+    find_library(${library}_SHARED NAMES ${ARG_LIBRARY})
+    mark_as_advanced(${library}_SHARED)
+    set(is_shared $<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>)
+    set(found $<IF:${is_shared},${${library}_SHARED},${found}>)
+  endif()
+  target_link_libraries(${target} INTERFACE ${found} ${ARG_LINK})
 endfunction()
 
 # tokamak_package(name PACKAGE debian-package): a library with its own CMake package.
@@ -71,9 +79,11 @@ tokamak_import(tokamak::re2 HEADER re2/re2.h LIBRARY re2 PACKAGE libre2-dev STAT
 tokamak_import(tokamak::utf8proc HEADER utf8proc.h LIBRARY utf8proc PACKAGE libutf8proc-dev STATIC)
 tokamak_import(tokamak::xxhash HEADER xxhash.h LIBRARY xxhash PACKAGE libxxhash-dev STATIC)
 tokamak_import(tokamak::giflib HEADER gif_lib.h LIBRARY gif PACKAGE libgif-dev STATIC)
-tokamak_import(tokamak::jpeg HEADER jpeglib.h LIBRARY jpeg PACKAGE libjpeg62-turbo-dev STATIC)
+tokamak_import(tokamak::jpeg HEADER jpeglib.h LIBRARY jpeg PACKAGE libjpeg62-turbo-dev STATIC
+               FOR_PROGRAMS)
 tokamak_import(tokamak::zlib HEADER zlib.h LIBRARY z PACKAGE zlib1g-dev STATIC)
-tokamak_import(tokamak::png HEADER png.h LIBRARY png PACKAGE libpng-dev STATIC LINK tokamak::zlib)
+tokamak_import(tokamak::png HEADER png.h LIBRARY png PACKAGE libpng-dev STATIC
+               FOR_PROGRAMS LINK tokamak::zlib)
 tokamak_import(tokamak::webp_frames HEADER webp/decode.h LIBRARY webp PACKAGE libwebp-dev STATIC
                LINK Threads::Threads)
 tokamak_import(tokamak::webp HEADER webp/demux.h LIBRARY webpdemux PACKAGE libwebp-dev STATIC
