@@ -51,7 +51,7 @@ class Beams(unittest.TestCase):
     def test_the_command_says_what_does_not_go_together(self):
         for args, words in ((['--num-beams', '2', '--temperature', '1'], '--temperature'),
                             (['--length-penalty', '2'], '--num-beams'),
-                            (['--num-beams', '2', '-n', '3'], 'width')):
+                            (['--num-beams', '2', '-n', '3'], '--num-beams: must be in [3, 128]')):
             failed = support.tokamak('run', MODEL, '--token-ids', '5', *args, check=False)
             self.assertEqual(failed.returncode, 2, args)
             self.assertIn(words, failed.stderr)
