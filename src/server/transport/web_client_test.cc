@@ -305,8 +305,8 @@ TEST_F(WebClientTest, OnlySoManyAreFetchedAtATime) {
   auto waiting = client_->Get(Own("/never"), [](const auto&) { ADD_FAILURE() << "cancelled"; });
   while (server_.requests == 0) io_.run_one_for(std::chrono::milliseconds(1));
   std::optional<Status> refused;
-  const auto second =
-      client_->Get(Own("/1"), [&](Result<WebClient::File> file) { refused = file.status(); });
+  const auto second = client_->Get(
+      Own("/1"), [&](const Result<WebClient::File>& file) { refused = file.status(); });
   while (!refused) io_.run_one();
   EXPECT_EQ(refused->code(), StatusCode::kUnavailable);
   // Whoever gives up ends the connection.
