@@ -44,7 +44,7 @@ class ImageProcessor {
   virtual int32_t max_patches() const { return 0; }
 };
 
-constexpr int32_t kAnyPatches = std::numeric_limits<int32_t>::max();
+inline constexpr int32_t kAnyPatches = std::numeric_limits<int32_t>::max();
 
 // Reads a preprocessor_config.json; `source`, the file's name, starts every message. Processors:
 // CLIP, LLaVA, SigLIP, LLaVA-NeXT and Qwen2-VL. Those that keep about an image's size make at most

@@ -49,7 +49,7 @@ struct TowerConfig {
 };
 
 void ParseWindows(ConfigReader& vision, TowerConfig& c) {
-  const int32_t size = vision.IntOr("window_size", 112);
+  const int32_t size = vision.IntOr("window_size", 112, Positive(1 << 12));
   c.window = size / c.merge_size / c.patch_size;
   if (c.window == 0) {
     vision.Fail("window_size", fmt::format("{} is less than spatial_merge_size {} · patch_size {}",
