@@ -8,16 +8,15 @@ import copy
 import json
 import pathlib
 import sys
-import tempfile
 
 import safetensors.torch
 import torch
 import transformers
 
 import make_goldens
-import make_tiny_llama
+import make_vision_goldens
 from make_goldens import HERE, ODD_HEADS, WIDE_HEADS, rope
-from make_vision_goldens import GENERATED, IMAGE_TOKEN, KEPT_ROWS, PROMPT_COUNTS, pixels, text_tokens
+from make_vision_goldens import IMAGE_TOKEN, load, pixels
 
 COUNTS = [20, 31, 2, 70]  # around three images
 
@@ -50,12 +49,10 @@ MODELS = {
 RUNNING = ["qwen2_vl_odd", "qwen2_5_vl_odd"]
 
 
-class Images:
-    """Images, in the order of their placeholders."""
-
+class Images(make_vision_goldens.Images):
     def __init__(self, config, grids, seed: int):
         vision = config.vision_config
-        self.token, self.images = config.image_token_id, []
+        self.images = []
         for i, (height, width) in enumerate(grids):
             patch = vision.patch_size
             self.images.append(dict(
@@ -68,17 +65,7 @@ class Images:
         return dict(pixel_values=torch.cat(self.values[:count]).to(dtype), image_grid_thw=grids)
 
     def inputs(self, ids: torch.Tensor, count: int, dtype=torch.float32) -> dict:
-        """The model's arguments for a sequence with the first images."""
-        return dict(input_ids=ids, mm_token_type_ids=(ids == self.token).int()) | self.features(count, dtype)
-
-
-def sequence(generator, config, counts, rows) -> torch.Tensor:
-    """Texts of so many tokens, with an image between them each."""
-    vocab, token = config.text_config.vocab_size, config.image_token_id
-    ids = text_tokens(generator, vocab, counts[0], token)
-    for count, image in zip(counts[1:], rows):
-        ids += [token] * len(image) + text_tokens(generator, vocab, count, token)
-    return torch.tensor(ids)
+        return super().inputs(ids, count, dtype) | dict(mm_token_type_ids=(ids == IMAGE_TOKEN).int())
 
 
 def positions(model, inputs: dict) -> list:
@@ -87,67 +74,13 @@ def positions(model, inputs: dict) -> list:
     return found[:, 0].tolist()
 
 
-def in_bf16(model, tokens, images: Images, logits, kept) -> dict:
-    with tempfile.TemporaryDirectory() as directory:
-        model.save_pretrained(directory)
-        rounded = type(model).from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="eager").eval()
-    other = rounded(**images.inputs(tokens[None], len(images.images), torch.bfloat16)).logits[0].float()
-    logprobs = logits.log_softmax(1) - other.log_softmax(1)
-    return {"divergence": float(f"{make_tiny_llama.divergence(logits, other, kept):.3g}"),
-            "median": float(f"{torch.gather(logits - other, 1, kept).abs().median():.3g}"),
-            "worst_logprob": float(f"{torch.gather(logprobs, 1, kept).abs().max():.3g}")}
-
-
-@torch.no_grad()
 def golden(model, grids, seed: int) -> dict:
-    config, generator = model.config, torch.Generator().manual_seed(seed)
-    images = Images(config, grids, seed)
-    rows = [r.float() for r in model.model.get_image_features(**images.features(len(grids))).pooler_output]
-    tokens = sequence(generator, config, COUNTS, rows)
-    inputs = images.inputs(tokens[None], len(grids))
-    logits = model(**inputs).logits[0]
-    random = torch.randint(0, config.text_config.vocab_size, (len(tokens), make_tiny_llama.RANDOM), generator=generator)
-    kept = torch.cat([torch.topk(logits, make_tiny_llama.TOP).indices, random], dim=1)
-    prompt = sequence(generator, config, PROMPT_COUNTS, rows)
-    ids, margins = prompt[None], []
-    for _ in range(GENERATED):
-        best = torch.topk(model(**images.inputs(ids, 1), use_cache=False).logits[0, -1], 2)
-        margins.append(round(float(best.values[0] - best.values[1]), 5))
-        if best.indices[0] == config.image_token_id:
-            return {"margins": [0]}  # would stand for a row of an image
-        ids = torch.cat([ids, best.indices[:1][None]], dim=1)
-    for image, of_image in zip(images.images, rows):
-        image["num_rows"] = len(of_image)
-        at = torch.randperm(len(of_image), generator=generator)[:KEPT_ROWS].sort().values
-        image["kept_rows"] = at.tolist()
-        image["kept_values"] = [[round(v, 6) for v in row] for row in of_image[at].tolist()]
-    return {
-        "tokens": tokens.tolist(),
-        "positions": positions(model, inputs),
-        "images": images.images,
-        "kept_ids": kept.tolist(),
-        "kept_logits": [[round(v, 6) for v in row] for row in torch.gather(logits, 1, kept).tolist()],
-        "logsumexp": [round(v, 6) for v in torch.logsumexp(logits, dim=1).tolist()],
-        "prompt": prompt.tolist(),
-        "greedy": ids[0, len(prompt):].tolist(),
-        "margins": margins,
-        "bf16": in_bf16(model, tokens, images, logits, kept),
-    }
-
-
-def randomize(model, seed: int) -> None:
-    """Also the parameters that text models do not have."""
-    make_goldens.randomize(model, seed)
-    generator = torch.Generator().manual_seed(seed + 2000)
-    for name, parameter in model.named_parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        if ("norm" in name or "ln_q" in name) and name.endswith("weight"):
-            parameter.data = 1 + 0.3 * noise
-        elif parameter.dim() == 5:  # the patch embedding
-            parameter.data = noise * (0.7 / parameter[0].numel() ** 0.5)
-        else:
-            continue
-        parameter.data = parameter.data.to(torch.bfloat16).to(torch.float32)
+    images = Images(model.config, grids, seed)
+    made = make_vision_goldens.golden(model, COUNTS, images, seed)
+    if "tokens" not in made:
+        return made
+    inputs = images.inputs(torch.tensor([made["tokens"]]), len(grids))
+    return {"tokens": made["tokens"], "positions": positions(model, inputs)} | made
 
 
 def with_running_names(directory: pathlib.Path) -> None:
@@ -182,21 +115,14 @@ def make(name: str, place: int) -> None:
         text_config=copy.deepcopy(text), vision_config=copy.deepcopy(vision), image_token_id=IMAGE_TOKEN,
         attn_implementation="eager", **copy.deepcopy(others))
     model = getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
-    randomize(model, place + 101)
+    make_vision_goldens.randomize(model, place + 101)
     make_goldens.save(model, HERE / name, {})
     if name in RUNNING:
         with_running_names(HERE / name)
     else:
         as_published(HERE / name)
-    model = type(model).from_pretrained(HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
-    seed = place + 530
-    while min((made := golden(model, grids, seed))["margins"]) < 1e-3 or len(set(made["greedy"])) < 16:
-        seed += 1000
-    made = {"made_with": f"transformers {transformers.__version__}, torch {torch.__version__}, float32, eager attention"} | made
-    lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in made.items())
-    (HERE / f"{name}.json").write_text("{\n" + lines + "\n}\n")
-    print(name, "smallest margin", min(made["margins"]), "distinct greedy tokens", len(set(made["greedy"])),
-          "rows", [image["num_rows"] for image in made["images"]])
+    model = load(type(model), HERE / name, torch.float32)
+    make_vision_goldens.write(name, place + 530, lambda seed: golden(model, grids, seed))
 
 
 def main() -> None:
