@@ -181,4 +181,16 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
   return std::unique_ptr<Model>(std::move(model));
 }
 
+void AddImageEncoder(Model& model, nn::WeightLoad& load, int32_t image_token,
+                     FunctionRef<std::unique_ptr<ImageEncoder>()> make) {
+  // The tower's attention has a cache of its own.
+  nn::CacheLayout text_cache = std::exchange(load.spec.cache, {});
+  const int64_t before = load.spec.weight_bytes;
+  std::unique_ptr<ImageEncoder> encoder = make();
+  encoder->set_cache(std::exchange(load.spec.cache, std::move(text_cache)));
+  model.set_image_encoder(std::move(encoder));
+  load.spec.image_token = image_token;
+  load.spec.image_weight_bytes = load.spec.weight_bytes - before;
+}
+
 }  // namespace tokamak

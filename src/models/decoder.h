@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
+#include "models/image_encoder.h"
 #include "models/layer.h"
 #include "models/model.h"
 #include "models/registry.h"
@@ -87,5 +89,9 @@ struct DecoderConfig {
 // Errors of weights stay in load.status.
 Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig config, nn::WeightLoad& load,
                                            const LoadOptions& options);
+// Gives the model what `make` makes from weights of `load`, whose spec notes their bytes.
+// `image_token`: the placeholder of a row.
+void AddImageEncoder(Model& model, nn::WeightLoad& load, int32_t image_token,
+                     FunctionRef<std::unique_ptr<ImageEncoder>()> make);
 
 }  // namespace tokamak

@@ -162,4 +162,10 @@ void ParseOuterTie(ConfigReader& outer, DecoderConfig& c) {
   if (!c.tied_unless_stored) c.tie_word_embeddings = false;
 }
 
+void ParseEitherTie(ConfigReader& outer, DecoderConfig& c) {
+  const bool tied = outer.BoolOr("tie_word_embeddings", false);
+  c.tie_word_embeddings = c.tie_word_embeddings || tied;
+  c.tied_unless_stored = c.tie_word_embeddings;
+}
+
 }  // namespace tokamak

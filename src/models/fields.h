@@ -72,5 +72,7 @@ ConfigReader OpenTextConfig(ConfigReader& outer, const char* model_type);
 // Reads the outer tie_word_embeddings. As in the reference, it overrides text_config: the output is
 // tied to the embeddings unless the field is false or an output matrix is stored.
 void ParseOuterTie(ConfigReader& outer, DecoderConfig& c);
+// The same where either field ties the output to the embeddings, if no output matrix is stored.
+void ParseEitherTie(ConfigReader& outer, DecoderConfig& c);
 
 }  // namespace tokamak

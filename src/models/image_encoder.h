@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "nn/cache_layout.h"
@@ -68,6 +69,7 @@ class ImageEncoder {
   virtual ~ImageEncoder() = default;
 
   const ImageEncoderSpec& spec() const { return spec_; }
+  void set_cache(nn::CacheLayout cache) { spec_.cache = std::move(cache); }
 
   // kInvalidArgument if the image is not of a shape that the tower takes: then
   // preprocessor_config.json does not fit config.json. Reads no values.

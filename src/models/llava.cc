@@ -107,11 +107,7 @@ std::vector<Grid> ParseGrids(ConfigReader& reader, const VisionTowerConfig& visi
 Result<Config> ParseConfig(ConfigReader reader, bool next) {
   Config c;
   ASSIGN_OR_RETURN(c.text, ParseText(reader));
-  // Either field ties the output to the embeddings, unless the checkpoint stores an output matrix,
-  // as in the reference.
-  const bool tied = reader.BoolOr("tie_word_embeddings", false);
-  c.text.tie_word_embeddings = c.text.tie_word_embeddings || tied;
-  c.text.tied_unless_stored = c.text.tie_word_embeddings;
+  ParseEitherTie(reader, c.text);
   c.vision = ParseVisionTower(reader);
   c.image_token = reader.IntOr("image_token_index", 32000, NonNegative(c.text.vocab_size - 1));
   reader.ExpectOrAbsent("image_token_id", c.image_token);
@@ -193,7 +189,6 @@ class LlavaEncoder final : public ImageEncoder {
     }
     if (!grids_.empty()) newline_ = (b / "image_newline").ReadVector(c.text.hidden_size);
   }
-  void set_cache(nn::CacheLayout cache) { spec_.cache = std::move(cache); }
 
   Result<ImageLayout> Layout(const ImageView& image) const override {
     const Grid grid{image.grid_height, image.grid_width};
@@ -287,15 +282,8 @@ Result<std::unique_ptr<Model>> Create(const Config& c, nn::WeightLoad& load,
     b.Skip("image_newline");
     return model;
   }
-  // The tower's attention has a cache of its own.
-  nn::CacheLayout cache = std::exchange(load.spec.cache, {});
-  const int64_t before = load.spec.weight_bytes;
-  auto encoder = std::make_unique<LlavaEncoder>(b, c);
-  std::swap(cache, load.spec.cache);
-  encoder->set_cache(std::move(cache));
-  model->set_image_encoder(std::move(encoder));
-  load.spec.image_token = c.image_token;
-  load.spec.image_weight_bytes = load.spec.weight_bytes - before;
+  AddImageEncoder(*model, load, c.image_token,
+                  [&] { return std::make_unique<LlavaEncoder>(b, c); });
   return model;
 }
 

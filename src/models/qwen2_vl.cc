@@ -129,11 +129,7 @@ Result<Config> ParseConfig(ConfigReader reader, bool newer) {
   } else {
     c.text = ParseQwen2VlText(reader);
   }
-  // Either field ties the output to the embeddings, unless the checkpoint stores an output matrix,
-  // as in the reference.
-  const bool tied = reader.BoolOr("tie_word_embeddings", false);
-  c.text.tie_word_embeddings = c.text.tie_word_embeddings || tied;
-  c.text.tied_unless_stored = c.text.tie_word_embeddings;
+  ParseEitherTie(reader, c.text);
   c.vision = ParseTower(reader, newer, c.text.hidden_size);
   c.image_token = reader.IntOr("image_token_id", 151655, NonNegative(c.text.vocab_size - 1));
   // The chat template writes them.
@@ -217,7 +213,6 @@ class QwenVlEncoder final : public ImageEncoder {
              .max_window_len = c.window * c.window * c.merged(),
              .tokens_per_window = c.window * c.merged()};
   }
-  void set_cache(nn::CacheLayout cache) { spec_.cache = std::move(cache); }
 
   Result<ImageLayout> Layout(const ImageView& image) const override {
     const int32_t merge = c_.merge_size;
@@ -327,16 +322,10 @@ Result<std::unique_ptr<Model>> Create(ConfigReader config, nn::WeightLoad& load,
   spec.rotary_dim = c.vision.attention.head_dim / 2;
   ASSIGN_OR_RETURN(nn::Rope rope,
                    nn::Rope::Make(spec, std::max(1, kMaxPatches / c.vision.merge_size), load.ops));
-  // The tower's attention has a cache of its own.
-  nn::CacheLayout cache = std::exchange(load.spec.cache, {});
-  const int64_t before = load.spec.weight_bytes;
-  auto encoder =
-      std::make_unique<QwenVlEncoder>(b / "visual", c.vision, c.text.hidden_size, std::move(rope));
-  std::swap(cache, load.spec.cache);
-  encoder->set_cache(std::move(cache));
-  model->set_image_encoder(std::move(encoder));
-  load.spec.image_token = c.image_token;
-  load.spec.image_weight_bytes = load.spec.weight_bytes - before;
+  AddImageEncoder(*model, load, c.image_token, [&] {
+    return std::make_unique<QwenVlEncoder>(b / "visual", c.vision, c.text.hidden_size,
+                                           std::move(rope));
+  });
   return model;
 }
 
