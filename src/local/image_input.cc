@@ -48,12 +48,12 @@ Result<PromptImage> ImageInput::Read(std::string_view bytes, std::string_view sa
   return prompt;
 }
 
-Result<std::shared_ptr<const EncodeImage>> ImageInput::Salted(const PromptImage& prepared,
-                                                              std::string_view salt) const {
-  if (salt.empty()) return prepared.image;
+Result<PromptImage> ImageInput::Salted(PromptImage prepared, std::string_view salt) const {
+  if (salt.empty()) return prepared;
   EncodeImage renamed = *prepared.image;
   renamed.id = IdOf(prepared.content, salt);
-  return Hold(std::move(renamed));
+  ASSIGN_OR_RETURN(prepared.image, Hold(std::move(renamed)));
+  return prepared;
 }
 
 Result<std::shared_ptr<const EncodeImage>> ImageInput::Hold(EncodeImage image) const {
@@ -92,29 +92,17 @@ Result<std::vector<ArrivalImage>> ImageInput::Place(const std::vector<ImageData>
   std::vector<ArrivalImage> placed(images.size());
   std::vector<int32_t> rows;
   for (size_t i = 0; i < images.size(); ++i) {
-    Result<std::shared_ptr<const EncodeImage>> image = std::shared_ptr<const EncodeImage>();
-    if (images[i].prepared) {
-      image = Salted(*images[i].prepared, salt);
-      placed[i].span.grid_width = images[i].prepared->grid_width;
-    } else {
-      Result<PromptImage> read = Read(images[i].bytes, salt);
-      if (read.ok()) {
-        image = std::move(read->image);
-        placed[i].span.grid_width = read->grid_width;
-      } else {
-        image = read.status();
-      }
-    }
+    Result<PromptImage> image =
+        images[i].prepared ? Salted(*images[i].prepared, salt) : Read(images[i].bytes, salt);
     if (!image.ok()) return image.status().WithContext(fmt::format("images[{}]", i));
-    placed[i].image = *std::move(image);
-    rows.push_back(placed[i].image->num_rows);
+    placed[i].span = {.image = image->image->id,
+                      .num_rows = image->image->num_rows,
+                      .grid_width = image->grid_width};
+    placed[i].image = std::move(image->image);
+    rows.push_back(placed[i].span.num_rows);
   }
   const std::vector<int32_t> positions = ExpandPlaceholders(info.placeholder_id, rows, prompt);
-  for (size_t i = 0; i < placed.size(); ++i) {
-    placed[i].span.position = positions[i];
-    placed[i].span.image = placed[i].image->id;
-    placed[i].span.num_rows = rows[i];
-  }
+  for (size_t i = 0; i < placed.size(); ++i) placed[i].span.position = positions[i];
   return placed;
 }
 

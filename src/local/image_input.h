@@ -51,8 +51,7 @@ class ImageInput {
 
  private:
   Result<PromptImage> Read(std::string_view bytes, std::string_view salt) const;
-  Result<std::shared_ptr<const EncodeImage>> Salted(const PromptImage& prepared,
-                                                    std::string_view salt) const;
+  Result<PromptImage> Salted(PromptImage prepared, std::string_view salt) const;
   Result<std::shared_ptr<const EncodeImage>> Hold(EncodeImage image) const;
   ImageId IdOf(const ContentDigest& content, std::string_view salt) const;
 
