@@ -37,8 +37,8 @@ class TokenConstraint {
   // Returns up to `most` tokens as which a model probably writes the text that must come next. They
   // are a guess: the caller looks whether they are allowed, and the model may write others.
   virtual std::vector<TokenId> ForcedTokens(int32_t /*most*/) { return {}; }
-  // So many of the next tokens, at least, need no masks: whatever they are, any token may come at
-  // each of their places, and the answer is complete before it.
+  // Returns how many of the next tokens surely need no mask: whatever they are, any token may come
+  // at each of their places, and the answer is complete before it.
   virtual int32_t num_free() const { return 0; }
 };
 

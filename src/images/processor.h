@@ -40,7 +40,7 @@ class ImageProcessor {
   virtual std::vector<TileGrid> grids() const { return {}; }
   // kInvalidArgument or kResourceExhausted for an image that is too narrow.
   virtual Result<PreparedImage> Prepare(const Image& image) const = 0;
-  // Of the largest image, for processors that keep about its size; 0 for others.
+  // The patches of the largest image, if the processor keeps about its size; else 0.
   virtual int32_t max_patches() const { return 0; }
 };
 

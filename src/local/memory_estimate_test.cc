@@ -78,7 +78,7 @@ TEST(RunnerShapeOfImages, HasRoomForThoseOfAPromptAndEncodesAsManyAsAStepShows) 
   options.max_images = 3;
   options.max_batch_tokens = 40;
   EXPECT_EQ(shape("llama_dynamic"), std::pair(0, 0));
-  // Its images have 16 rows.
+  // Images of llava_odd have 16 rows.
   EXPECT_EQ(shape("llava_odd"), std::pair(48, 40));
   options.max_batch_tokens = 512;
   EXPECT_EQ(shape("llava_odd"), std::pair(48, 48));

@@ -69,7 +69,7 @@ struct CacheLayout {
   std::vector<Group> groups;
   std::vector<KvLayerSpec> layers;  // attention layers, first to last
   int32_t original_context = 0;     // as in CacheSpec
-  // Of positions in prompts with images; 3 with mRoPE (Pass::rope_positions).
+  // Dimensions of positions in prompts with images; 3 with mRoPE (Pass::rope_positions).
   int32_t rope_dimensions = 1;
 
   // Bytes that a position takes in all layers.

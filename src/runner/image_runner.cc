@@ -38,7 +38,7 @@ nn::CacheLayout OneLayerPerGroup(const nn::CacheLayout& all) {
   return one;
 }
 
-// Of a pass.
+// The most windows in a pass.
 int64_t MaxWindows(const ImageEncoderSpec& spec, const ImageRunnerShape& shape) {
   if (spec.max_window_len == 0) return 0;
   return shape.max_tokens / spec.tokens_per_window + shape.max_sequences;

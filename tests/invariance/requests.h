@@ -20,7 +20,7 @@ struct Case {
   int32_t cancel_after = -1;
 };
 
-// What a prompt says.
+// The content of a prompt.
 struct Content {
   std::vector<int32_t> token_ids;
   std::vector<ImageData> images;  // in the order of their placeholders

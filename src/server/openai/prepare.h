@@ -46,7 +46,7 @@ struct AnswerParsers {
   std::string reasoning = "auto";
 };
 
-// Where the images of URLs may come from, other than data: URLs.
+// Sources of the images of URLs, other than data: URLs.
 struct ImageSources {
   std::shared_ptr<const ImageRoot> root = {};  // null: not from files
   std::shared_ptr<WebClient> web = {};         // null: not from the web

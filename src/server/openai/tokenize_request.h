@@ -46,7 +46,7 @@ struct ImageSpan {
   int32_t num_tokens = 0;
 };
 
-// What /tokenize says about a prompt.
+// The answer of /tokenize about a prompt.
 struct TokenizedPrompt {
   std::vector<int32_t> tokens = {};
   std::vector<ImageSpan> images = {};

@@ -1,4 +1,4 @@
-// Where a server may fetch from.
+// The hosts that a server may fetch from.
 #pragma once
 
 #include <string>

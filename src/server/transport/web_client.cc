@@ -104,7 +104,7 @@ struct WebClient::Fetch::State {
   OnFile on_file;
   Result<File> file = Status(StatusCode::kCancelled, "");
   bool cancelled = false;
-  // What the coroutine waits for.
+  // Operations that the coroutine waits for; null: none.
   tcp::resolver* resolver = nullptr;
   ClientConnection* connection = nullptr;
 };

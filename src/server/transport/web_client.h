@@ -17,10 +17,10 @@ class io_context;
 
 namespace tokamak {
 
-// What a client of the server names may be anywhere, so this defends the server's own network: a
-// URL has one reading (ParseUrl), its host and port are allowed, the host is looked up once, and
-// the connection goes to one of the addresses that were checked. All of this holds for every
-// redirect, too. Used only on the I/O thread, except Check.
+// Clients of the server may name any address, so this defends the server's own network: a URL has
+// one reading (ParseUrl), its host and port are allowed, the host is looked up once, and the
+// connection goes to one of the addresses that were checked. All of this holds for every redirect,
+// too. Used only on the I/O thread, except Check.
 class WebClient {
  public:
   struct Options {

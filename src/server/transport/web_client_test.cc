@@ -309,7 +309,7 @@ TEST_F(WebClientTest, OnlySoManyAreFetchedAtATime) {
       Own("/1"), [&](const Result<WebClient::File>& file) { refused = file.status(); });
   while (!refused) io_.run_one();
   EXPECT_EQ(refused->code(), StatusCode::kUnavailable);
-  // Whoever gives up ends the connection.
+  // A caller that gives up ends the connection.
   waiting = nullptr;
   io_.restart();
   io_.run();
