@@ -5,7 +5,7 @@ const KEPT_TYPES = ['image/jpeg', 'image/png', 'image/webp', 'image/gif'];  // t
 const LARGEST_FILE = 1 << 20;  // bytes; larger ones are scaled
 const LONGEST_SIDE = 2048;     // px of a scaled image
 
-const loaded = new Map();  // id → data URL
+const loaded = new Map();  // id → data URL, or a promise of it while it is being written
 
 // Returns a data URL that the server can read. Throws if the browser cannot read the file.
 export async function readImage(file) {
@@ -34,12 +34,12 @@ function dataUrl(file) {
 // Returns the image's id. Without a database it lasts until the page closes.
 export function keepImage(url) {
   const id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-  loaded.set(id, url);
-  use('readwrite', (images) => images.put(url, id));
+  loaded.set(id, use('readwrite', (images) => images.put(url, id)).then(() => url));
   return id;
 }
 
-// Returns the data URL; undefined if the image is gone.
+// Returns the data URL, once it is kept: a page that closes after its message was sent still has
+// it. Returns undefined if the image is gone.
 export async function imageUrl(id) {
   if (!loaded.has(id)) {
     const url = await use('readonly', (images) => images.get(id));
@@ -70,11 +70,11 @@ function database() {
 
 async function use(mode, action) {
   try {
-    const images = (await database()).transaction('images', mode).objectStore('images');
+    const transaction = (await database()).transaction('images', mode);
+    const request = action(transaction.objectStore('images'));
     return await new Promise((resolve, reject) => {
-      const request = action(images);
-      request.onsuccess = () => resolve(request.result);
-      request.onerror = () => reject(request.error);
+      transaction.oncomplete = () => resolve(request.result);
+      transaction.onabort = () => reject(transaction.error);
     });
   } catch {
     return undefined;  // no storage, or it is full
