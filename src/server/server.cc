@@ -249,6 +249,9 @@ Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions
     if (!root.ok()) return root.status().WithContext("image_root");
     images.root = *std::move(root);
   }
+  if (options.allow_private_image_hosts && options.allow_image_hosts.empty()) {
+    return InvalidArgument("allow_private_image_hosts needs allow_image_hosts");
+  }
   auto hosts = AllowedHosts::Parse(options.allow_image_hosts, options.allow_private_image_hosts);
   if (!hosts.ok()) return hosts.status().WithContext("allow_image_hosts");
   std::unique_ptr<AccessLog> access_log;

@@ -309,6 +309,11 @@ TEST_F(ImagesOnTheWebTest, AListWithOtherThingsThanHostsIsAnErrorOfTheStart) {
   EXPECT_THAT(status.ToString(), HasSubstr("allow_image_hosts: \"http://a/\" is not a host"));
 }
 
+TEST_F(ImagesOnTheWebTest, PrivateHostsAloneAreAnErrorOfTheStart) {
+  const Status status = Server::Create(engine_, {{.allow_private_image_hosts = true}}).status();
+  EXPECT_THAT(status.ToString(), HasSubstr("needs allow_image_hosts"));
+}
+
 TEST_F(ImagesTest, OthersGoOnWhileAnImageIsDecoded) {
   engine_.TakeImages(2);
   engine_.HoldImages();
