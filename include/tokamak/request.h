@@ -22,7 +22,7 @@ struct ImageData {
   std::string bytes = {};  // of a file: JPEG, PNG, WebP or GIF
   // Set by Engine::PrepareImage; the bytes are then not read.
   std::shared_ptr<const PromptImage> prepared = {};
-  int32_t num_tokens = 0;  // of the prompt
+  std::vector<int32_t> tokens = {};  // of the prompt, in the place of the image's placeholder
 };
 
 // A generation request. With only a prompt set, it samples at temperature 1 until the model ends

@@ -196,7 +196,7 @@ void Repl::AddImage(const std::string& path) {
     Fail(image.status());
     return;
   }
-  std::printf("%d tokens; write the message that it belongs to\n", image->num_tokens);
+  std::printf("%zu tokens; write the message that it belongs to\n", image->tokens.size());
   images_.push_back(*std::move(image));
 }
 

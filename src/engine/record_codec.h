@@ -1,8 +1,10 @@
 // The fields of a record, listed once for reading and writing. Used by record.cc and its fuzzer.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/codec.h"
 #include "engine/record.h"
@@ -72,15 +74,32 @@ void Field(auto& a, RecordHeader& v) {
   Fields(a, v.properties, v.options, v.limits);
 }
 template <typename A>
-void Field(A& a, ArrivalImage& v) {
-  Field(a, v.span);
+void Field(A& a, std::shared_ptr<const EncodeImage>& v) {
   if constexpr (A::kReads) {
     auto image = std::make_shared<EncodeImage>();
     Field(a, *image);
-    v.image = std::move(image);
+    v = std::move(image);
   } else {
     EncodeImage none;  // in an arrival that will be refused
-    Field(a, v.image ? const_cast<EncodeImage&>(*v.image) : none);
+    Field(a, v ? const_cast<EncodeImage&>(*v) : none);
+  }
+}
+// Spans that follow each other may show the same image, whose values are there once.
+template <typename A>
+void Field(A& a, std::vector<ArrivalImage>& v) {
+  std::vector<ImageSpan> spans;
+  for (const ArrivalImage& shown : v) spans.push_back(shown.span);
+  Field(a, spans);
+  if constexpr (A::kReads) v.assign(spans.size(), {});
+  for (size_t i = 0; i < v.size(); ++i) {
+    v[i].span = spans[i];
+    bool same = i > 0 && v[i].image == v[i - 1].image;
+    if (i > 0) Field(a, same);
+    if (!same) {
+      Field(a, v[i].image);
+    } else if constexpr (A::kReads) {
+      v[i].image = v[i - 1].image;
+    }
   }
 }
 void Field(auto& a, ArrivalEvent& v) {

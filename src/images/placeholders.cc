@@ -19,7 +19,8 @@ Status CheckPlaceholders(const ImageInfo& info, size_t num_images,
       num_images, places, info.placeholder);
 }
 
-std::vector<int32_t> ExpandPlaceholders(int32_t placeholder_id, std::span<const int32_t> rows,
+std::vector<int32_t> ExpandPlaceholders(int32_t placeholder_id,
+                                        std::span<const std::span<const int32_t>> images,
                                         std::vector<int32_t>& prompt) {
   std::vector<int32_t> positions, expanded;
   for (const int32_t token : prompt) {
@@ -27,12 +28,12 @@ std::vector<int32_t> ExpandPlaceholders(int32_t placeholder_id, std::span<const 
       expanded.push_back(token);
       continue;
     }
-    CHECK(positions.size() < rows.size());
-    const auto count = static_cast<size_t>(rows[positions.size()]);
+    CHECK(positions.size() < images.size());
+    const std::span<const int32_t> tokens = images[positions.size()];
     positions.push_back(static_cast<int32_t>(expanded.size()));
-    expanded.insert(expanded.end(), count, placeholder_id);
+    expanded.insert(expanded.end(), tokens.begin(), tokens.end());
   }
-  CHECK(positions.size() == rows.size());
+  CHECK(positions.size() == images.size());
   prompt = std::move(expanded);
   return positions;
 }

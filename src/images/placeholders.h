@@ -1,5 +1,5 @@
-// The places of images in a prompt. Each is one placeholder token, which becomes as many as the
-// image has rows for the language model.
+// The places of images in a prompt. Each is one placeholder token, which becomes the tokens of the
+// image: one for each of its rows for the language model, and others that surround them.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,10 @@ namespace tokamak {
 // kInvalidArgument, with the numbers, unless the prompt has as many placeholders as images.
 Status CheckPlaceholders(const ImageInfo& info, size_t num_images, std::span<const int32_t> prompt);
 
-// Repeats the i-th placeholder rows[i] times. Returns the position of each image's first row.
-// Requires one entry of `rows` per placeholder.
-std::vector<int32_t> ExpandPlaceholders(int32_t placeholder_id, std::span<const int32_t> rows,
+// Puts images[i] in the place of the i-th placeholder. Returns the position of each image's first
+// token. Requires one image per placeholder.
+std::vector<int32_t> ExpandPlaceholders(int32_t placeholder_id,
+                                        std::span<const std::span<const int32_t>> images,
                                         std::vector<int32_t>& prompt);
 
 }  // namespace tokamak

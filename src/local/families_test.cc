@@ -147,7 +147,7 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   for (const Prompt& prompt : prompts) {
     auto positions = static_cast<int32_t>(prompt.tokens.size()) + work.max_tokens;
     for (const ImageData& image : prompt.images) {
-      positions += engine->PrepareImage(image.bytes)->num_tokens - 1;
+      positions += static_cast<int32_t>(engine->PrepareImage(image.bytes)->tokens.size()) - 1;
     }
     longest = std::max(longest, positions);
   }

@@ -20,9 +20,9 @@ ImageInput::ImageInput(Options options)
 
 Result<ImageData> ImageInput::Prepare(std::string_view bytes) const {
   ASSIGN_OR_RETURN(PromptImage prompt, Read(bytes, /*salt=*/""));
-  const int32_t num_tokens = prompt.image->num_rows;
+  std::vector<int32_t> tokens = prompt.place.tokens;
   return ImageData{.prepared = std::make_shared<const PromptImage>(std::move(prompt)),
-                   .num_tokens = num_tokens};
+                   .tokens = std::move(tokens)};
 }
 
 Result<PromptImage> ImageInput::Read(std::string_view bytes, std::string_view salt) const {
@@ -34,16 +34,18 @@ Result<PromptImage> ImageInput::Read(std::string_view bytes, std::string_view sa
                                          .max_pixels = info.max_pixels}));
     ASSIGN_OR_RETURN(prepared, options_.processor->Prepare(image));
   }
-  ASSIGN_OR_RETURN(const ImageSpan rows, options_.rows(prepared));
-  CHECK(rows.num_rows > 0);
-  PromptImage prompt{.grid_width = rows.grid_width, .content = ContentDigestOf(prepared)};
+  ASSIGN_OR_RETURN(ImageTokens place, options_.tokens(prepared));
+  const auto num_rows = static_cast<int32_t>(
+      std::count(place.tokens.begin(), place.tokens.end(), options_.row_token));
+  CHECK(num_rows > 0);
+  PromptImage prompt{.place = std::move(place), .content = ContentDigestOf(prepared)};
   ASSIGN_OR_RETURN(prompt.image, Hold({.id = IdOf(prompt.content, salt),
                                        .shape = std::move(prepared.shape),
                                        .grid_height = prepared.grid_height,
                                        .grid_width = prepared.grid_width,
                                        .image_height = prepared.image_height,
                                        .image_width = prepared.image_width,
-                                       .num_rows = rows.num_rows,
+                                       .num_rows = num_rows,
                                        .values = std::move(prepared.values)}));
   return prompt;
 }
@@ -89,21 +91,37 @@ Result<std::vector<ArrivalImage>> ImageInput::Place(const std::vector<ImageData>
     return InvalidArgument("images: a prompt may have {}, got {}", info.max_images, images.size());
   }
   RETURN_IF_ERROR(CheckPlaceholders(info, images.size(), prompt).WithContext("images"));
-  std::vector<ArrivalImage> placed(images.size());
-  std::vector<int32_t> rows;
+  std::vector<PromptImage> read;
   for (size_t i = 0; i < images.size(); ++i) {
     Result<PromptImage> image =
         images[i].prepared ? Salted(*images[i].prepared, salt) : Read(images[i].bytes, salt);
     if (!image.ok()) return image.status().WithContext(fmt::format("images[{}]", i));
-    placed[i].span = {.image = image->image->id,
-                      .num_rows = image->image->num_rows,
-                      .grid_width = image->grid_width};
-    placed[i].image = std::move(image->image);
-    rows.push_back(placed[i].span.num_rows);
+    read.push_back(*std::move(image));
   }
-  const std::vector<int32_t> positions = ExpandPlaceholders(info.placeholder_id, rows, prompt);
-  for (size_t i = 0; i < placed.size(); ++i) placed[i].span.position = positions[i];
+  std::vector<std::span<const int32_t>> tokens;
+  for (const PromptImage& image : read) tokens.emplace_back(image.place.tokens);
+  const std::vector<int32_t> positions = ExpandPlaceholders(info.placeholder_id, tokens, prompt);
+  std::vector<ArrivalImage> placed;
+  for (size_t i = 0; i < read.size(); ++i) AppendSpans(read[i], positions[i], placed);
   return placed;
+}
+
+void ImageInput::AppendSpans(const PromptImage& image, int32_t position,
+                             std::vector<ArrivalImage>& placed) const {
+  const std::vector<int32_t>& tokens = image.place.tokens;
+  const auto is_row = [this](int32_t token) { return token == options_.row_token; };
+  int32_t first_row = 0;
+  for (auto first = std::find_if(tokens.begin(), tokens.end(), is_row); first != tokens.end();) {
+    const auto end = std::find_if_not(first, tokens.end(), is_row);
+    placed.push_back({.span = {.position = position + static_cast<int32_t>(first - tokens.begin()),
+                               .image = image.image->id,
+                               .first_row = first_row,
+                               .num_rows = static_cast<int32_t>(end - first),
+                               .grid_width = image.place.grid_width},
+                      .image = image.image});
+    first_row += placed.back().span.num_rows;
+    first = std::find_if(end, tokens.end(), is_row);
+  }
 }
 
 }  // namespace tokamak

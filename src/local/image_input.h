@@ -18,10 +18,16 @@
 
 namespace tokamak {
 
+// The tokens of a prompt that an image becomes.
+struct ImageTokens {
+  std::vector<int32_t> tokens = {};  // ImageInput::Options::row_token once per row, and others
+  int32_t grid_width = 0;            // ImageSpan::grid_width
+};
+
 // An image as the engine takes it.
 struct PromptImage {
   std::shared_ptr<const EncodeImage> image = {};  // by its name in requests without a salt
-  int32_t grid_width = 0;                         // ImageSpan::grid_width
+  ImageTokens place = {};
   ContentDigest content = {};
 };
 
@@ -31,8 +37,9 @@ class ImageInput {
   struct Options {
     ImageInfo info;
     std::unique_ptr<const ImageProcessor> processor;
-    // Returns how many rows of the prompt an image becomes, at least one, and their grid.
-    std::function<Result<ImageSpan>(const PreparedImage&)> rows;
+    int32_t row_token = 0;  // in whose place the rows of images come
+    // Returns what an image becomes; at least one row.
+    std::function<Result<ImageTokens>(const PreparedImage&)> tokens;
     // Limit on the values of all images that requests hold. One image may always exist.
     int64_t max_held_bytes = int64_t{1} << 30;
   };
@@ -42,9 +49,10 @@ class ImageInput {
 
   // Engine::PrepareImage.
   Result<ImageData> Prepare(std::string_view bytes) const;
-  // Repeats each placeholder in the prompt once per row of its image. Equal images get equal ids if
-  // the salts are equal. kInvalidArgument, with the numbers, if there are more or fewer images than
-  // placeholders, or more than a prompt may have.
+  // Puts the tokens of images in the place of their placeholders. Returns the runs of rows among
+  // them, of which an image may have several. Equal images get equal ids if the salts are equal.
+  // kInvalidArgument, with the numbers, if there are more or fewer images than placeholders, or
+  // more than a prompt may have.
   Result<std::vector<ArrivalImage>> Place(const std::vector<ImageData>& images,
                                           std::string_view salt,
                                           std::vector<int32_t>& prompt) const;
@@ -54,6 +62,9 @@ class ImageInput {
   Result<PromptImage> Salted(PromptImage prepared, std::string_view salt) const;
   Result<std::shared_ptr<const EncodeImage>> Hold(EncodeImage image) const;
   ImageId IdOf(const ContentDigest& content, std::string_view salt) const;
+  // Appends the spans of an image whose tokens begin at `position`.
+  void AppendSpans(const PromptImage& image, int32_t position,
+                   std::vector<ArrivalImage>& placed) const;
 
   const Options options_;
   // Part of every id. An id has only 64 bits, so without this a client could search, alone and at

@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
 
-constexpr int32_t kPlaceholder = 90;
+constexpr int32_t kPlaceholder = 90, kRow = 91, kBreak = 92;
 
 std::string File(const std::string& name) {
   return ReadWholeFile(TOKAMAK_SOURCE_DIR "/tests/golden/images/" + name, 1 << 20).value();
@@ -35,44 +35,36 @@ ImageInput MakeInput(int64_t max_held_bytes = 1 << 20) {
                               .max_bytes = 1 << 16,
                               .max_pixels = 1 << 20},
                      .processor = ReadImageProcessor(kConfig, "config").value(),
-                     // Some number that depends on the image.
-                     .rows = [](const PreparedImage& image) -> Result<ImageSpan> {
-                       const int32_t rows = 1 + (image.values[0] > 0);
-                       return ImageSpan{.num_rows = rows, .grid_width = rows};
+                     .row_token = kRow,
+                     .tokens = [](const PreparedImage& image) -> Result<ImageTokens> {
+                       if (image.image_width < 30) return ImageTokens{{kRow, kRow}, 2};
+                       return ImageTokens{{kBreak, kRow, kRow, kBreak, kBreak, kRow}};
                      },
                      .max_held_bytes = max_held_bytes});
 }
 
-TEST(ImageInput, PutsTheRowsOfImagesWhereTheirPlaceholdersAre) {
+TEST(ImageInput, PutsTheTokensOfImagesWhereTheirPlaceholdersAre) {
   const ImageInput input = MakeInput();
-  const ImageData one = input.Prepare(kOne).value();
-  ASSERT_GE(one.num_tokens, 1);
-  const ImageData other = input.Prepare(kOther).value();
+  const ImageData one = input.Prepare(kOne).value(), other = input.Prepare(kOther).value();
+  EXPECT_THAT(one.tokens, ElementsAre(kRow, kRow));
+  EXPECT_THAT(other.tokens, ElementsAre(kBreak, kRow, kRow, kBreak, kBreak, kRow));
   std::vector<int32_t> prompt = {1, kPlaceholder, 2, kPlaceholder, kPlaceholder};
   const auto placed = input.Place({one, other, {.bytes = kOne}}, "", prompt);
   ASSERT_TRUE(placed.ok()) << placed.status().ToString();
-  const int32_t second = 2 + one.num_tokens, third = second + other.num_tokens;
-  EXPECT_THAT(*placed,
-              ElementsAre(Field(&ArrivalImage::span, ImageSpan{.position = 1,
-                                                               .image = one.prepared->image->id,
-                                                               .num_rows = one.num_tokens,
-                                                               .grid_width = one.num_tokens}),
-                          Field(&ArrivalImage::span, ImageSpan{.position = second,
-                                                               .image = other.prepared->image->id,
-                                                               .num_rows = other.num_tokens,
-                                                               .grid_width = other.num_tokens}),
-                          Field(&ArrivalImage::span, ImageSpan{.position = third,
-                                                               .image = one.prepared->image->id,
-                                                               .num_rows = one.num_tokens,
-                                                               .grid_width = one.num_tokens})));
-  EXPECT_EQ(std::ssize(prompt), third + one.num_tokens);
-  std::vector<int32_t> expected(prompt.size(), kPlaceholder);
-  expected[0] = 1;
-  expected[static_cast<size_t>(one.num_tokens) + 1] = 2;
-  EXPECT_EQ(prompt, expected);
+  EXPECT_THAT(prompt,
+              ElementsAre(1, kRow, kRow, 2, kBreak, kRow, kRow, kBreak, kBreak, kRow, kRow, kRow));
+  const ImageId one_id = one.prepared->image->id, other_id = other.prepared->image->id;
+  const auto span = [](int32_t position, ImageId image, int32_t first_row, int32_t num_rows,
+                       int32_t grid_width) {
+    return Field(&ArrivalImage::span, ImageSpan{position, image, first_row, num_rows, grid_width});
+  };
+  EXPECT_THAT(*placed, ElementsAre(span(1, one_id, 0, 2, 2), span(5, other_id, 0, 2, 0),
+                                   span(9, other_id, 2, 1, 0), span(10, one_id, 0, 2, 2)));
   EXPECT_EQ((*placed)[0].image, one.prepared->image);
   EXPECT_EQ((*placed)[1].image, other.prepared->image);
-  EXPECT_EQ(*(*placed)[2].image, *one.prepared->image);
+  EXPECT_EQ((*placed)[2].image, other.prepared->image);
+  EXPECT_EQ(*(*placed)[3].image, *one.prepared->image);
+  EXPECT_EQ(other.prepared->image->num_rows, 3);
 }
 
 TEST(ImageInput, TheEngineGetsWhatTheProcessorMade) {

@@ -18,15 +18,20 @@ std::string DirectoryOf(const Checkpoint& checkpoint) {
   return slash == std::string::npos ? "." : checkpoint.source.substr(0, slash);
 }
 
-Result<ImageSpan> RowsOf(const ImageEncoder& encoder, const PreparedImage& image) {
-  ASSIGN_OR_RETURN(const ImageLayout layout, encoder.Layout({.shape = image.shape,
-                                                             .values = image.values,
-                                                             .grid_height = image.grid_height,
-                                                             .grid_width = image.grid_width,
-                                                             .image_height = image.image_height,
-                                                             .image_width = image.image_width}));
-  return ImageSpan{.num_rows = static_cast<int32_t>(layout.rows.size()),
-                   .grid_width = layout.grid_width};
+Result<ImageLayout> LayoutOf(const ImageEncoder& encoder, const PreparedImage& image) {
+  return encoder.Layout({.shape = image.shape,
+                         .values = image.values,
+                         .grid_height = image.grid_height,
+                         .grid_width = image.grid_width,
+                         .image_height = image.image_height,
+                         .image_width = image.image_width});
+}
+
+Result<ImageTokens> TokensOf(const ImageEncoder& encoder, const PreparedImage& image,
+                             int32_t row_token) {
+  ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(encoder, image));
+  return ImageTokens{.tokens = std::vector<int32_t>(layout.rows.size(), row_token),
+                     .grid_width = layout.grid_width};
 }
 
 // A processor that does not fit the model should be found now, not by the first request.
@@ -35,12 +40,12 @@ Status TryProcessor(const ImageProcessor& processor, const ImageEncoder& encoder
   const Image image{
       .width = kSide, .height = kSide, .rgb = std::vector<uint8_t>(3 * kSide * kSide, 128)};
   ASSIGN_OR_RETURN(PreparedImage prepared, processor.Prepare(image));
-  RETURN_IF_ERROR(RowsOf(encoder, prepared).status());
+  RETURN_IF_ERROR(LayoutOf(encoder, prepared).status());
   for (const TileGrid& grid : processor.grids()) {
     prepared.grid_height = grid.height;
     prepared.grid_width = grid.width;
     prepared.shape[0] = 1 + grid.height * grid.width;
-    RETURN_IF_ERROR(RowsOf(encoder, prepared).status());
+    RETURN_IF_ERROR(LayoutOf(encoder, prepared).status());
   }
   return Status();
 }
@@ -81,7 +86,8 @@ std::unique_ptr<const ImageInput> MakeImageInput(std::unique_ptr<const ImageProc
   return std::make_unique<const ImageInput>(ImageInput::Options{
       .info = std::move(info),
       .processor = std::move(processor),
-      .rows = [&encoder](const PreparedImage& image) { return RowsOf(encoder, image); }});
+      .row_token = id,
+      .tokens = [&encoder, id](const PreparedImage& image) { return TokensOf(encoder, image, id); }});
 }
 
 }  // namespace tokamak

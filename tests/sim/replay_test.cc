@@ -121,11 +121,13 @@ TEST_F(ReplayTest, RefusesAnExecutorWithOtherLimits) {
 
 TEST_F(ReplayTest, ARecordHasEverythingOfAnArrivalThatDecidesItsSteps) {
   const auto image = std::make_shared<const EncodeImage>(
-      EncodeImage{.id = 9, .shape = {2}, .num_rows = 1, .values = {0.5F, -3}});
+      EncodeImage{.id = 9, .shape = {2}, .num_rows = 2, .values = {0.5F, -3}});
   Arrival arrival;
   arrival.id = 7;
-  arrival.prompt = {3, 1, 4};
-  arrival.images = {{.span = {.position = 1, .image = 9, .num_rows = 1}, .image = image}};
+  arrival.prompt = {3, 1, 4, 1};
+  arrival.images = {
+      {.span = {.position = 1, .image = 9, .num_rows = 1}, .image = image},
+      {.span = {.position = 3, .image = 9, .first_row = 1, .num_rows = 1}, .image = image}};
   arrival.sampling.temperature = 0.25F;
   arrival.sampling.seed = 11;
   arrival.eos_ids = {2};
@@ -144,9 +146,11 @@ TEST_F(ReplayTest, ARecordHasEverythingOfAnArrivalThatDecidesItsSteps) {
   const Arrival read = std::get<ArrivalEvent>(reader->Next().value().value()).arrival;
   EXPECT_EQ(read.id, arrival.id);
   EXPECT_EQ(read.prompt, arrival.prompt);
-  ASSERT_EQ(read.images.size(), 1u);
+  ASSERT_EQ(read.images.size(), 2u);
   EXPECT_EQ(read.images[0].span, arrival.images[0].span);
+  EXPECT_EQ(read.images[1].span, arrival.images[1].span);
   EXPECT_EQ(*read.images[0].image, *image);
+  EXPECT_EQ(read.images[1].image, read.images[0].image);  // was written once
   EXPECT_EQ(read.sampling, arrival.sampling);
   EXPECT_EQ(read.eos_ids, arrival.eos_ids);
   EXPECT_EQ(read.priority, arrival.priority);

@@ -72,9 +72,9 @@ Status Completion::Submit() {
     request.cache_salt = request_.cache_salt;
     request.speculate = request_.speculate;
     request.label = head_.id;
-    auto num_tokens = static_cast<int32_t>(prompts_[p].size());
-    for (const ImageData& image : images_) num_tokens += image.num_tokens - 1;
-    writer_.notes.NotePrompt(num_tokens);
+    size_t num_tokens = prompts_[p].size();
+    for (const ImageData& image : images_) num_tokens += image.tokens.size() - 1;
+    writer_.notes.NotePrompt(static_cast<int32_t>(num_tokens));
     const Result<RequestId> id =
         engine_.Submit(std::move(request), [sender = mail_.sender(), p](OutputChunk chunk) {
           sender.Put({p, std::move(chunk)});

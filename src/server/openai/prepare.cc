@@ -303,8 +303,7 @@ Status Preparer::CheckPromptLogprobs(const PreparedCompletion& prepared) const {
   const int32_t top = std::min(*request.sampling.prompt_logprobs, loaded_.model().vocab_size);
   uint64_t tokens = 0;
   for (const std::vector<int32_t>& ids : prepared.prompts) tokens += ids.size() - 1;
-  for (const ImageData& image : prepared.images)
-    tokens += static_cast<uint64_t>(image.num_tokens) - 1;
+  for (const ImageData& image : prepared.images) tokens += image.tokens.size() - 1;
   return CheckResponseBytes(limits_,
                             request.return_prompt_logprobs ? "prompt_logprobs" : "logprobs",
                             tokens * static_cast<uint64_t>(top) * kLeastAlternativeBytes);
@@ -420,12 +419,14 @@ Result<PreparedCompletion> Preparer::AddImages(PreparedCompletion prepared) cons
 
 Result<PreparedResponse> Preparer::AddImages(PreparedResponse prepared) const {
   ASSIGN_OR_RETURN(const auto images, Decode(std::exchange(prepared.images, {})));
-  std::vector<int32_t> rows;
-  for (const ImageData& image : images) rows.push_back(image.num_tokens);
+  std::vector<std::span<const int32_t>> tokens;
+  for (const ImageData& image : images) tokens.emplace_back(image.tokens);
   TokenizedPrompt& prompt = prepared.prompt;
   const std::vector<int32_t> positions =
-      ExpandPlaceholders(loaded_.model().images->placeholder_id, rows, prompt.tokens);
-  for (size_t i = 0; i < rows.size(); ++i) prompt.images.push_back({positions[i], rows[i]});
+      ExpandPlaceholders(loaded_.model().images->placeholder_id, tokens, prompt.tokens);
+  for (size_t i = 0; i < images.size(); ++i) {
+    prompt.images.push_back({positions[i], static_cast<int32_t>(tokens[i].size())});
+  }
   return Respond(std::move(prepared));
 }
 

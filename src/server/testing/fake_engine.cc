@@ -112,7 +112,7 @@ Result<ImageData> FakeEngine::PrepareImage(std::string_view bytes) const {
     holding_ -= hold;
   }
   if (bytes == "refused") return ResourceExhausted("the image is refused");
-  return ImageData{.bytes = std::string(bytes), .num_tokens = static_cast<int32_t>(bytes.size())};
+  return ImageData{.bytes = std::string(bytes), .tokens = std::vector<int32_t>(bytes.size(), '#')};
 }
 
 std::string FakeEngine::Detokenize(const std::vector<int32_t>& ids) const {
