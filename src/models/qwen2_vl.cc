@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "models/families.h"
 #include "models/fields.h"
+#include "models/grid_tower.h"
 #include "models/image_encoder.h"
 #include "models/layer.h"
 #include "models/vision_tower.h"
@@ -22,7 +22,6 @@
 #include "nn/linear.h"
 #include "nn/mlp.h"
 #include "nn/rope.h"
-#include "weights/reordered.h"
 
 namespace tokamak {
 namespace {
@@ -138,35 +137,6 @@ Result<Config> ParseConfig(ConfigReader reader, bool newer) {
   return reader.Finish(std::move(c));
 }
 
-// The merged patches of an image in the order in which the tower takes them.
-struct CellOrder {
-  std::vector<int32_t> cells;        // each counted row by row
-  std::vector<int32_t> window_lens;  // merged patches; empty without windows
-};
-
-CellOrder OrderCells(int32_t height, int32_t width, int32_t window) {
-  CellOrder order;
-  const int32_t side = window > 0 ? window : std::max(height, width);
-  for (int32_t top = 0; top < height; top += side) {
-    for (int32_t left = 0; left < width; left += side) {
-      const int32_t bottom = std::min(top + side, height), right = std::min(left + side, width);
-      for (int32_t y = top; y < bottom; ++y) {
-        for (int32_t x = left; x < right; ++x) order.cells.push_back(y * width + x);
-      }
-      if (window > 0) order.window_lens.push_back((bottom - top) * (right - left));
-    }
-  }
-  return order;
-}
-
-// The convolution over patches, as one product: [hidden_size, patch_values].
-nn::Linear MakePatchEmbedding(const nn::Builder& b, const TowerConfig& c) {
-  nn::SourcePtr stored =
-      (b / "weight").Find({c.attention.hidden_size, 3, c.frames, c.patch_size, c.patch_size});
-  if (stored == nullptr) return {};
-  return nn::Linear(b.PackWeight({b.OrFail(AsMatrix(std::move(stored)))}, WeightUse::kLinear));
-}
-
 PreNorm MakeLayer(const nn::Builder& b, const TowerConfig& c, bool windowed) {
   const nn::AttentionExtras extras = {
       .causal = false, .image_windows = windowed, .names = {.qkv = "qkv", .output = "proj"}};
@@ -190,7 +160,9 @@ class QwenVlEncoder final : public ImageEncoder {
       : c_(c),
         rope_(std::move(rope)),
         sections_{{0, 0, c.attention.head_dim / 4}, {1, 0, c.attention.head_dim / 4}},
-        patch_embedding_(MakePatchEmbedding(b / "patch_embed.proj", c)) {
+        patch_embedding_(MakePatchEmbedding(
+            b / "patch_embed.proj",
+            {c.attention.hidden_size, 3, c.frames, c.patch_size, c.patch_size}, /*bias=*/false)) {
     b.Needs({Capability::kActivate, Capability::kConvert});
     b.Needs(NeedsOf(Activation::kGelu));
     for (size_t i = 0; i < c.windowed.size() && b.ok(); ++i) {
@@ -202,16 +174,9 @@ class QwenVlEncoder final : public ImageEncoder {
     merge_up_ = nn::Linear::Replicated(merger / "mlp.0", merged, merged, true);
     merge_down_ = nn::Linear::Replicated(merger / "mlp.2", text_size, merged, true);
     const int32_t rows = std::max(1, kMaxPatches / c.merged());
-    spec_ = {.patch_size = c.patch_values(),
-             .hidden_size = text_size,
-             .max_sequence_len = rows * c.merged(),
-             .max_image_tokens = rows * c.merged(),
-             .max_image_rows = rows,
-             .tokens_per_row = c.merged(),
-             .rope_dimensions = 2,
-             .min_sequence_len = 16 * c.merged(),
-             .max_window_len = c.window * c.window * c.merged(),
-             .tokens_per_window = c.window * c.merged()};
+    spec_ = GridEncoderSpec(rows, c.merged(), c.patch_values(), text_size);
+    spec_.max_window_len = c.window * c.window * c.merged();
+    spec_.tokens_per_window = c.window * c.merged();
   }
 
   Result<ImageLayout> Layout(const ImageView& image) const override {
@@ -229,33 +194,20 @@ class QwenVlEncoder final : public ImageEncoder {
       return InvalidArgument("an image has {} patches, of at most {}; make it smaller", patches,
                              spec_.max_image_tokens);
     }
-    ImageLayout layout{.sequence_lens = {static_cast<int32_t>(patches)},
-                       .rope_positions = std::vector<std::vector<int32_t>>(2),
-                       .grid_height = image.grid_height / merge,
-                       .grid_width = image.grid_width / merge};
-    layout.positions.resize(static_cast<size_t>(patches));
-    std::iota(layout.positions.begin(), layout.positions.end(), 0);
-    const CellOrder order = OrderCells(layout.grid_height, layout.grid_width, c_.window);
-    layout.rows.resize(order.cells.size());
-    for (size_t i = 0; i < order.cells.size(); ++i) {
-      const int32_t cell = order.cells[i];
-      layout.rows[static_cast<size_t>(cell)] = static_cast<int32_t>(i) * c_.merged();
-      for (int32_t patch = 0; patch < c_.merged(); ++patch) {
-        layout.rope_positions[0].push_back(cell / layout.grid_width * merge + patch / merge);
-        layout.rope_positions[1].push_back(cell % layout.grid_width * merge + patch % merge);
-      }
-    }
-    for (const int32_t cells : order.window_lens) layout.window_lens.push_back(cells * c_.merged());
+    const int32_t height = image.grid_height / merge, width = image.grid_width / merge;
+    ImageLayout layout = LayOutGrid(height, width, merge, c_.window);
+    layout.grid_height = height;
+    layout.grid_width = width;
     return layout;
   }
 
   void Unfold(const ImageView& image, std::span<float> patches) const override {
-    const CellOrder order =
-        OrderCells(image.grid_height / c_.merge_size, image.grid_width / c_.merge_size, c_.window);
+    const SquareOrder order = OrderSquares(image.grid_height / c_.merge_size,
+                                           image.grid_width / c_.merge_size, c_.window);
     const size_t width = static_cast<size_t>(c_.merged()) * static_cast<size_t>(c_.patch_values());
     float* out = patches.data();
-    for (const int32_t cell : order.cells) {
-      out = std::copy_n(image.values.data() + static_cast<size_t>(cell) * width, width, out);
+    for (const int32_t square : order.squares) {
+      out = std::copy_n(image.values.data() + static_cast<size_t>(square) * width, width, out);
     }
   }
 
@@ -265,7 +217,7 @@ class QwenVlEncoder final : public ImageEncoder {
     const RopeTable rope = nn::TokenRope(pass, rope_.table(), sections_);
     pass.token_rope = &rope;
     Residual h(pass, c_.attention.hidden_size);
-    Embed(pass, patches, h.first());
+    EmbedPatches(pass, patch_embedding_, patches, h.first());
     for (const PreNorm& layer : layers_) layer.Forward(h);
     pass.token_rope = nullptr;
     Merge(pass, h, rows);
@@ -273,27 +225,13 @@ class QwenVlEncoder final : public ImageEncoder {
   }
 
  private:
-  void Embed(nn::Pass& pass, Tensor patches, Tensor h) const {
-    const ArenaScope scope(pass.arena);
-    Tensor x = pass.arena.Allocate(patch_embedding_.activation(), patches.shape);
-    pass.ops.Run(Convert{.x = patches, .out = x}, pass.stream);
-    patch_embedding_.Forward(pass, x, h);
-  }
-
   // rows = linear_2(gelu(linear_1(norm(h)))) of the merged patches that begin with logit_rows.
   void Merge(nn::Pass& pass, const Residual& h, Tensor rows) const {
-    const int64_t size = c_.attention.hidden_size;
-    const DType type = merge_up_.activation();
-    // The rows behind the last patch are never part of a result.
-    Tensor x = pass.arena.Allocate(type, {pass.num_tokens() + c_.merged() - 1, size});
-    h.Normalize(norm_, x.Rows(0, pass.num_tokens()));
-    Tensor merged(x.data, type, {pass.num_tokens(), c_.merged() * size});
-    merged.row_stride = x.row_stride;  // row t is tokens t, t + 1, ..., side by side
-    Tensor wanted = pass.arena.Allocate(type, {rows.rows(), merged.cols()});
-    pass.ops.Run(GatherRows{.source = merged, .rows = pass.logit_rows, .out = wanted}, pass.stream);
-    Tensor inner = pass.arena.Allocate(merge_up_.output(), wanted.shape);
-    merge_up_.Forward(pass, wanted, inner);
-    Tensor activated = pass.arena.Allocate(merge_down_.activation(), wanted.shape);
+    const Tensor squares = NormalizeSquares(pass, h, norm_, c_.attention.hidden_size, c_.merged(),
+                                            merge_up_.activation());
+    Tensor inner = pass.arena.Allocate(merge_up_.output(), squares.shape);
+    merge_up_.Forward(pass, squares, inner);
+    Tensor activated = pass.arena.Allocate(merge_down_.activation(), squares.shape);
     pass.ops.Run(Activate{.x = inner, .activation = Activation::kGelu, .out = activated},
                  pass.stream);
     merge_down_.Forward(pass, activated, rows);

@@ -37,16 +37,6 @@ std::vector<int32_t> ParseFeatureLayers(ConfigReader& outer, int32_t num_layers)
   return layers;
 }
 
-// The convolution over patches, as one product: [hidden_size, patch_values].
-nn::Linear MakePatchEmbedding(const nn::Builder& b, const VisionTowerConfig& c) {
-  const int64_t hidden = c.attention.hidden_size;
-  nn::SourcePtr stored = (b / "weight").Find({hidden, 3, c.patch_size, c.patch_size});
-  if (stored == nullptr) return {};
-  nn::SourcePtr weight = b.OrFail(AsMatrix(std::move(stored)));
-  nn::OwnedTensor bias = c.clip ? nn::OwnedTensor() : (b / "bias").ReadVector(hidden);
-  return nn::Linear(b.PackWeight({std::move(weight)}, WeightUse::kLinear), std::move(bias));
-}
-
 // A class token has an embedding instead of a patch: it is added to its position's.
 nn::OwnedTensor ReadPositions(const nn::Builder& b, const VisionTowerConfig& c) {
   const int64_t hidden = c.attention.hidden_size;
@@ -70,6 +60,22 @@ Activation ParseVisionActivation(ConfigReader& reader, const char* field, const 
   if (name == "silu") return Activation::kSilu;
   if (name != "quick_gelu") reader.Fail(field, "\"" + name + "\" is not supported");
   return Activation::kQuickGelu;
+}
+
+nn::Linear MakePatchEmbedding(const nn::Builder& b, const Shape& stored, bool bias) {
+  nn::SourcePtr weight = (b / "weight").Find(stored);
+  if (weight == nullptr) return {};
+  nn::SourcePtr matrix = b.OrFail(AsMatrix(std::move(weight)));
+  nn::OwnedTensor biases = bias ? (b / "bias").ReadVector(stored[0]) : nn::OwnedTensor();
+  return nn::Linear(b.PackWeight({std::move(matrix)}, WeightUse::kLinear), std::move(biases));
+}
+
+void EmbedPatches(nn::Pass& pass, const nn::Linear& embedding, Tensor patches, Tensor h) {
+  const ArenaScope scope(pass.arena);
+  // Planning counts activations as f32, so it must find room for x in another type.
+  Tensor x = pass.arena.Allocate(embedding.activation(), patches.shape);
+  pass.ops.Run(Convert{.x = patches, .out = x}, pass.stream);
+  embedding.Forward(pass, x, h);
 }
 
 VisionTowerConfig ParseVisionTower(ConfigReader& outer) {
@@ -118,7 +124,8 @@ VisionTower::VisionTower(const nn::Builder& top, const VisionTowerConfig& config
   const nn::Builder b = old ? top / "vision_model" : top;
   b.Needs({Capability::kConvert, Capability::kAddResidual});
   const int64_t hidden = c.attention.hidden_size;
-  patch_embedding_ = MakePatchEmbedding(b / "embeddings.patch_embedding", c);
+  patch_embedding_ = MakePatchEmbedding(b / "embeddings.patch_embedding",
+                                        {hidden, 3, c.patch_size, c.patch_size}, /*bias=*/!c.clip);
   positions_ = ReadPositions(b / "embeddings", c);
   if (c.clip) pre_norm_ = nn::Norm(b / "pre_layrnorm", hidden, c.norm);
   const int32_t used = *std::max_element(c.feature_layers.begin(), c.feature_layers.end());
@@ -164,11 +171,8 @@ void VisionTower::Embed(nn::Pass& pass, Tensor patches, Tensor h) const {
   const ArenaScope scope(pass.arena);
   pass.ops.Run(GatherRows{.source = positions_.tensor, .rows = pass.positions, .out = h},
                pass.stream);
-  // Planning counts activations as f32, so it must find room for x in another type.
-  Tensor x = pass.arena.Allocate(patch_embedding_.activation(), patches.shape);
-  pass.ops.Run(Convert{.x = patches, .out = x}, pass.stream);
   Tensor embedded = pass.arena.Allocate(DType::kF32, h.shape);
-  patch_embedding_.Forward(pass, x, embedded);
+  EmbedPatches(pass, patch_embedding_, patches, embedded);
   pass.ops.Run(AddResidual{.x = embedded, .residual = h}, pass.stream);
   if (config_.clip) pre_norm_.Forward(pass, h, h);
 }

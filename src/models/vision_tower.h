@@ -46,6 +46,12 @@ VisionTowerConfig ParseVisionTower(ConfigReader& outer);
 // The activation that transformers has by this name; a failure of `reader` if there is none here.
 Activation ParseVisionActivation(ConfigReader& reader, const char* field, const char* absent);
 
+// The convolution over patches, whose weight has the shape `stored`, as one product: [stored[0],
+// values of a patch].
+nn::Linear MakePatchEmbedding(const nn::Builder& b, const Shape& stored, bool bias);
+// h = the embeddings of patches, f32 [T, values of a patch].
+void EmbedPatches(nn::Pass& pass, const nn::Linear& embedding, Tensor patches, Tensor h);
+
 // Immutable.
 class VisionTower {
  public:
