@@ -1,6 +1,7 @@
 // Paged attention: the layout of keys and values, the batch, and the plan of a step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,6 +32,10 @@ struct KvLayerView {
   constexpr int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
+struct BatchRows {
+  int64_t begin = 0, end = 0;
+};
+
 // The step's rows for one cache group. Sequence s owns the queries [query_start_loc[s],
 // query_start_loc[s + 1]), which are the last positions of its seq_lens[s] keys (all of
 // them if attention is not causal). A sequence of length 0 is padding; its results are unspecified.
@@ -44,6 +49,10 @@ struct AttentionBatch {
   // Row table_rows[s] of `block_tables` lists the blocks of sequence s. In device memory.
   Tensor table_rows;    // i32 [num_seqs]
   Tensor block_tables;  // i32 [rows, max_blocks_per_seq]; -1: no block, never read
+  // Ranges of queries that see each other, in ascending order and each of one sequence: a query in
+  // one sees the keys up to the range's last query. On the host. None unless the plan's shape says
+  // that there may be some.
+  std::span<const BatchRows> bidirectional = {};
 
   int32_t num_seqs() const { return static_cast<int32_t>(seq_lens.size()); }
 };
@@ -73,6 +82,9 @@ struct AttentionShape {
   // sequence; requires window 0 and Capability::kNonCausal.
   bool causal = true;
   DType kv_dtype = DType::kF32;
+  // Batches may have ranges of queries that see each other (AttentionBatch::bidirectional).
+  // Requires `causal`, which then holds for all other queries, and Capability::kNonCausal.
+  bool bidirectional = false;
   int32_t max_seqs = 0;
   int32_t max_tokens = 0;
   int32_t max_blocks_per_seq = 0;
@@ -84,9 +96,30 @@ struct AttentionShape {
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
-struct BatchRows {
+// Consecutive queries [begin, end) of one sequence, all of which see the keys before end_key; or,
+// if that is 0, each those up to its own position.
+struct QueryPart {
   int64_t begin = 0, end = 0;
+  int32_t end_key = 0;
 };
+
+// Calls visit(part) for the parts of a sequence's queries, in order.
+template <typename Visit>
+void ForEachPart(const AttentionShape& shape, const AttentionBatch& batch, int32_t sequence,
+                 Visit visit) {
+  const auto s = static_cast<size_t>(sequence);
+  const int64_t end = batch.query_start_loc[s + 1];
+  int64_t begin = batch.query_start_loc[s];
+  auto range = std::ranges::lower_bound(batch.bidirectional, begin, {}, &BatchRows::begin);
+  while (begin < end) {
+    const bool any = range != batch.bidirectional.end() && range->begin < end;
+    const bool whole = !shape.causal || (any && range->begin == begin);
+    const int64_t stop = !any || !shape.causal ? end : whole ? range++->end : range->begin;
+    visit(QueryPart{begin, stop,
+                    whole ? batch.seq_lens[s] - static_cast<int32_t>(end - stop) : int32_t{0}});
+    begin = stop;
+  }
+}
 
 // How a backend cuts a step's attention into work items. Made once, filled once per step, read by
 // every layer of the group. Cuts depend only on absolute positions and shapes, so a row's result

@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionOps, ::testing::ValuesIn(OpBackends()), O
 INSTANTIATE_TEST_SUITE_P(Plain, AttentionOps, ::testing::ValuesIn(PlainCudaBackend()),
                          OpBackendName);
 
-// Queries [begin, end) of sequence `s` alone.
+// Queries [begin, end) of sequence `s` alone. None of its bidirectional ranges may end behind them.
 AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int64_t end) {
   AttentionCase only = c;
   const auto seq = static_cast<size_t>(s);
@@ -27,6 +27,12 @@ AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int6
   const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
   only.seq_lens = {static_cast<int32_t>(c.seq_lens[seq] - length + end)};
   only.query_start_loc = {0, static_cast<int32_t>(end - begin)};
+  only.bidirectional.clear();
+  const int64_t from = c.query_start_loc[seq] + begin, to = c.query_start_loc[seq] + end;
+  for (const BatchRows& range : c.bidirectional) {
+    if (range.end <= from || range.begin >= to) continue;
+    only.bidirectional.push_back({std::max<int64_t>(0, range.begin - from), range.end - from});
+  }
   only.block_tables.assign(c.block_tables.begin() + s * c.table_stride,
                            c.block_tables.begin() + (s + 1) * c.table_stride);
   const auto q = c.q.begin() + c.query_start_loc[seq] * width;
@@ -172,6 +178,99 @@ TEST_P(AttentionOps, NonCausalAttentionMatchesTheReference) {
           RunAttention(*ops, OnlyQueries(c, static_cast<int64_t>(s), 0, end - first));
       EXPECT_TRUE(SameBits(alone.out, {all.out.begin() + first * 128, all.out.begin() + end * 128}))
           << Name(dtype) << ", sequence " << s;
+    }
+  }
+}
+
+// Ranges at the beginning, in the middle and at the end of a sequence's queries, next to each
+// other, of one query, and longer than the window; tiles for few queries and for many.
+AttentionCase WithRanges(std::mt19937_64& random, int window, DType dtype, int head_dim) {
+  const Geometry g = {.head_dim = head_dim, .window = window, .dtype = dtype};
+  AttentionCase c =
+      RandomCase(random, g, {{1, 1}, {17, 17}, {300, 1}, {520, 200}, {64, 64}, {700, 7}});
+  c.bidirectional = {{1, 4}, {9, 18}, {19, 49}, {49, 50}, {50, 180}, {219, 283}, {284, 289}};
+  return c;
+}
+
+TEST_P(AttentionOps, QueriesOfARangeSeeEachOther) {
+  std::mt19937_64 random(14);
+  const auto ops = Make(2);
+  if (Lacks(*ops, Capability::kNonCausal)) return;
+  const auto reference = MakeReferenceOps();
+  for (const DType dtype : CacheTypes(GetParam())) {
+    WorstError worst(fmt::format("{} attention, ranges, {}", ops->name(), Name(dtype)));
+    for (const int window : {0, 70}) {
+      const AttentionCase c = WithRanges(random, window, dtype, 64);
+      CheckAttention(*ops, *reference, c, worst, fmt::format("window {}", window));
+      const AttentionResult all = RunAttention(*ops, c);
+      const auto others = Make(3);
+      EXPECT_TRUE(SameBits(RunAttention(*others, c).out, all.out));
+      // In parts that end where no range does: the last one begins within a range.
+      for (const auto& [begin, end] : {std::pair{0, 31}, {31, 161}, {161, 200}, {100, 161}}) {
+        const AttentionResult some = RunAttention(*ops, OnlyQueries(c, 3, begin, end));
+        EXPECT_TRUE(SameBits(
+            some.out, {all.out.begin() + (19 + begin) * 256, all.out.begin() + (19 + end) * 256}))
+            << Name(dtype) << ", window " << window << ", queries " << begin << " to " << end;
+      }
+    }
+  }
+}
+
+// Without windows, equal queries of a range give equal results, also in the reference.
+TEST_P(AttentionOps, QueriesOfARangeSeeTheSameKeys) {
+  std::mt19937_64 random(15);
+  const auto ops = Make(1);
+  if (Lacks(*ops, Capability::kNonCausal)) return;
+  AttentionCase c = WithRanges(random, 0, DType::kF32, 32);
+  constexpr int64_t kWidth = 4 * 32;
+  for (int64_t t = 1; t < c.num_tokens(); ++t) {
+    std::copy_n(c.q.begin(), kWidth, c.q.begin() + t * kWidth);
+  }
+  const auto reference = MakeReferenceOps();
+  for (Ops* const each : {ops.get(), reference.get()}) {
+    const std::vector<float> out = RunAttention(*each, c).out;
+    const auto row = [&](int64_t t) {
+      return std::vector<float>(out.begin() + t * kWidth, out.begin() + (t + 1) * kWidth);
+    };
+    for (const BatchRows& range : c.bidirectional) {
+      for (int64_t t = range.begin; t < range.end; ++t) {
+        EXPECT_TRUE(SameBits(row(t), row(range.end - 1))) << each->name() << ", token " << t;
+      }
+      if (range.begin > 0 && range.begin != 1 && range.begin != 19) {
+        EXPECT_FALSE(SameBits(row(range.begin - 1), row(range.begin))) << each->name();
+      }
+    }
+  }
+}
+
+// A value that is NaN harms only the queries of a range in whose windows it is.
+TEST_P(AttentionOps, QueriesOfARangeHaveWindowsOfTheirOwn) {
+  std::mt19937_64 random(16);
+  const auto ops = Make(2);
+  if (Lacks(*ops, Capability::kNonCausal)) return;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    AttentionCase c = WithRanges(random, 70, dtype, 64);
+    const AttentionResult before = RunAttention(*ops, c);
+    const auto harm = [&](size_t s, int32_t key) {
+      const int32_t first = c.seq_lens[s] - (c.query_start_loc[s + 1] - c.query_start_loc[s]) - 69;
+      const size_t entry = c.first_slot[s] + static_cast<size_t>(key - std::max(0, first));
+      std::fill_n(c.keys_values.begin() + static_cast<std::ptrdiff_t>((2 * entry + 1) * 128), 128,
+                  NAN);
+    };
+    // Sequence 3 begins at position 320 with token 19, sequence 5 at 693 with token 283.
+    harm(3, 353 - 69);  // tokens 19 to 52 see it, 50 and behind in the range [50, 180)
+    harm(5, 695 - 69);  // tokens 283 to 285
+    const AttentionResult after = RunAttention(*ops, c);
+    for (int64_t t = 0; t < c.num_tokens(); ++t) {
+      const bool sees = (t >= 19 && t <= 52) || (t >= 283 && t <= 285);
+      for (int64_t i = t * 256; i < (t + 1) * 256; ++i) {
+        const auto at = static_cast<size_t>(i);
+        if (sees) {
+          ASSERT_TRUE(std::isnan(after.out[at])) << Name(dtype) << ", token " << t;
+        } else {
+          ASSERT_EQ(after.out[at], before.out[at]) << Name(dtype) << ", token " << t;
+        }
+      }
     }
   }
 }

@@ -45,10 +45,14 @@ class CountPlan final : public AttentionPlan {
       const int64_t unseen =
           shape_.window > 0 ? std::max<int64_t>(0, first + 1 - shape_.window) : 0;
       work.keys += batch.seq_lens[seq] - unseen;
-      for (int64_t position = first; position < batch.seq_lens[seq]; ++position) {
-        const int64_t seen = shape_.causal ? position + 1 : batch.seq_lens[seq];
-        work.pairs += shape_.window > 0 ? std::min<int64_t>(seen, shape_.window) : seen;
-      }
+      ForEachPart(shape_, batch, s, [&](const QueryPart& part) {
+        for (int64_t query = part.begin; query < part.end; ++query) {
+          const int64_t position = first + query - batch.query_start_loc[seq];
+          const int64_t unseen =
+              shape_.window > 0 ? std::max<int64_t>(0, position + 1 - shape_.window) : 0;
+          work.pairs += (part.end_key > 0 ? part.end_key : position + 1) - unseen;
+        }
+      });
     }
   }
 

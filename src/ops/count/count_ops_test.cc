@@ -90,7 +90,8 @@ TEST(CountOps, AttentionCountsTheKeysThatItReads) {
                                   .head_dim = 16,
                                   .block_size = 8,
                                   .window = window,
-                                  .kv_dtype = dtype};
+                                  .kv_dtype = dtype,
+                                  .bidirectional = true};
     auto plan = ops->MakeAttentionPlan(shape);
     ASSERT_TRUE(plan.ok());
     // A prefill of 4 tokens, and a decode after 49.
@@ -112,6 +113,13 @@ TEST(CountOps, AttentionCountsTheKeysThatItReads) {
     EXPECT_EQ(count.cache_bytes, 2 * (4 + last) * 2 * 16 * (dtype == DType::kF16 ? 2 : 1));
     EXPECT_EQ(count.flops, 4 * (1 + 2 + 3 + 4 + last) * 6 * 16);
     EXPECT_EQ(count.other_bytes, 2 * 4 * 5 * 96);
+    // Three tokens of the prefill see each other.
+    const BatchRows range = {1, 4};
+    batch.bidirectional = {&range, 1};
+    (*plan)->Fill(batch, *stream);
+    ops->Reset();
+    ops->Run(op, *stream);
+    EXPECT_EQ(ops->counts()[OpKind::kAttention].flops, 4 * (1 + 3 * 4 + last) * 6 * 16);
   }
 }
 

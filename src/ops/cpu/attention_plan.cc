@@ -97,22 +97,24 @@ void CpuAttentionPlan::AddSequence(int32_t sequence) {
   const int64_t begin = batch_.query_start_loc[s], end = batch_.query_start_loc[s + 1];
   const bool expand = shape_.expansion.Takes(static_cast<int32_t>(end - begin));
   const int step = expand ? kExpandedTokens : tokens_per_block_;
-  for (int64_t token = begin; token < end; token += step) {
-    QueryBlock block;
-    block.sequence = sequence;
-    block.first_token = token;
-    block.num_tokens = static_cast<int>(std::min<int64_t>(step, end - token));
-    block.first_position = batch_.seq_lens[s] - (end - token);
-    CHECK(block.first_position >= 0);
-    const int64_t first_key =
-        shape_.window > 0 ? std::max<int64_t>(0, block.first_position + 1 - shape_.window) : 0;
-    block.first_split = first_key / kKeySplit;
-    if (!shape_.causal) block.num_keys = batch_.seq_lens[s];
-    const int64_t end_key =
-        shape_.causal ? block.first_position + block.num_tokens : block.num_keys;
-    block.end_split = (end_key - 1) / kKeySplit + 1;
-    (expand ? expanded_ : blocks_).push_back(block);
-  }
+  ForEachPart(shape_, batch_, sequence, [&](const QueryPart& part) {
+    for (int64_t token = part.begin; token < part.end; token += step) {
+      QueryBlock block;
+      block.sequence = sequence;
+      block.first_token = token;
+      block.num_tokens = static_cast<int>(std::min<int64_t>(step, part.end - token));
+      block.first_position = batch_.seq_lens[s] - (end - token);
+      CHECK(block.first_position >= 0);
+      const int64_t first_key =
+          shape_.window > 0 ? std::max<int64_t>(0, block.first_position + 1 - shape_.window) : 0;
+      block.first_split = first_key / kKeySplit;
+      block.num_keys = part.end_key;
+      const int64_t end_key =
+          part.end_key > 0 ? part.end_key : block.first_position + block.num_tokens;
+      block.end_split = (end_key - 1) / kKeySplit + 1;
+      (expand ? expanded_ : blocks_).push_back(block);
+    }
+  });
 }
 
 void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {

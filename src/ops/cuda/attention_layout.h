@@ -26,8 +26,8 @@ inline constexpr int kSplitKeys = 256;
 struct AttentionUnit {
   int32_t first_token;     // the sequence's first token in the batch
   int32_t first_position;  // position of that token in the sequence
-  // Every row sees the keys up to this one, wherever it is itself: the sequence's last if attention
-  // is not causal, else 0.
+  // Every row sees the keys up to this one, wherever it is itself (QueryPart::end_key - 1); 0 for
+  // causal rows.
   int32_t shared_last_key;
   int32_t first_row;  // the tile's first row; the sequence's first row is 0
   int32_t num_rows;

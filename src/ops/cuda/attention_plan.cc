@@ -57,14 +57,16 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
     return Unimplemented("CUDA: a KV cache of {}", Name(shape.kv_dtype));
   }
   CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
-  CHECK(shape.causal || shape.window == 0);
+  CHECK(shape.causal || (shape.window == 0 && !shape.bidirectional));
   std::unique_ptr<CudaAttentionPlan> plan(new CudaAttentionPlan(shape, num_ctas, guard, pinned));
   RETURN_IF_ERROR(plan->AllocateMemory());
   return plan;
 }
 
+// Each part of a sequence (ForEachPart) may end in a tile that is not full.
 int64_t CudaAttentionPlan::MaxUnits() const {
-  return CeilDiv(int64_t{shape_.max_tokens} * group_, kTileRows) + shape_.max_seqs + max_partials_;
+  const int32_t max_parts = shape_.bidirectional ? shape_.max_tokens : shape_.max_seqs;
+  return CeilDiv(int64_t{shape_.max_tokens} * group_, kTileRows) + max_parts + max_partials_;
 }
 
 // The most bytes of units and segments in chunks: a sequence with expanded tiles has at least
@@ -120,17 +122,24 @@ CudaAttentionPlan::Tiles CudaAttentionPlan::TilesOf(const AttentionBatch& batch,
 }
 
 void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut) {
+  if (batch.seq_lens[static_cast<size_t>(s)] == 0) return;  // padding
+  ForEachPart(shape_, batch, s, [&](const QueryPart& part) { AddTiles(batch, s, part, cut); });
+}
+
+void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, const QueryPart& part,
+                                 Cut& cut) {
   const auto seq = static_cast<size_t>(s);
-  if (batch.seq_lens[seq] == 0) return;  // padding
-  const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
-  const int32_t rows = queries * cut.group;
-  for (int32_t row = 0; row < rows; row += cut.tile_rows) {
+  const int32_t first = batch.query_start_loc[seq];
+  const int32_t queries = batch.query_start_loc[seq + 1] - first;
+  const auto end_row = static_cast<int32_t>(part.end - first) * cut.group;
+  for (auto row = static_cast<int32_t>(part.begin - first) * cut.group; row < end_row;
+       row += cut.tile_rows) {
     AttentionUnit unit;
-    unit.first_token = batch.query_start_loc[seq];
+    unit.first_token = first;
     unit.first_position = batch.seq_lens[seq] - queries;
-    unit.shared_last_key = shape_.causal ? 0 : batch.seq_lens[seq] - 1;
+    unit.shared_last_key = std::max(0, part.end_key - 1);
     unit.first_row = row;
-    unit.num_rows = std::min(cut.tile_rows, rows - row);
+    unit.num_rows = std::min(cut.tile_rows, end_row - row);
     unit.sequence = s;
     const int32_t first_position = unit.first_position + row / cut.group;
     const int32_t last_position = unit.first_position + (row + unit.num_rows - 1) / cut.group;
@@ -276,9 +285,9 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
       (num_seqs == 0 || batch.query_start_loc[static_cast<size_t>(num_seqs)] <= shape_.max_tokens));
   int64_t tiles = 0;
   for (int32_t s = 0; s < num_seqs; ++s) {
-    const auto seq = static_cast<size_t>(s);
-    tiles += CeilDiv(int64_t{batch.query_start_loc[seq + 1] - batch.query_start_loc[seq]} * group_,
-                     kTileRows);
+    ForEachPart(shape_, batch, s, [&](const QueryPart& part) {
+      tiles += CeilDiv((part.end - part.begin) * group_, kTileRows);
+    });
   }
   AddChunks(batch);
   const size_t chunk_bytes =

@@ -98,6 +98,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   enum class Tiles { kNarrow, kWide, kExpanded };  // as in AttentionHeader
   Tiles TilesOf(const AttentionBatch& batch, int32_t s) const;
   void AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut);
+  void AddTiles(const AttentionBatch& batch, int32_t s, const QueryPart& part, Cut& cut);
   // Cuts the sequences with such tiles into units. Returns how many there are.
   int64_t AddUnits(const AttentionBatch& batch, Tiles tiles, AttentionUnit* units);
   // Cuts the sequences with expanded tiles into chunks.

@@ -61,8 +61,7 @@ struct Shape {
     Four<uint32_t> queries[kHeadDim / kStep][kWarp];
   };
 
-  struct alignas(SwizzleAligned) Memory
-      : std::conditional_t<kSharesQueries, Queries, NoQueries> {
+  struct alignas(SwizzleAligned) Memory : std::conditional_t<kSharesQueries, Queries, NoQueries> {
     alignas(SwizzleAligned) uint8_t stages[kStages][kStageBytes<kHeadDim>];
     // bf16; padded, so that ldmatrix meets no bank twice.
     alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
@@ -215,7 +214,8 @@ class Computer : TileComputer<typename Shape<kHeadDim, kForm>::Memory, kWarps, k
         });
       }
     } else {
-      const bool alike = rows.LastKey(0) == rows.LastKey();  // the rows see the same keys
+      // The rows see the same keys.
+      const bool alike = seen.all_from == seen.from && seen.all_to == rows.LastKey();
       // Rolled up: in a short kernel, instructions that are not in the cache take long.
 #pragma unroll 1
       for (int k = seen.BeginStep(first); k < seen.EndStep(first); ++k) {

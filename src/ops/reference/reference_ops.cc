@@ -227,8 +227,8 @@ class ReferenceOps final : public HostOps {
   void Run(const LatentAttention& op, Stream& stream) override;
 
  private:
-  static void AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head,
-                            KeyBlocks& blocks);
+  static void AttendOneHead(const Attention& op, int64_t sequence, const QueryPart& part,
+                            int64_t token, int64_t head, KeyBlocks& blocks);
 
   ThreadPool pool_{1};  // for the sampler
 };
@@ -339,23 +339,22 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
   }
 }
 
-void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head,
-                                 KeyBlocks& blocks) {
+void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, const QueryPart& part,
+                                 int64_t token, int64_t head, KeyBlocks& blocks) {
   const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
   const AttentionBatch& batch = plan.batch();
   const KvLayerView& cache = op.cache;
   const int head_dim = cache.head_dim;
   const int64_t kv_head = head / (plan.shape().num_heads / cache.num_kv_heads);
   const auto seq = static_cast<size_t>(sequence);
-  const int64_t position = plan.shape().causal
-                               ? batch.seq_lens[seq] - (batch.query_start_loc[seq + 1] - token)
-                               : batch.seq_lens[seq] - 1;
+  const int64_t position = batch.seq_lens[seq] - (batch.query_start_loc[seq + 1] - token);
+  const int64_t last = part.end_key > 0 ? part.end_key - 1 : position;
   const int64_t first =
       plan.shape().window > 0 ? std::max<int64_t>(0, position + 1 - plan.shape().window) : 0;
   const float* q = op.q.Row<float>(token) + head * head_dim;
   std::vector<double> scores;
   double highest = -INFINITY;
-  for (int64_t key = first; key <= position; ++key) {
+  for (int64_t key = first; key <= last; ++key) {
     const std::vector<float>& k = blocks.Key(key, kv_head);
     double score = 0;
     for (int i = 0; i < head_dim; ++i) {
@@ -378,7 +377,7 @@ void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t 
   }
   for (double& score : scores) sum += score = std::exp(score - highest);
   std::vector<double> value(static_cast<size_t>(cache.ValueDim()));
-  for (int64_t key = first; key <= position; ++key) {
+  for (int64_t key = first; key <= last; ++key) {
     const std::vector<float>& v = blocks.Value(key, kv_head);
     const double weight = scores[static_cast<size_t>(key - first)] / sum;
     for (size_t i = 0; i < value.size(); ++i) {
@@ -400,9 +399,13 @@ void ReferenceOps::Run(const Attention& op, Stream&) {
     const int32_t end = batch.query_start_loc[static_cast<size_t>(s) + 1];
     if (plan.shape().expansion.Takes(end - begin)) continue;
     KeyBlocks blocks(op.cache, batch, s);
-    for (int64_t t = begin; t < end; ++t) {
-      for (int64_t h = 0; h < plan.shape().num_heads; ++h) AttendOneHead(op, s, t, h, blocks);
-    }
+    ForEachPart(plan.shape(), batch, s, [&](const QueryPart& part) {
+      for (int64_t t = part.begin; t < part.end; ++t) {
+        for (int64_t h = 0; h < plan.shape().num_heads; ++h) {
+          AttendOneHead(op, s, part, t, h, blocks);
+        }
+      }
+    });
   }
 }
 

@@ -140,6 +140,7 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats) {
       .window = g.window,
       .causal = g.causal,
       .kv_dtype = g.dtype,
+      .bidirectional = !c.bidirectional.empty(),
       .max_seqs = static_cast<int32_t>(c.seq_lens.size()),
       .max_tokens = static_cast<int32_t>(std::max<int64_t>(1, c.num_tokens())),
       .max_blocks_per_seq = static_cast<int32_t>(c.table_stride)};
@@ -160,7 +161,8 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats) {
       .device_query_start_loc = run.Upload(c.query_start_loc.data(), DType::kI32, {num_seqs + 1}),
       .device_seq_lens = run.Upload(c.seq_lens.data(), DType::kI32, {num_seqs}),
       .table_rows = run.Upload(table_rows.data(), DType::kI32, {num_seqs}),
-      .block_tables = run.Upload(tables.data(), DType::kI32, {num_seqs, c.table_stride})};
+      .block_tables = run.Upload(tables.data(), DType::kI32, {num_seqs, c.table_stride}),
+      .bidirectional = c.bidirectional};
   (*plan)->Fill(batch, run.stream());
   Attention op;
   // q is a column range, as in a merged projection.

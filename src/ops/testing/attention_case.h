@@ -33,6 +33,7 @@ struct AttentionCase {
   Geometry geometry;
   std::vector<int32_t> query_start_loc = {0};
   std::vector<int32_t> seq_lens;
+  std::vector<BatchRows> bidirectional;
   std::vector<int32_t> block_tables;
   int64_t table_stride = 0;
   int64_t num_blocks = 0;

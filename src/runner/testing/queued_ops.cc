@@ -99,13 +99,16 @@ class QueuedPlan final : public AttentionPlan {
   void Fill(const AttentionBatch& batch, Stream& stream) override {
     struct Kept {
       std::vector<int32_t> query_start_loc, seq_lens;
+      std::vector<BatchRows> bidirectional;
     };
     const auto kept =
         std::make_shared<Kept>(Kept{{batch.query_start_loc.begin(), batch.query_start_loc.end()},
-                                    {batch.seq_lens.begin(), batch.seq_lens.end()}});
+                                    {batch.seq_lens.begin(), batch.seq_lens.end()},
+                                    {batch.bidirectional.begin(), batch.bidirectional.end()}});
     AttentionBatch copy = batch;
     copy.query_start_loc = kept->query_start_loc;
     copy.seq_lens = kept->seq_lens;
+    copy.bidirectional = kept->bidirectional;
     queues_.Add(stream, [this, copy, kept] {
       kept_ = kept;
       inner_->Fill(copy, inner_stream_);

@@ -105,8 +105,8 @@ struct AttentionKernel {
     return task.num_keys > 0 ? task.num_keys : task.first_position + t + 1;
   }
   int64_t FirstKey(int64_t t) const {
-    const int64_t end = EndKey(t);
-    return task.window > 0 && end > task.window ? end - task.window : 0;
+    const int64_t seen = task.first_position + t + 1;  // without a window, of a causal query
+    return task.window > 0 && seen > task.window ? seen - task.window : 0;
   }
 
   template <class Reader>

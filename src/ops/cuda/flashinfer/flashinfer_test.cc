@@ -81,6 +81,7 @@ TEST_P(FlashInferOps, RefusesAttentionThatTheKernelsDoNotSupport) {
   refuses([](AttentionShape& s) { s.kv_dtype = DType::kF16; }, "a KV cache of F16");
   refuses([](AttentionShape& s) { s.window = 100; }, "window of 100");
   refuses([](AttentionShape& s) { s.causal = false; }, "attention that is not causal");
+  refuses([](AttentionShape& s) { s.bidirectional = true; }, "attention that is not causal");
   refuses([](AttentionShape& s) { s.max_blocks_per_seq = 1 << 28; }, "--max-context");
   EXPECT_FALSE(ops->capabilities().Has(Capability::kSinks));
 }

@@ -18,7 +18,7 @@ std::string Unsupported(const AttentionShape& shape) {
   if (shape.values_in_keys || shape.ValueDim() != shape.head_dim) return "values unlike its keys";
   if (shape.kv_dtype != DType::kBF16) return fmt::format("a KV cache of {}", Name(shape.kv_dtype));
   if (shape.window > 0) return fmt::format("a sliding window of {}", shape.window);
-  if (!shape.causal) return "attention that is not causal";
+  if (!shape.causal || shape.bidirectional) return "attention that is not causal";
   return "";
 }
 
