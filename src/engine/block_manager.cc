@@ -42,15 +42,15 @@ BlockId BlockManager::Allocate() {
   return block;
 }
 
-bool BlockManager::AllocateRow(std::vector<BlockId>* row) {
-  row->clear();
-  for (int32_t g = 0; g < num_groups(); ++g) {
+bool BlockManager::AllocateRows(int32_t count, std::vector<BlockId>* rows) {
+  rows->clear();
+  for (int32_t i = 0; i < count * num_groups(); ++i) {
     const BlockId block = Allocate();
     if (block == kNoBlock) {
-      FreeRow(*row);
+      FreeRow(*rows);
       return false;
     }
-    row->push_back(block);
+    rows->push_back(block);
   }
   return true;
 }
@@ -68,7 +68,7 @@ void BlockManager::InitTables(SequenceBlocks* blocks) const {
 
 template <typename Visit>
 void BlockManager::ForEachMatched(const PrefixCache::Match& match, Visit visit) {
-  const int32_t position = match.num_blocks * block_size_ + match.partial_length;
+  const int32_t position = Length(match);
   path_.resize(match.num_blocks);
   NodeId node = match.node;
   for (int32_t i = match.num_blocks - 1; i >= 0; --i, node = cache_.parent(node)) path_[i] = node;
@@ -93,9 +93,10 @@ bool BlockManager::Affordable(const PrefixCache::Match& match, int32_t demand) {
 
 std::optional<int32_t> BlockManager::TryAdmit(std::string_view root_key,
                                               std::span<const ContentId> content, int32_t limit,
-                                              int32_t demand, SequenceBlocks* blocks) {
+                                              int32_t demand, RowEnd row_end,
+                                              SequenceBlocks* blocks) {
   if (!use_cache_) {
-    if (demand > num_available() || !Acquire({}, blocks)) return std::nullopt;
+    if (demand > num_available() || !Acquire({}, row_end, blocks)) return std::nullopt;
     return 0;
   }
   for (const bool allow_partial : {true, false}) {
@@ -104,10 +105,10 @@ std::optional<int32_t> BlockManager::TryAdmit(std::string_view root_key,
     // Takes the cursor first, so that making room cannot erase the node where the match ends.
     const NodeId cursor = match.node == kNoNode ? cache_.AddRootCursor(root_key) : match.node;
     if (match.node != kNoNode) cache_.AddCursor(cursor);
-    if (Acquire(match, blocks)) {
+    if (Acquire(match, row_end, blocks)) {
       blocks->cursor = cursor;
       blocks->num_committed = match.num_blocks;
-      return match.num_blocks * block_size_ + match.partial_length;
+      return Length(match);
     }
     cache_.DropCursor(cursor);
     // The partial match may hold the very block that is lacking: try again without it.
@@ -116,7 +117,8 @@ std::optional<int32_t> BlockManager::TryAdmit(std::string_view root_key,
   return std::nullopt;
 }
 
-bool BlockManager::Acquire(const PrefixCache::Match& match, SequenceBlocks* blocks) {
+bool BlockManager::Acquire(const PrefixCache::Match& match, RowEnd row_end,
+                           SequenceBlocks* blocks) {
   // Hold all matched blocks first, so that making room cannot evict them.
   int32_t num_promoted = 0;
   const auto hold = [&](NodeId node, int32_t g, int32_t) {
@@ -145,7 +147,8 @@ bool BlockManager::Acquire(const PrefixCache::Match& match, SequenceBlocks* bloc
     if (block == kNoBlock) break;
     promoted_.push_back(block);
   }
-  if (static_cast<int32_t>(promoted_.size()) < num_to_promote || !AllocateRow(&row_)) {
+  const int32_t num_rows = CeilDiv(row_end(Length(match)), block_size_) - match.num_blocks;
+  if (static_cast<int32_t>(promoted_.size()) < num_to_promote || !AllocateRows(num_rows, &row_)) {
     FreeRow(promoted_);
     for (int32_t g = 0; match.partial != kNoNode && g < num_groups(); ++g) {
       release(match.partial, g, 0);
@@ -166,9 +169,10 @@ bool BlockManager::Acquire(const PrefixCache::Match& match, SequenceBlocks* bloc
     work_.pins.push_back({Tier::kHost, host});
     cache_.Promote(node, g, block);
   });
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    blocks->block_tables[g].push_back(row_[g]);
-    if (match.partial == kNoNode) continue;
+  for (size_t i = 0; i < row_.size(); ++i) {
+    blocks->block_tables[i % blocks->block_tables.size()].push_back(row_[i]);
+  }
+  for (int32_t g = 0; match.partial != kNoNode && g < num_groups(); ++g) {
     const BlockId device = cache_.device_block(match.partial, g);
     const Pin source = device != kNoBlock ? Pin{Tier::kDevice, device}
                                           : Pin{Tier::kHost, cache_.host_block(match.partial, g)};
@@ -190,7 +194,7 @@ std::optional<int32_t> BlockManager::TryFork(const SequenceBlocks& parent, int32
     }
   }
   if (demand - num_groups() * whole > num_available()) return std::nullopt;
-  if (!AllocateRow(&row_)) return std::nullopt;
+  if (!AllocateRows(1, &row_)) return std::nullopt;
   InitTables(blocks);
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int32_t first = FirstNeededPosition(groups_[g], num_computed) / block_size_;
@@ -217,7 +221,7 @@ std::optional<int32_t> BlockManager::TryFork(const SequenceBlocks& parent, int32
 
 int32_t BlockManager::Grow(int32_t positions, bool may_allocate, SequenceBlocks* blocks) {
   const int32_t wanted = CeilDiv(positions, block_size_);
-  while (blocks->size() < wanted && may_allocate && AllocateRow(&row_)) {
+  while (blocks->size() < wanted && may_allocate && AllocateRows(1, &row_)) {
     for (int32_t g = 0; g < num_groups(); ++g) blocks->block_tables[g].push_back(row_[g]);
   }
   return std::min(positions, blocks->size() * block_size_);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "engine/block_pool.h"
 #include "engine/prefix_cache.h"
 #include "step/cache_spec.h"
@@ -56,12 +57,23 @@ class BlockManager {
 
   BlockManager(const CacheSpec& spec, bool prefix_cache);
 
+  // Where the first row of a sequence must end at least, if so many positions need no computing.
+  using RowEnd = FunctionRef<int32_t(int32_t num_computed)>;
   // Admits a sequence that has no blocks: gives it the cached blocks of its `content`, at most
-  // `limit` positions, and blocks for at least one more position. Returns how many positions need
-  // no computing. Returns nullopt, and changes no sequence, if there are too few blocks for this,
-  // or if fewer than `demand` are available. Matched blocks that others use count as available.
+  // `limit` positions, and blocks for all positions before `row_end`. Returns how many positions
+  // need no computing. Returns nullopt, and changes no sequence, if there are too few blocks for
+  // this, or if fewer than `demand` are available. Matched blocks that others use count as
+  // available.
   std::optional<int32_t> TryAdmit(std::string_view root_key, std::span<const ContentId> content,
-                                  int32_t limit, int32_t demand, SequenceBlocks* blocks);
+                                  int32_t limit, int32_t demand, RowEnd row_end,
+                                  SequenceBlocks* blocks);
+  // The same for a first row of one position.
+  std::optional<int32_t> TryAdmit(std::string_view root_key, std::span<const ContentId> content,
+                                  int32_t limit, int32_t demand, SequenceBlocks* blocks) {
+    return TryAdmit(
+        root_key, content, limit, demand, [](int32_t num_computed) { return num_computed + 1; },
+        blocks);
+  }
 
   // Like TryAdmit, but takes the blocks of a sequence that has computed the first `num_computed`
   // positions: shares whole blocks and copies the last one. Also nullopt if the parent has dropped
@@ -111,10 +123,15 @@ class BlockManager {
 
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
   BlockId Allocate();
-  bool AllocateRow(std::vector<BlockId>* row);
+  // Allocates blocks for `count` more entries of all groups' tables, entry by entry, or none.
+  bool AllocateRows(int32_t count, std::vector<BlockId>* rows);
   void FreeRow(std::span<const BlockId> row);
   bool Affordable(const PrefixCache::Match& match, int32_t demand);
-  bool Acquire(const PrefixCache::Match& match, SequenceBlocks* blocks);
+  // Returns how many positions a match covers.
+  int32_t Length(const PrefixCache::Match& match) const {
+    return match.num_blocks * block_size_ + match.partial_length;
+  }
+  bool Acquire(const PrefixCache::Match& match, RowEnd row_end, SequenceBlocks* blocks);
   // Visits (node, group, index) of each block that a match takes whole.
   template <typename Visit>
   void ForEachMatched(const PrefixCache::Match& match, Visit visit);

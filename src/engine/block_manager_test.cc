@@ -87,6 +87,26 @@ TEST(PrefixCache, HitInsideABlockCopiesItAndLeavesTheOriginalShared) {
   EXPECT_EQ(work.pins.size(), 1u);
 }
 
+// All blocks of a longer first row, or none.
+TEST(PrefixCache, AdmitsWithBlocksForTheWholeFirstRow) {
+  BlockManager manager(Spec(8), true);
+  SequenceBlocks first = Compute(manager, Tokens(9));  // 3 blocks of 4 positions
+  SequenceBlocks second;
+  const auto up_to = [](int32_t end) {
+    return [end](int32_t num_computed) {
+      EXPECT_EQ(num_computed, 8);
+      return end;
+    };
+  };
+  const auto content = Tokens(40);
+  EXPECT_FALSE(manager.TryAdmit("", content, 8, 0, up_to(29), &second).has_value());
+  EXPECT_EQ(second.size(), 0);
+  EXPECT_EQ(manager.num_available(), 5);
+  EXPECT_EQ(manager.TryAdmit("", content, 8, 0, up_to(28), &second), 8);
+  EXPECT_EQ(second.size(), 7);
+  EXPECT_EQ(manager.num_available(), 0);
+}
+
 TEST(PrefixCache, CopiesTheChildWithTheLongestCommonPrefix) {
   BlockManager manager(Spec(16), true);
   Compute(manager, {1, 2, 3, 9, 0});

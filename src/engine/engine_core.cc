@@ -66,6 +66,12 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
     return InvalidArgument("max_step_tokens: must be in [2, {}], got {}", limits.max_step_tokens,
                            options.max_step_tokens);
   }
+  if (options.max_step_tokens / 2 < limits.whole_image_rows) {
+    return InvalidArgument(
+        "max_step_tokens: must be at least {}, twice the {} tokens of an image, which a step "
+        "computes together; got {}",
+        2 * int64_t{limits.whole_image_rows}, limits.whole_image_rows, options.max_step_tokens);
+  }
   if (options.max_context < 0 || options.max_context > limits.max_context) {
     return InvalidArgument("max_context: must be in [0, {}], got {}", limits.max_context,
                            options.max_context);
@@ -92,6 +98,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .target_seconds = options.target_itl_ms / 1e3,
           .min_chunk = limits.cache.groups[0].block_size,
           .original_context = limits.cache.original_context,
+          .whole_image_rows = limits.whole_image_rows,
           .quantum = options.quantum,
           .drafts = options.drafts,
           .max_step_drafts = limits.max_step_drafts,
@@ -241,7 +248,12 @@ Status EngineCore::Check(const Arrival& arrival) const {
   const int32_t max_length = MaxLength(arrival);
   // The last generated token has no cache entry.
   const int32_t positions = prompt_only ? max_length : max_length - 1;
-  const int32_t needed = blocks_.BlocksFor(positions, 1);
+  int32_t needed = blocks_.BlocksFor(positions, 1);
+  for (const ArrivalImage& image : arrival.images) {
+    if (limits_.whole_image_rows == 0) break;
+    const ImageSpan& span = image.span;
+    needed = std::max(needed, blocks_.BlocksFor(span.end(), span.num_rows));
+  }
   if (needed > blocks_.num_blocks()) {
     return ResourceExhausted(
         "max_tokens: a prompt of {} tokens and up to {} more need {} KV blocks of {} positions, "

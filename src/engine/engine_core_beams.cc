@@ -18,8 +18,7 @@ Status EngineCore::CheckBeams(const Arrival& arrival, int32_t positions) const {
         "use_beam_search: {} beams need as many sequences, but at most {} run at the same time",
         width, options_.max_seqs);
   }
-  // Beside decode rows a prompt keeps so much of a step.
-  const int32_t kept = std::min(limits_.cache.groups[0].block_size, options_.max_step_tokens / 2);
+  const int32_t kept = scheduler_.options().min_prefill();
   if (width > options_.max_step_tokens - kept) {
     return ResourceExhausted(
         "use_beam_search: {} beams need as many tokens in a step, but there are {} for them", width,

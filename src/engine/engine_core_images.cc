@@ -8,7 +8,8 @@
 namespace tokamak {
 
 Status EngineCore::CheckImages(const Arrival& arrival) const {
-  const int32_t most = std::min(limits_.max_encoder_rows, limits_.max_step_image_rows);
+  int32_t most = std::min(limits_.max_encoder_rows, limits_.max_step_image_rows);
+  if (limits_.whole_image_rows > 0) most = std::min(most, limits_.whole_image_rows);
   if (!arrival.images.empty() && limits_.max_encoder_rows == 0) {
     return InvalidArgument("images: the model takes no images, got {}", arrival.images.size());
   }
@@ -27,6 +28,10 @@ Status EngineCore::CheckImages(const Arrival& arrival) const {
         int64_t{span.first_row} + span.num_rows > image->num_rows) {
       return InvalidArgument("images[{}]: shows {} rows from row {} on, but has {}", i,
                              span.num_rows, span.first_row, image->num_rows);
+    }
+    if (limits_.whole_image_rows > 0 && span.num_rows != image->num_rows) {
+      return InvalidArgument("images[{}]: shows {} of {} rows, but all must be in the prompt", i,
+                             span.num_rows, image->num_rows);
     }
     if (span.grid_width != 0 && (span.grid_width < 0 || span.num_rows != image->num_rows ||
                                  span.num_rows % span.grid_width != 0)) {

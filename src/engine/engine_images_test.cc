@@ -149,6 +149,78 @@ TEST_F(EngineImagesTest, ChunksMayCutThroughAnImage) {
   EXPECT_EQ(executor_.steps[1].rows[0].num_tokens, 16);
 }
 
+// Where positions of an image see each other, a row takes all of it or ends before it.
+TEST_F(EngineImagesTest, NoRowEndsInAWholeImage) {
+  executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
+  executor_.limits_.whole_image_rows = 8;
+  Start();
+  Arrival arrival = Ask(1, 11, 77, 6, 2);
+  arrival.prompt.insert(arrival.prompt.end(), 8, kPlaceholder);
+  arrival.prompt.push_back(3);
+  arrival.images.push_back(MakeImage(19, 78, 8));
+  EXPECT_EQ(Run(std::move(arrival)), (Images{77, 78}));
+  std::vector<int32_t> rows;  // of 16 tokens at most
+  for (const StepInput& step : executor_.steps) rows.push_back(step.rows[0].num_tokens);
+  EXPECT_EQ(rows, (std::vector<int32_t>{11, 16, 1}));
+}
+
+// Whatever the target allows, the first prefill of a step takes a whole image.
+TEST_F(EngineImagesTest, StreamsWaitForAWholeImage) {
+  executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
+  executor_.limits_.whole_image_rows = 8;
+  executor_.on_wait = [this] { clock_.Advance(std::chrono::milliseconds(20)); };
+  EngineCoreOptions options;
+  options.target_itl_ms = 5;
+  Start(options);
+  Submit(Make(1, {60, 61, 62}, 30));
+  for (int i = 0; i < 8; ++i) core_->Step();
+  const size_t first = executor_.steps.size();
+  Submit(Ask(2, 0, 77, 8, 2));
+  for (int i = 0; i < 8; ++i) core_->Step();
+  int32_t longest = 0;
+  for (size_t i = first; i < executor_.steps.size(); ++i) {
+    for (const StepRow& row : executor_.steps[i].rows) {
+      longest = std::max(longest, row.num_tokens);
+    }
+  }
+  EXPECT_EQ(longest, 8);
+  RunAll();
+}
+
+// A prefix hit may end within the image: its cached keys have seen all of it.
+TEST_F(EngineImagesTest, TheRestOfAWholeImageIsComputedTogether) {
+  executor_.limits_.whole_image_rows = 8;
+  Start();
+  EXPECT_EQ(Run(Ask(1, 2, 77, 8, 2)), Images{77});
+  const size_t first = executor_.steps.size();
+  Arrival second = Ask(2, 2, 77, 8, 0);
+  EXPECT_EQ(Run(std::move(second)), Images{});
+  ASSERT_EQ(executor_.steps.size(), first + 1);
+  EXPECT_EQ(executor_.steps[first].admit[0].num_computed, 9);
+  EXPECT_EQ(executor_.steps[first].rows[0].num_tokens, 1);
+}
+
+TEST_F(EngineImagesTest, RefusesWholeImagesThatDoNotFit) {
+  executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
+  executor_.limits_.whole_image_rows = 6;
+  Start();
+  EXPECT_EQ(core_->Check(Ask(1, 2, 77, 7, 1)).message(),
+            "images[0]: has 7 rows, but the engine can encode at most 6");
+  Arrival part = Ask(1, 2, 77, 6, 1);
+  EXPECT_TRUE(core_->Check(part).ok());
+  part.images[0].span.num_rows = 5;
+  EXPECT_EQ(core_->Check(part).message(),
+            "images[0]: shows 5 of 6 rows, but all must be in the prompt");
+  executor_.limits_.whole_image_rows = 9;
+  EngineCoreOptions options;
+  options.max_seqs = 4;
+  options.max_step_tokens = 16;
+  const auto core = EngineCore::Create(options, &clock_, &executor_, nullptr);
+  EXPECT_EQ(core.status().message(),
+            "max_step_tokens: must be at least 18, twice the 9 tokens of an image, which a step "
+            "computes together; got 16");
+}
+
 // With --target-itl-ms a step encodes no second image, and none behind a whole chunk of text.
 TEST_F(EngineImagesTest, StreamsWaitForOneImageAtATime) {
   executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;

@@ -205,6 +205,7 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
                       limits.max_step_drafts == header.limits.max_step_drafts &&
                       limits.max_encoder_rows == header.limits.max_encoder_rows &&
                       limits.max_step_image_rows == header.limits.max_step_image_rows &&
+                      limits.whole_image_rows == header.limits.whole_image_rows &&
                       limits.max_context == header.limits.max_context &&
                       limits.vocab_size == header.limits.vocab_size;
     if (!same) {

@@ -127,8 +127,7 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
     }
     prefills |= schedulable > 1;
   }
-  // Prefills keep a minimum when there are many decodes, so that neither starves the other.
-  const int32_t minimum = prefills ? std::min(options_.min_chunk, options_.max_step_tokens / 2) : 0;
+  const int32_t minimum = prefills ? options_.min_prefill() : 0;
   pass_.prefills = prefills;
   pass_.num_decodes = decodes;
   pass_.min_prefill = minimum;
@@ -137,11 +136,12 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   pass_.prefill_tokens = std::max(minimum, options_.max_step_tokens - decodes);
 }
 
-int32_t Scheduler::PrefillTokens(int32_t start, int32_t wanted) const {
+int32_t Scheduler::PrefillTokens(int32_t start, int32_t wanted, int32_t least) const {
   const int32_t most = std::min(wanted, pass_.prefill_tokens);
   if (options_.target_seconds <= 0 || pass_.num_decodes == 0) return most;
   const int32_t fits = costs_->MaxTokens(pass_.expected, start, most, options_.target_seconds);
-  return pass_.first_prefill ? std::max(fits, std::min(most, options_.min_chunk)) : fits;
+  if (!pass_.first_prefill) return fits;
+  return std::max(fits, std::min(most, std::max(options_.min_chunk, least)));
 }
 
 bool Scheduler::ScheduleRunning(size_t rank) {
@@ -162,12 +162,14 @@ bool Scheduler::ScheduleRunning(size_t rank) {
     sequence->has_waited = true;
     return true;
   }
+  const int32_t start = sequence->num_scheduled;
+  const int32_t least = LeastTokens(*sequence, start);
   const int32_t wanted = schedulable == 1 ? std::min(pass_.decode_tokens, 1)
-                                          : PrefillTokens(sequence->num_scheduled, schedulable);
-  if (wanted == 0) return true;
+                                          : PrefillTokens(start, schedulable, least);
+  if (wanted < least) return true;
   std::vector<TokenId> drafts;
   if (schedulable == 1) drafts = TakeDrafts(sequence);
-  int32_t granted = FindBlocks(rank, wanted + static_cast<int32_t>(drafts.size()));
+  int32_t granted = FindBlocks(rank, wanted + static_cast<int32_t>(drafts.size()), least);
   granted = UseImages(*sequence, granted);
   if (granted == 0) return true;
   if (schedulable == 1) {
@@ -176,10 +178,10 @@ bool Scheduler::ScheduleRunning(size_t rank) {
     drafts.resize(static_cast<size_t>(granted - 1));
     pass_.prefill_tokens -= granted - 1;
     pass_.drafts -= granted - 1;
-    pass_.expected.Add(sequence->num_scheduled + 1, granted - 1);
+    pass_.expected.Add(start + 1, granted - 1);
   } else {
     pass_.prefill_tokens -= granted;
-    pass_.expected.Add(sequence->num_scheduled, granted);
+    pass_.expected.Add(start, granted);
     pass_.first_prefill = false;
   }
   if (std::exchange(sequence->has_waited, false) && drafts.empty()) {
@@ -369,11 +371,12 @@ bool Scheduler::MustSwitch(const Sequence& sequence) const {
   return !sequence.long_rope && NeedsLongRope(sequence.num_scheduled + 1);
 }
 
-int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
+int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted, int32_t least) {
   Sequence* sequence = running_[rank];
   for (;;) {
-    const int32_t covered = Grow(sequence, sequence->num_scheduled + wanted);
-    if (covered > sequence->num_scheduled) return covered - sequence->num_scheduled;
+    const int32_t covered =
+        Grow(sequence, sequence->num_scheduled + wanted) - sequence->num_scheduled;
+    if (covered >= least) return covered;
     if (pass_.blocked) return 0;
     const Room room = MakeRoom(rank + 1);
     if (room == Room::kMade) continue;
@@ -415,7 +418,7 @@ void Scheduler::Suspend(Sequence* sequence) {
 }
 
 bool Scheduler::Admit(Sequence* sequence, size_t rank) {
-  if (PrefillTokens(0, 1) == 0 || !MayUseImages(*sequence)) return false;
+  if (PrefillTokens(0, 1, 1) == 0 || !MayUseImages(*sequence)) return false;
   while (!TryAdmit(sequence, rank)) {
     if (MakeRoom(rank) == Room::kMade) continue;
     pass_.blocked = true;
@@ -427,7 +430,8 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
   if (sequence->beams) TakeBeamSlots(sequence);
   ++sequence->request->num_holding;
   const int32_t start = sequence->num_scheduled;
-  const int32_t wanted = std::max(1, PrefillTokens(start, sequence->num_schedulable()));
+  const int32_t least = LeastTokens(*sequence, start);
+  const int32_t wanted = std::max(least, PrefillTokens(start, sequence->num_schedulable(), least));
   int32_t granted = blocks_->Grow(start + wanted, !pass_.blocked, &sequence->blocks) - start;
   granted = UseImages(*sequence, granted);
   CHECK(granted > 0);
@@ -459,7 +463,8 @@ bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
   if (!computed) {
     std::string root = sequence->request->cache_root;
     if (options_.original_context > 0) root += long_rope ? '2' : '1';
-    computed = blocks_->TryAdmit(root, sequence->content, sequence->cacheable(), demand,
+    const auto row_end = [&](int32_t start) { return start + LeastTokens(*sequence, start); };
+    computed = blocks_->TryAdmit(root, sequence->content, sequence->cacheable(), demand, row_end,
                                  &sequence->blocks);
   }
   if (!computed) return false;

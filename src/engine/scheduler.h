@@ -1,6 +1,7 @@
 // Scheduler: decides which sequences run, and how many tokens of each go into the next step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -22,10 +23,17 @@ struct SchedulerOptions {
   double target_seconds = 0;
   int32_t min_chunk = 0;
   int32_t original_context = 0;  // see CacheSpec
+  int32_t whole_image_rows = 0;  // see ExecutorLimits; at most half of max_step_tokens
   int32_t quantum = 0;           // see FairShare; positive
   DraftOptions drafts;
   int32_t max_step_drafts = 0;
   int32_t depth = 1;  // steps in flight
+
+  // Prefills keep so many tokens of a step when there are many decodes, so that neither starves the
+  // other.
+  int32_t min_prefill() const {
+    return std::min(std::max(min_chunk, whole_image_rows), max_step_tokens / 2);
+  }
 };
 
 // A sequence that waited to draft and then had no drafts draws so many tokens before it waits
@@ -92,7 +100,9 @@ struct Schedule {
 //
 // A row ends before an image that the step cannot use: one that finds no room in the encoder cache
 // beside images that rows above use, or whose encoding would make the step too long. The step's
-// first image is encoded whatever it takes, if nothing can be computed before it.
+// first image is encoded whatever it takes, if nothing can be computed before it. With
+// whole_image_rows a row also ends before an image that it cannot compute to its end. The first
+// prefill of a step always has the tokens for one.
 //
 // A sequence that outgrows CacheSpec::original_context goes back to waiting, because its keys are
 // no longer valid. It is admitted again as soon as its rank allows.
@@ -126,6 +136,8 @@ class Scheduler {
 
   // Slots given back since the last call, for StepInput::free.
   std::vector<SequenceSlotId> TakeFreedSlots();
+
+  const SchedulerOptions& options() const { return options_; }
 
   int32_t num_waiting() const { return num_waiting_; }
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
@@ -186,15 +198,20 @@ class Scheduler {
   // Takes the images that the sequence's next `wanted` positions show into the step. Returns how
   // many of the positions can be computed.
   int32_t UseImages(const Sequence& sequence, int32_t wanted);
+  // The fewest positions that a row of the sequence from `start` on may have: with
+  // whole_image_rows, all up to the end of the image that the first one shows.
+  int32_t LeastTokens(const Sequence& sequence, int32_t start) const;
   // Whether the step can use each of the sequence's images, so that it can compute a position
   // wherever what is cached ends.
   bool MayUseImages(const Sequence& sequence) const;
   bool Admit(Sequence* sequence, size_t rank);
   bool TryAdmit(Sequence* sequence, size_t rank);
-  int32_t PrefillTokens(int32_t start, int32_t wanted) const;
+  // Returns how many of `wanted` positions a row of a prompt may have. `least`: see LeastTokens.
+  int32_t PrefillTokens(int32_t start, int32_t wanted, int32_t least) const;
   // Finds blocks for the next `wanted` positions of running_[rank], preempting lower ranked
-  // sequences for the first one. Returns how many positions have blocks; 0: none for now.
-  int32_t FindBlocks(size_t rank, int32_t wanted);
+  // sequences for the first `least`. Returns how many positions have blocks; 0: fewer than `least`
+  // for now.
+  int32_t FindBlocks(size_t rank, int32_t wanted, int32_t least);
   // BlockManager::Grow for a sequence and its beams, which fork if they have yet to.
   int32_t Grow(Sequence* sequence, int32_t positions);
   // Preempts the lowest ranked running sequence, if its rank is `first_victim` or below.

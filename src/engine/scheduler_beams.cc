@@ -17,9 +17,9 @@ void Scheduler::ScheduleBeams(size_t rank) {
   const int32_t first = pass_.decode_tokens >= rows ? 1 : 0;
   const int32_t others = (schedulable - first) * rows;
   const int32_t start = sequence->num_scheduled + first;
-  const int32_t more = others > 0 ? PrefillTokens(start, others) / rows : 0;
+  const int32_t more = others > 0 ? PrefillTokens(start, others, 1) / rows : 0;
   if (first + more == 0) return;
-  const int32_t granted = FindBlocks(rank, first + more);
+  const int32_t granted = FindBlocks(rank, first + more, 1);
   if (granted == 0) return;
   pass_.decode_tokens -= first * rows;
   if (granted > first) {

@@ -23,12 +23,15 @@ int32_t Scheduler::UseImages(const Sequence& sequence, int32_t wanted) {
     if (image.span.end() <= start) continue;
     const int32_t before = std::max(0, image.span.position - start);
     if (before >= wanted) break;
-    if (!encoder_->MayUse(*image.image)) return before;
+    // Rows of the prompt without which the image cannot be used.
+    const int32_t least = options_.whole_image_rows > 0 ? image.span.end() - start : before + 1;
+    if (wanted < least || !encoder_->MayUse(*image.image)) return before;
     if (!encoder_->Holds(image.span.image)) {
       const bool first = pass_.expected.image_rows == 0 && before == 0;
       pass_.expected.image_rows += image.image->num_rows;
-      const int32_t fits = std::max(first ? 1 : 0, PrefillTokens(start, wanted));
-      if (fits <= before) {
+      const int32_t fits =
+          std::max(first ? least : 0, PrefillTokens(start, wanted, first ? least : 1));
+      if (fits < least) {
         pass_.expected.image_rows -= image.image->num_rows;
         return before;
       }
@@ -40,12 +43,24 @@ int32_t Scheduler::UseImages(const Sequence& sequence, int32_t wanted) {
   return wanted;
 }
 
+int32_t Scheduler::LeastTokens(const Sequence& sequence, int32_t start) const {
+  if (options_.whole_image_rows == 0 || start >= sequence.images_end) return 1;
+  for (const ArrivalImage& image : sequence.request->images) {
+    if (image.span.end() <= start) continue;
+    return image.span.position <= start ? image.span.end() - start : 1;
+  }
+  return 1;
+}
+
 bool Scheduler::MayUseImages(const Sequence& sequence) const {
   const bool may_encode =
       pass_.expected.image_rows == 0 || options_.target_seconds <= 0 || pass_.num_decodes == 0;
+  const bool whole = options_.whole_image_rows > 0;
   const std::vector<ArrivalImage>& images = sequence.request->images;
   return std::all_of(images.begin(), images.end(), [&](const ArrivalImage& image) {
-    return encoder_->MayUse(*image.image) && (may_encode || encoder_->Holds(image.span.image));
+    const int32_t rows = whole ? image.span.num_rows : 1;
+    return encoder_->MayUse(*image.image) && PrefillTokens(0, rows, rows) == rows &&
+           (may_encode || encoder_->Holds(image.span.image));
   });
 }
 

@@ -25,6 +25,7 @@ class InProcessExecutor final : public Executor {
                 .has_candidates = runner_->has_candidates(),
                 .max_encoder_rows = runner_->shape().max_encoder_rows,
                 .max_step_image_rows = runner_->shape().max_step_image_rows,
+                .whole_image_rows = runner_->whole_image_rows(),
                 .num_moe_layers = model_->spec().num_moe_layers,
                 .max_experts = model_->spec().max_experts} {}
 

@@ -71,6 +71,8 @@ struct CacheLayout {
   int32_t original_context = 0;     // as in CacheSpec
   // Dimensions of positions in prompts with images; 3 with mRoPE (Pass::rope_positions).
   int32_t rope_dimensions = 1;
+  // The tokens of an image see each other, so a step computes all that are not cached.
+  bool bidirectional_images = false;
 
   // Bytes that a position takes in all layers.
   int64_t TokenBytes(DType dtype) const {

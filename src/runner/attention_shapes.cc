@@ -15,6 +15,7 @@ Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache
       group.block_size = shape.block_size;
       group.window = cache.groups[static_cast<size_t>(layer.group)].window;
       group.kv_dtype = shape.kv_dtype;
+      group.bidirectional = cache.bidirectional_images && shape.max_encoder_rows > 0;
       group.max_seqs = shape.max_seqs + shape.max_step_drafts;  // StepShape::MaxPaddedSeqs
       group.max_tokens = shape.max_step_tokens;
       group.max_blocks_per_seq = (shape.max_context + shape.block_size - 1) / shape.block_size;

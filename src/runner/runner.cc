@@ -28,7 +28,8 @@ StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache) 
           .num_groups = static_cast<int32_t>(cache.groups.size()),
           .max_updates = static_cast<int32_t>(std::min(all, started + kWholeTables * max_blocks)),
           .max_image_tokens = shape.max_encoder_rows > 0 ? shape.max_step_tokens : 0,
-          .rope_dimensions = shape.max_encoder_rows > 0 ? cache.rope_dimensions : 1};
+          .rope_dimensions = shape.max_encoder_rows > 0 ? cache.rope_dimensions : 1,
+          .bidirectional_images = shape.max_encoder_rows > 0 && cache.bidirectional_images};
 }
 
 Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn::CacheLayout& cache,
@@ -47,7 +48,8 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, const nn:
               .vocab_size = model.spec().vocab_size,
               .max_encoder_rows = shape.max_encoder_rows,
               .max_step_image_rows = shape.max_step_image_rows,
-              .mrope = step_shape_.rope_dimensions > 1},
+              .mrope = step_shape_.rope_dimensions > 1,
+              .whole_images = step_shape_.bidirectional_images},
              pool_.spec()),
       steps_in_flight_(static_cast<size_t>(shape.depth)) {}
 
@@ -295,7 +297,8 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
          .device_query_start_loc = view(layout.query_start_loc, layout.num_seqs + 1),
          .device_seq_lens = view(layout.seq_lens, layout.num_seqs),
          .table_rows = view(layout.table_rows, layout.num_seqs),
-         .block_tables = Tables(g)},
+         .block_tables = Tables(g),
+         .bidirectional = in_flight.bidirectional},
         *stream_);
     groups_[g].slot_mapping = Tensor(batch_.data() + layout.SlotMappingOf(static_cast<int32_t>(g)),
                                      DType::kI64, Shape{layout.num_tokens});

@@ -83,6 +83,10 @@ class Runner {
   const RunnerShape& shape() const { return shape_; }
   int32_t vocab_size() const { return model_.spec().vocab_size; }
   bool has_candidates() const { return sampler_->has_candidates(); }
+  // ExecutorLimits::whole_image_rows.
+  int32_t whole_image_rows() const {
+    return step_shape_.bidirectional_images ? model_.image_encoder()->spec().max_image_rows : 0;
+  }
   // Bytes of memory in use: the KV pool without the host tier, the buffers for steps, and the
   // arena's peak so far.
   int64_t bytes() const;

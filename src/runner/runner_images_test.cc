@@ -102,9 +102,10 @@ std::vector<DriverResult> DriveOn(const Model& model, Ops& ops, const RunnerShap
   return Drive(**runner, requests, options, counts);
 }
 
-std::vector<DriverResult> Alone(const std::vector<DriverRequest>& requests) {
+std::vector<DriverResult> Alone(const std::vector<DriverRequest>& requests,
+                                const ToyConfig& config = {.sees = true}) {
   const auto ops = MakeCpu();
-  const auto model = MakeToyModel(*ops, {.sees = true});
+  const auto model = MakeToyModel(*ops, config);
   RunnerShape shape = Shape(1);
   shape.max_step_tokens = 200;  // each prompt in one row
   shape.max_encoder_rows = shape.max_step_image_rows = 200;
@@ -146,17 +147,26 @@ TEST(RunnerImages, GreedyTokensEqualTheReference) {
   }
 }
 
+// Whether the positions of an image see each other.
+class RunnerImagesTest : public ::testing::TestWithParam<bool> {
+ protected:
+  const ToyConfig config_ = {.sees = true, .bidirectional_images = GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(All, RunnerImagesTest, ::testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "Bidirectional" : "Causal");
+});
+
 // A queued device delays all work, and reorders what nothing orders.
-TEST(RunnerImages, AnswersDoNotDependOnTheSchedule) {
+TEST_P(RunnerImagesTest, AnswersDoNotDependOnTheSchedule) {
   const auto requests = RandomRequests(40, 7);
-  const std::vector<DriverResult> expected = Alone(requests);
+  const std::vector<DriverResult> expected = Alone(requests, config_);
   DriverCounts total;
   for (const int depth : {1, 2, 4}) {
     for (const bool queued : {false, true}) {
       SCOPED_TRACE("depth " + std::to_string(depth) + (queued ? ", queued" : ""));
       std::unique_ptr<Ops> ops = MakeCpu(2);
       if (queued) ops = MakeQueuedOps(std::move(ops), 5);
-      const auto model = MakeToyModel(*ops, {.sees = true});
+      const auto model = MakeToyModel(*ops, config_);
       RunnerShape shape = Shape(depth);
       if (queued) shape.cuda_graphs = CudaGraphs::kOn;
       DriverCounts counts;
@@ -177,34 +187,81 @@ TEST(RunnerImages, AnswersDoNotDependOnTheSchedule) {
       }
       total.encoded += counts.encoded;
       total.cut_through += counts.cut_through;
+      total.begun_within += counts.begun_within;
       total.recomputed += counts.recomputed;
       total.shared += counts.shared;
     }
   }
   EXPECT_GT(total.encoded, 100);
-  EXPECT_GT(total.cut_through, 100);
+  if (GetParam()) {
+    EXPECT_EQ(total.cut_through, 0);
+    EXPECT_GT(total.begun_within, 5);  // where shared blocks end
+  } else {
+    EXPECT_GT(total.cut_through, 100);
+  }
   EXPECT_GT(total.recomputed, 10);
   EXPECT_GT(total.shared, 20);
 }
 
-// Without this the test above would prove little.
-TEST(RunnerImages, AnswersDependOnEveryImage) {
+// An image's last row, but no later position, changes what is known behind its first one.
+TEST_P(RunnerImagesTest, PositionsOfAnImageSeeItsLastRow) {
+  DriverRequest request = Greedy(1);
+  request.prompt = {1, 2};
+  request.sampling.prompt_logprobs = 1;
+  Append(MakeImage(1), &request);
+  request.prompt.insert(request.prompt.end(), {3, 4});
+  const auto at = [&](int32_t position) {
+    return Alone({request}, config_)[0].prompt_logprobs.at(position);
+  };
+  const TokenLogprobs text = at(2), first = at(3), last = at(9);  // of positions 1, 2 and 8
+  request.prompt.back() = 5;
+  EXPECT_EQ(at(3), first);
+  request.images[0].image.values.back() += 0.5f;
+  EXPECT_EQ(at(2), text);
+  EXPECT_EQ(at(3) == first, !GetParam());
+  EXPECT_NE(at(9), last);
+}
+
+TEST(RunnerImages, NoRowEndsInABidirectionalImage) {
+  const auto ops = MakeCpu();
+  const auto model = MakeToyModel(*ops, {.sees = true, .bidirectional_images = true});
+  const auto runner = Runner::Create(*model, *ops, Shape(1), kMemory);
+  ASSERT_TRUE(runner.ok());
+  EXPECT_EQ((*runner)->whole_image_rows(), 24);
+  DriverRequest request = Greedy(1);
+  request.prompt = {1, 2};
+  Append(MakeImage(1), &request);
+  StepInput step = {.encode = {request.images[0].image},
+                    .admit = {{.slot = 0,
+                               .tokens = request.prompt,
+                               .num_prompt_tokens = 9,
+                               .sampling = request.sampling,
+                               .images = {request.images[0].span}}},
+                    .append = {{.slot = 0, .group = 0, .blocks = {1, 2, 3}},
+                               {.slot = 0, .group = 1, .blocks = {4, 5, 6}}},
+                    .rows = {{.slot = 0, .num_tokens = 8}}};
+  EXPECT_EQ((*runner)->Submit(step).message(),
+            "step 0: rows: slot 0: positions 2 to 7 show image 2, but not its last 1 rows");
+}
+
+// Without this the tests above would prove little.
+TEST_P(RunnerImagesTest, AnswersDependOnEveryImage) {
   DriverRequest request = Greedy(4);
   Append(MakeImage(1), &request);
   Append(MakeImage(3), &request);
-  const DriverResult answer = Alone({request})[0];
+  const DriverResult answer = Alone({request}, config_)[0];
   for (DriverImage& shown : request.images) {
     const EncodeImage whole = shown.image;
     for (float& value :
          {std::ref(shown.image.values.front()), std::ref(shown.image.values.back())}) {
       value += 0.5f;
-      EXPECT_NE(Alone({request})[0].logprobs, answer.logprobs);
+      EXPECT_NE(Alone({request}, config_)[0].logprobs, answer.logprobs);
       shown.image = whole;
     }
   }
   DriverRequest other = request;
   for (TokenId& token : other.prompt) token = 0;  // placeholders mean nothing
-  EXPECT_EQ(Alone({other})[0].logprobs, answer.logprobs);
+  EXPECT_EQ(Alone({other}, config_)[0].logprobs, answer.logprobs);
 }
 
 TEST(RunnerImages, ShowsOnlyTheRowsOfASpan) {

@@ -339,6 +339,11 @@ Status SequenceSlots::AddRow(const StepRow& row) {
 Status SequenceSlots::CheckImages(const SequenceSlot& slot, int32_t begin, int32_t end) const {
   Status status;
   slot.ForEachImage(begin, end, [&](const ImageSpan& span, int32_t first, int32_t last) {
+    if (limits_.whole_images && end < span.end()) {
+      status = Internal("positions {} to {} show image {}, but not its last {} rows", first,
+                        last - 1, span.image, span.end() - end);
+      return;
+    }
     const std::vector<int32_t>* const rows = encoder_rows_.Find(span.image);
     if (rows != nullptr && int64_t{span.first_row} + span.num_rows <= std::ssize(*rows)) return;
     status = Internal("positions {} to {} show image {}, of which the encoder cache has {} rows",

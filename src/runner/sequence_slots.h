@@ -85,7 +85,8 @@ class SequenceSlots {
     int32_t vocab_size = 0;
     int32_t max_encoder_rows = 0;  // 0: the model does not see
     int32_t max_step_image_rows = 0;
-    bool mrope = false;  // images may be grids
+    bool mrope = false;         // images may be grids
+    bool whole_images = false;  // no row ends inside an image
   };
   SequenceSlots(const Limits& limits, const CacheSpec& cache);
 
@@ -130,7 +131,8 @@ class SequenceSlots {
   Status Fork(const ForkSequence& fork);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
-  // The encoder cache has all images that positions [begin, end) show.
+  // The encoder cache has all images that positions [begin, end) show, and the last of them is not
+  // cut off if images must be whole.
   Status CheckImages(const SequenceSlot& slot, int32_t begin, int32_t end) const;
   Status CheckDrafts(const SequenceSlot& slot, const StepRow& row) const;
   Status CheckTokens(SequenceSlotId slot, std::span<const TokenId> tokens) const;

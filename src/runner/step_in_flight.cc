@@ -131,6 +131,7 @@ class Packer {
   void Clear() {
     in_flight_.rows.clear();
     in_flight_.fills.clear();
+    in_flight_.bidirectional.clear();
     in_flight_.drafts.clear();
     in_flight_.scored_tokens.clear();
     in_flight_.masks.clear();
@@ -229,6 +230,10 @@ class Packer {
     }
     slot.ForEachImage(begin, slot.num_computed,
                       [&](const ImageSpan& span, int32_t first, int32_t last) {
+                        if (shape_.bidirectional_images) {
+                          in_flight_.bidirectional.push_back(
+                              {num_tokens_ + first - begin, num_tokens_ + last - begin});
+                        }
                         const std::vector<int32_t>& rows = *slots_.encoder_rows().Find(span.image);
                         for (int32_t p = first; p < last; ++p) {
                           const int32_t image_row = span.first_row + p - span.position;

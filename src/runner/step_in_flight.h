@@ -21,7 +21,8 @@ struct StepShape {
   int32_t num_groups = 0;
   int32_t max_updates = 0;  // block table entries per group and step: see MakeStepShape
   int32_t max_image_tokens = 0;
-  int32_t rope_dimensions = 1;  // of positions in steps with images
+  int32_t rope_dimensions = 1;        // of positions in steps with images
+  bool bidirectional_images = false;  // as in CacheLayout
 
   // A step for a graph has as many sequences as tokens (GraphRunner).
   int32_t MaxPaddedSeqs() const { return max_seqs + max_drafts; }
@@ -90,6 +91,7 @@ struct StepInFlight {
   BatchLayout layout;
   bool decode = false;  // padded for GraphRunner
   std::vector<TokenFill> fills;
+  std::vector<BatchRows> bidirectional;  // as in AttentionBatch
 
   std::vector<SampleRow> sample_rows;  // masked ones last
   std::vector<TokenId> drafts;         // of all sample_rows

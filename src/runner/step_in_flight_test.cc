@@ -183,6 +183,43 @@ TEST_F(PackRowsTest, PositionsThatShowImagesNameTheirRows) {
   EXPECT_LE(layout.bytes, kShape.StagingBytes());
 }
 
+TEST_F(PackRowsTest, PositionsOfImagesSeeEachOther) {
+  StepShape shape = kShape;
+  SequenceSlots table({.max_seqs = 4,
+                       .max_step_tokens = 16,
+                       .max_context = 32,
+                       .vocab_size = 50,
+                       .max_encoder_rows = 8,
+                       .max_step_image_rows = 8,
+                       .whole_images = true},
+                      cache_);
+  StepInput step = {
+      .encode = {{.id = 7, .num_rows = 2}, {.id = 8, .num_rows = 3}},
+      .admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2},
+                {.slot = 2,
+                 .tokens = {9, 9, 1, 9, 9, 9, 2},
+                 .num_prompt_tokens = 7,
+                 .num_computed = 1,
+                 .images = {{.position = 0, .image = 7, .num_rows = 2},
+                            {.position = 3, .image = 8, .num_rows = 3}}}},
+      .append = {{.slot = 0, .group = 0, .blocks = {5}}, {.slot = 2, .group = 0, .blocks = {6, 7}}},
+      .rows = {{.slot = 0, .num_tokens = 2}, {.slot = 2, .num_tokens = 6, .sample = true}}};
+  const std::vector<StepRow> rows = step.rows;
+  ASSERT_TRUE(table.Apply(step).ok());
+  const auto ranges = [&](bool bidirectional) {
+    shape.bidirectional_images = bidirectional;
+    PackRows(rows, 0, table, cache_, shape, &in_flight_);
+    std::vector<std::pair<int64_t, int64_t>> packed;
+    for (const BatchRows& range : in_flight_.bidirectional) {
+      packed.emplace_back(range.begin, range.end);
+    }
+    return packed;
+  };
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(ranges(true), (Ranges{{2, 3}, {4, 7}}));
+  EXPECT_EQ(ranges(false), Ranges{});
+}
+
 // An image of 2 x 3 rows, after one of 1 x 2 and between texts.
 TEST_F(PackRowsTest, PositionsHaveThreeDimensionsWhereGridsAre) {
   StepShape shape = kShape;

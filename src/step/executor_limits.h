@@ -22,6 +22,9 @@ struct ExecutorLimits {
   // 0: the model does not see.
   int32_t max_encoder_rows = 0;
   int32_t max_step_image_rows = 0;
+  // If above 0, the positions of an image see each other, later ones too. So no row of a step ends
+  // inside an image, a span shows all rows of its image, and these are at most so many.
+  int32_t whole_image_rows = 0;
   int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
   int32_t max_experts = 0;     // its columns
 };

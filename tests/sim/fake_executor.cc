@@ -299,6 +299,10 @@ void FakeExecutor::CheckSpans(const AdmitSequence& admit) {
 void FakeExecutor::CheckImages(const Slot& slot, int32_t start, int32_t end) {
   for (const ImageSpan& span : slot.images) {
     if (span.end() <= start || span.position >= end) continue;
+    if (options_.limits.whole_image_rows > 0 && end < span.end()) {
+      Fail("computes positions {} to {}, but image {} ends at {}", start, end - 1, span.image,
+           span.end());
+    }
     const auto held = images_.find(span.image);
     if (held == images_.end() || span.first_row + span.num_rows > held->second) {
       Fail("computes positions {} to {}, which show image {}, without it", start, end - 1,

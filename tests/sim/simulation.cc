@@ -169,6 +169,10 @@ void Simulation::DrawImages() {
   limits.max_encoder_rows = image_rng_.Chance(90) ? image_rng_.In(7, 30) : image_rng_.In(1, 6);
   limits.max_step_image_rows = image_rng_.Chance(90) ? image_rng_.In(7, 20) : image_rng_.In(1, 6);
   executor_options_.image_row_seconds = 1e-3 * image_rng_.Unit();
+  if (image_rng_.Chance(40) && core_options_.max_step_tokens > 1) {
+    limits.whole_image_rows = std::min(image_rng_.Chance(80) ? 7 : image_rng_.In(1, 7),
+                                       core_options_.max_step_tokens / 2);
+  }
 }
 
 void Simulation::DrawCache() {
@@ -203,8 +207,10 @@ Simulation::Prompt Simulation::DrawPrompt() {
     taken = rng_.Chance(50) ? size : rng_.In(0, size);
     prompt.tokens.assign(stem.tokens.begin(), stem.tokens.begin() + taken);
     for (ImageSpan span : stem.images) {
-      span.num_rows = std::min(span.num_rows, taken - span.position);
-      if (span.num_rows > 0) prompt.images.push_back(span);
+      const int32_t shown = std::min(span.num_rows, taken - span.position);
+      if (shown <= 0 || (MustBeWhole() && shown < span.num_rows)) continue;
+      span.num_rows = shown;
+      prompt.images.push_back(span);
     }
   }
   const int32_t more = rng_.In(prompt.tokens.empty() ? 1 : 0, rng_.Chance(70) ? 6 : max_prompt_);
@@ -219,8 +225,9 @@ void Simulation::AddImages(int32_t begin, Prompt* prompt) {
   for (int32_t at = begin + image_rng_.In(0, 4); at < size; at += image_rng_.In(0, 6)) {
     const auto id = static_cast<ImageId>(image_rng_.In(1, num_images_));
     const int32_t rows = ImageOf(id).num_rows;
-    const int32_t first = image_rng_.Chance(20) ? image_rng_.In(0, rows - 1) : 0;
+    const int32_t first = !MustBeWhole() && image_rng_.Chance(20) ? image_rng_.In(0, rows - 1) : 0;
     const int32_t shown = std::min(rows - first, size - at);
+    if (MustBeWhole() && shown < rows) return;
     prompt->images.push_back({.position = at, .image = id, .first_row = first, .num_rows = shown});
     for (int32_t i = 0; i < shown; ++i) {
       prompt->tokens[at + i] = executor_options_.limits.vocab_size - 1;

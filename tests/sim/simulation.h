@@ -96,6 +96,8 @@ class Simulation {
     std::vector<ImageSpan> images;
   };
   Prompt DrawPrompt();
+  // Whether a span shows all rows of its image.
+  bool MustBeWhole() const { return executor_options_.limits.whole_image_rows > 0; }
   // Puts images into the prompt from position `begin` on.
   void AddImages(int32_t begin, Prompt* prompt);
   void DrawEnds(RequestSpec* spec);

@@ -121,7 +121,9 @@ class Driver {
   void AddRows(StepInput* step);
   // Encodes the images that a row of `most` positions shows, as far as the encoder cache has room
   // beside those of other rows. Returns how many positions the row can compute.
-  int32_t UseImages(const Sequence& s, int32_t most, StepInput* step);
+  // `left`: positions that the step has room for. If images must be whole, the row takes all of one
+  // or none.
+  int32_t UseImages(const Sequence& s, int32_t most, int32_t left, StepInput* step);
   bool ForgetUnused(StepInput* step);
   std::vector<TokenId> MakeDrafts(const Sequence& s, int32_t most);
   std::vector<TokenId> TakeProposals(Sequence* s, int32_t most);
@@ -429,7 +431,7 @@ void Driver::AddRows(StepInput* step) {
     int32_t most = std::min({s.known - s.computed, options_.chunk, left});
     if (options_.random_chunks)
       most = 1 + static_cast<int32_t>(random_() % static_cast<uint64_t>(most));
-    most = UseImages(s, most, step);
+    most = UseImages(s, most, left, step);
     if (most == 0) continue;
     first_of_row_[{step->number, s.slot}] = s.computed;
     s.computed += most;
@@ -463,12 +465,15 @@ void Driver::AddRows(StepInput* step) {
   if (Chance(options_.forget)) ForgetUnused(step);
 }
 
-int32_t Driver::UseImages(const Sequence& s, int32_t most, StepInput* step) {
+int32_t Driver::UseImages(const Sequence& s, int32_t most, int32_t left, StepInput* step) {
   for (const auto& [span, image] : Request(s).images) {
     if (span.end() <= s.computed || span.position >= s.computed + most) continue;
+    const int32_t before = std::max(0, span.position - s.computed);
+    if (runner_.whole_image_rows() > 0) most = std::max(most, span.end() - s.computed);
+    if (most > left) return before;
     counts_.cut_through += span.end() > s.computed + most ? 1 : 0;
+    counts_.begun_within += span.position < s.computed ? 1 : 0;
     if (!held_.contains(image.id)) {
-      const int32_t before = std::max(0, span.position - s.computed);
       if (image.num_rows > image_rows_left_) return before;
       const auto free = [&] {
         int32_t rows = runner_.shape().max_encoder_rows;

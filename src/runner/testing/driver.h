@@ -58,10 +58,11 @@ struct DriverCounts {
   int64_t recomputed = 0;
   int64_t swapped = 0;
   int64_t shared = 0;
-  int64_t encoded = 0;      // images
-  int64_t cut_through = 0;  // images that a row ends in
-  int64_t mixed = 0;        // steps that draw both with and without masks
-  int64_t accepted = 0;     // drafts
+  int64_t encoded = 0;       // images
+  int64_t cut_through = 0;   // images that a row ends in
+  int64_t begun_within = 0;  // images that a row begins in, behind their first position
+  int64_t mixed = 0;         // steps that draw both with and without masks
+  int64_t accepted = 0;      // drafts
   int64_t refused = 0;
   int64_t masked = 0;  // drafts of rows with masks
 };

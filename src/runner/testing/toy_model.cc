@@ -119,6 +119,7 @@ class ToyModel final : public Model {
                                    .head_dim = kHeadDim});
       spec.weight_bytes += layer.qkv->bytes() + layer.output->bytes();
     }
+    spec.cache.bidirectional_images = config.bidirectional_images;
     set_spec(std::move(spec));
   }
 

@@ -19,6 +19,7 @@ struct ToyConfig {
   int32_t poison = -1;
   // Has an image encoder: an image of shape {n, 4} becomes n rows. On the CPU only.
   bool sees = false;
+  bool bidirectional_images = false;  // as in nn::CacheLayout
 };
 
 // Three attention layers: full, window, full. Errors are CHECKs. `ops` must outlive the model.
