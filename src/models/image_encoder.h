@@ -38,6 +38,10 @@ struct ImageLayout {
   std::vector<int32_t> window_lens = {};
   // Per dimension [tokens]: as in nn::Pass. ImageEncoderSpec::rope_dimensions of them.
   std::vector<std::vector<int32_t>> rope_positions = {};
+  // [tokens · ImageEncoderSpec::position_taps]: rows of a table of positions, whose weighted sum is
+  // the token's.
+  std::vector<int32_t> position_rows = {};
+  std::vector<float> position_weights = {};
   // With mRoPE: the grid that the rows are, row by row.
   int32_t grid_height = 0, grid_width = 0;
 
@@ -52,6 +56,7 @@ struct ImageEncoderSpec {
   int32_t max_image_rows = 0;    // for one image
   int32_t tokens_per_row = 1;    // at least, if there are no newlines
   int32_t rope_dimensions = 0;   // of positions in the tower; 0: they are not used
+  int32_t position_taps = 0;     // ImageLayout::position_rows per token
   // Sequences may be shorter; passes have room for max_tokens / min_sequence_len of them. 0: all
   // have max_sequence_len tokens.
   int32_t min_sequence_len = 0;
@@ -80,7 +85,8 @@ class ImageEncoder {
 
   // Encodes T tokens of whole sequences. patches: f32 [T, patch_size]. Returns a row for each of
   // pass.logit_rows, f32 [R, hidden_size]; only this stays allocated in pass.arena. The pass has
-  // positions, groups, kv_layers and logit_rows, and rope_positions if the layouts have them.
+  // positions, groups, kv_layers and logit_rows; rope_positions, position_rows and position_weights
+  // if the layouts have them.
   virtual Tensor Forward(nn::Pass& pass, Tensor patches) const = 0;
   // f32 [1, hidden_size]; empty if no layout has a newline.
   virtual Tensor newline() const { return {}; }

@@ -29,6 +29,9 @@ struct Pass {
   std::span<const AttentionMetadata> groups = {};  // as in the model's CacheLayout
   std::span<const KvLayerView> kv_layers = {};     // one per attention layer
   Tensor logit_rows = {};                          // i32 [R], indices into the T tokens
+  // Image encoders with ImageEncoderSpec::position_taps: as in ImageLayout. i32 and f32 [T, taps].
+  Tensor position_rows = {};
+  Tensor position_weights = {};
   // K of the tokens get their hidden state not from the embedding but from an image: token
   // image_to[k] gets row image_from[k] of image_rows; -1 in image_from is padding. K is 0 in steps
   // without images.

@@ -70,6 +70,7 @@ int64_t ListsBytes(const ImageEncoderSpec& spec, const ImageRunnerShape& shape) 
   if (spec.max_window_len > 0) bytes += sequences(MaxWindows(spec, shape), spec.max_window_len);
   if (spec.rope_dimensions > 0)
     bytes += ListBytes(tokens * spec.rope_dimensions) + ListBytes(tokens);
+  bytes += 2 * ListBytes(tokens * spec.position_taps);  // and as many weights
   return bytes;
 }
 
@@ -189,10 +190,11 @@ void ImageRunner::Sequences::Add(int32_t length, int32_t block_size) {
 }
 
 Status ImageRunner::Begin() {
-  for (auto* list :
-       {&positions_, &logit_rows_, &row_from_, &row_to_, &newline_from_, &newline_to_}) {
+  for (auto* list : {&positions_, &logit_rows_, &row_from_, &row_to_, &newline_from_, &newline_to_,
+                     &position_rows_}) {
     list->clear();
   }
+  position_weights_.clear();
   for (std::vector<int32_t>& dimension : rope_positions_) dimension.clear();
   whole_.Clear();
   windows_.Clear();
@@ -222,13 +224,16 @@ void ImageRunner::Add(const ImageLayout& layout, const std::vector<int32_t>& row
   std::memcpy(staging_.data() + static_cast<size_t>(first) * patch * sizeof(float),
               patches_.data() + static_cast<size_t>(begin) * patch,
               static_cast<size_t>(length) * patch * sizeof(float));
-  const auto append = [&](const std::vector<int32_t>& of_image, std::vector<int32_t>& list) {
-    list.insert(list.end(), of_image.begin() + begin, of_image.begin() + begin + length);
+  const auto append = [&](const auto& of_image, auto& list, int32_t per_token = 1) {
+    const auto from = of_image.begin() + int64_t{begin} * per_token;
+    list.insert(list.end(), from, from + int64_t{length} * per_token);
   };
   append(layout.positions, positions_);
   for (size_t d = 0; d < rope_positions_.size(); ++d) {
     append(layout.rope_positions[d], rope_positions_[d]);
   }
+  append(layout.position_rows, position_rows_, encoder_.spec().position_taps);
+  append(layout.position_weights, position_weights_, encoder_.spec().position_taps);
   whole_.Add(length, shape_.block_size);
   int32_t window = 0;  // its first token
   for (const int32_t tokens : layout.window_lens) {
@@ -273,6 +278,12 @@ void ImageRunner::PackRopePositions(nn::Pass& pass) {
   pass.token_indices = Pack(all);
 }
 
+void ImageRunner::PackPositionRows(nn::Pass& pass) {
+  const Shape shape{num_tokens(), encoder_.spec().position_taps};
+  pass.position_rows = Pack(position_rows_, DType::kI32, shape);
+  pass.position_weights = Pack(position_weights_, DType::kF32, shape);
+}
+
 void ImageRunner::Submit(Tensor cache, Stream& stream) {
   const ImageEncoderSpec& spec = encoder_.spec();
   const Tensor patches(device_.data(), DType::kF32, {num_tokens(), spec.patch_size});
@@ -292,6 +303,7 @@ void ImageRunner::Submit(Tensor cache, Stream& stream) {
                    .kv_layers = layers_,
                    .logit_rows = Pack(logit_rows_)};
   if (!rope_positions_.empty()) PackRopePositions(pass);
+  if (spec.position_taps > 0) PackPositionRows(pass);
   const Tensor row_from = Pack(row_from_), row_to = Pack(row_to_);
   const Tensor newline_from = Pack(newline_from_), newline_to = Pack(newline_to_);
   ops_.CopyToDevice(device_.data(), staging_.data(), packed_, stream);

@@ -85,6 +85,7 @@ class ImageRunner {
   };
   AttentionBatch Pack(const Sequences& sequences);
   void PackRopePositions(nn::Pass& pass);
+  void PackPositionRows(nn::Pass& pass);
   // Uploads the pass and runs it.
   void Submit(Tensor cache, Stream& stream);
 
@@ -108,8 +109,10 @@ class ImageRunner {
   Sequences whole_, windows_;
   std::vector<int32_t> positions_;
   std::vector<std::vector<int32_t>> rope_positions_;  // per dimension
-  std::vector<int32_t> logit_rows_;                   // tokens that become rows
-  std::vector<int32_t> row_from_, row_to_;            // of the encoder's result and of the cache
+  std::vector<int32_t> position_rows_;
+  std::vector<float> position_weights_;
+  std::vector<int32_t> logit_rows_;         // tokens that become rows
+  std::vector<int32_t> row_from_, row_to_;  // of the encoder's result and of the cache
   std::vector<int32_t> newline_from_, newline_to_;
 };
 

@@ -170,6 +170,15 @@ void Harness::SetRopePositions(const std::vector<std::array<int32_t, 3>>& all, n
   pass.token_indices = Upload(token_indices_.data(), DType::kI32, pass.num_tokens());
 }
 
+void Harness::SetPositionRows(nn::Pass& pass) {
+  const auto count = static_cast<int64_t>(options_.position_rows.size());
+  const Shape shape{pass.num_tokens(), count / pass.num_tokens()};
+  pass.position_rows =
+      Tensor(Upload(options_.position_rows.data(), DType::kI32, count).data, DType::kI32, shape);
+  pass.position_weights =
+      Tensor(Upload(options_.position_weights.data(), DType::kF32, count).data, DType::kF32, shape);
+}
+
 Tensor Harness::Upload(const void* data, DType dtype, int64_t count) {
   Tensor tensor = arena_->Allocate(dtype, Shape{count});
   ops_.CopyToDevice(tensor.data, data, RowBytes(dtype, count), *stream_);
@@ -295,6 +304,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
     pass.image_to = Upload(image_to.data(), DType::kI32, count);
   }
   if (planar) SetRopePositions(rope_positions, pass);
+  if (!options_.position_rows.empty()) SetPositionRows(pass);
   const Tensor hidden = model_.Forward(pass);
   CHECK(hidden.rows() == static_cast<int64_t>(logit_rows.size()));
 

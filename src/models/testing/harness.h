@@ -25,10 +25,12 @@ struct HarnessOptions {
   std::vector<std::vector<float>> image_rows = {};
   // With mRoPE: heights and widths of the images that these rows are.
   std::vector<std::array<int32_t, 2>> image_grids = {};
-  // For image encoders with more than one sequence per image, or positions of two dimensions: of
-  // the only row of a step, what its tokens have (ImageLayout).
+  // For image encoders with windows, positions of two dimensions or tables of positions: of the
+  // only row of a step, what its tokens have (ImageLayout).
   std::vector<int32_t> window_lens = {};
   std::vector<std::vector<int32_t>> rope_positions = {};
+  std::vector<int32_t> position_rows = {};
+  std::vector<float> position_weights = {};
 };
 
 // Keeps each sequence's length and blocks. Blocks are assigned in shuffled order, to find code that
@@ -75,6 +77,8 @@ class Harness {
   std::array<int32_t, 3> NextRopePosition(Sequence& sequence, bool shows_image) const;
   // Sets the pass's rope_positions. `all`: those of each token.
   void SetRopePositions(const std::vector<std::array<int32_t, 3>>& all, nn::Pass& pass);
+  // Sets the pass's position_rows and position_weights.
+  void SetPositionRows(nn::Pass& pass);
   // Uploads the step's batch. The lists must stay unchanged until it has run.
   std::vector<nn::AttentionMetadata> FillPlans(const std::vector<Row>& rows,
                                                const std::vector<int32_t>& query_start_loc,

@@ -61,7 +61,9 @@ ImageRows EncodeImage(const ImageEncoder& encoder, Ops& ops, const ImageView& im
                   {.kv_dtype = kv_dtype,
                    .hidden_states = true,
                    .window_lens = layout->window_lens,
-                   .rope_positions = layout->rope_positions});
+                   .rope_positions = layout->rope_positions,
+                   .position_rows = layout->position_rows,
+                   .position_weights = layout->position_weights});
   std::vector<Harness::Row> rows;
   for (const int32_t length : layout->sequence_lens) {
     // The ids mean nothing, and the harness counts positions as encoders do.
