@@ -31,7 +31,7 @@ void SizeEncoderCache(const EngineOptions& options, const ImageEncoderSpec& enco
                       RunnerShape& shape) {
   constexpr int64_t kMostByDefault = 256 << 20;  // bytes
   const int64_t image = encoder.max_image_rows;
-  const int64_t row_bytes = encoder.hidden_size * static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes = encoder.row_size * static_cast<int64_t>(sizeof(float));
   int64_t rows = options.image_cache_tokens;
   if (rows == 0) rows = std::min(image * options.max_images, kMostByDefault / row_bytes);
   shape.max_encoder_rows = static_cast<int32_t>(std::clamp<int64_t>(rows, image, INT32_MAX));

@@ -34,6 +34,8 @@ ParseDecoderFamily ParseSmolLm3;
 // The text model of Qwen2-VL. Leaves Finish to the caller: published configurations have other
 // fields beside these.
 DecoderConfig ParseQwen2VlText(ConfigReader& reader);
+// The outer field of Qwen's models that see.
+int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text);
 
 // Creates a family's model: parses `config` and builds the layers, whose errors stay in
 // load.status.

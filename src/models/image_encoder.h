@@ -49,8 +49,9 @@ struct ImageLayout {
 };
 
 struct ImageEncoderSpec {
-  int32_t patch_size = 0;        // values of a token's patch
-  int32_t hidden_size = 0;       // of a row: the language model's
+  int32_t patch_size = 0;  // values of a token's patch
+  // Values of a row: the language model's hidden_size.
+  int32_t row_size = 0;
   int32_t max_sequence_len = 0;  // tokens
   int32_t max_image_tokens = 0;  // of the tower, for one image
   int32_t max_image_rows = 0;    // for one image
@@ -84,11 +85,11 @@ class ImageEncoder {
   virtual void Unfold(const ImageView& image, std::span<float> patches) const = 0;
 
   // Encodes T tokens of whole sequences. patches: f32 [T, patch_size]. Returns a row for each of
-  // pass.logit_rows, f32 [R, hidden_size]; only this stays allocated in pass.arena. The pass has
+  // pass.logit_rows, f32 [R, row_size]; only this stays allocated in pass.arena. The pass has
   // positions, groups, kv_layers and logit_rows; rope_positions, position_rows and position_weights
   // if the layouts have them.
   virtual Tensor Forward(nn::Pass& pass, Tensor patches) const = 0;
-  // f32 [1, hidden_size]; empty if no layout has a newline.
+  // f32 [1, row_size]; empty if no layout has a newline.
   virtual Tensor newline() const { return {}; }
 
  protected:

@@ -29,10 +29,11 @@ Tensor Residual::Rows(const Tensor& source, Tensor rows) const {
 }
 
 void Residual::Gather(Tensor rows, Tensor out) const {
-  pass_.ops.Run(GatherRows{.source = h_, .rows = rows, .out = out}, pass_.stream);
+  const auto wide = [&](const Tensor& x) { return SideBySide(x, out.cols()); };
+  pass_.ops.Run(GatherRows{.source = wide(h_), .rows = rows, .out = out}, pass_.stream);
   if (delta_.shape.rank() == 0) return;
   const ArenaScope scope(pass_.arena);
-  pass_.ops.Run(AddResidual{.x = Rows(delta_, rows), .residual = out}, pass_.stream);
+  pass_.ops.Run(AddResidual{.x = Rows(wide(delta_), rows), .residual = out}, pass_.stream);
 }
 
 void Residual::Normalize(const nn::Norm& norm, Tensor rows, Tensor out) const {

@@ -13,6 +13,13 @@ namespace tokamak {
 
 using SublayerPtr = std::unique_ptr<const nn::Sublayer>;
 
+// A view of x, which is contiguous: [T, cols], whose row t is the rows t, t + 1, ... of x, side by
+// side. The last rows end behind x; nothing may read them.
+inline Tensor SideBySide(Tensor x, int64_t cols) {
+  x.shape = {x.rows(), cols};
+  return x;
+}
+
 // h in a pass: f32 [T, hidden_size].
 class Residual {
  public:
@@ -32,7 +39,8 @@ class Residual {
   void Add(const nn::Norm& before, const SublayerPtr& sublayer, const nn::Norm& after) {
     Add(&before, *sublayer, &after);
   }
-  // out = h in these rows: f32 [R, hidden_size], which may be columns of a wider tensor.
+  // out = h in these rows: f32 [R, hidden_size], which may be columns of a wider tensor. Or, if
+  // `out` is n times as wide, h in n rows from each of these on, side by side.
   void Gather(Tensor rows, Tensor out) const;
   // out = norm(h).
   void Normalize(const nn::Norm& norm, Tensor out) const {

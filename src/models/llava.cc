@@ -176,7 +176,7 @@ class LlavaEncoder final : public ImageEncoder {
         grids_(c.grids) {
     const int32_t tokens = c.vision.num_tokens();
     spec_ = {.patch_size = c.vision.patch_values(),
-             .hidden_size = c.text.hidden_size,
+             .row_size = c.text.hidden_size,
              .max_sequence_len = tokens,
              .max_image_tokens = tokens,
              .max_image_rows = tokens - (drops_first_ ? 1 : 0)};
@@ -228,7 +228,7 @@ class LlavaEncoder final : public ImageEncoder {
 
   Tensor Forward(nn::Pass& pass, Tensor patches) const override {
     const int64_t num_rows = pass.logit_rows.cols();
-    Tensor rows = pass.arena.Allocate(DType::kF32, {num_rows, spec_.hidden_size});
+    Tensor rows = pass.arena.Allocate(DType::kF32, {num_rows, spec_.row_size});
     const ArenaScope scope(pass.arena);
     Tensor features = pass.arena.Allocate(DType::kF32, {num_rows, num_features_});
     tower_.Forward(pass, patches, features);

@@ -45,7 +45,7 @@ Taps TapsOf(int32_t i, int32_t count, int32_t side, Interpolation kind) {
 PositionTable::PositionTable(const nn::Builder& b, int32_t side, int64_t hidden_size,
                              Interpolation kind)
     : side_(side), kind_(kind) {
-  b.Needs(Capability::kMoe);  // CombineExperts
+  b.Needs(Capability::kCombine);
   const Shape shape{int64_t{side} * side, hidden_size};
   const nn::SourcePtr stored =
       (b / "weight").Find(shape, fmt::format("{} x {} positions", side, side));

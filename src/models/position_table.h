@@ -24,8 +24,8 @@ class PositionTable {
   // Reads b.weight: f32 [side · side, hidden_size], row by row.
   PositionTable(const nn::Builder& b, int32_t side, int64_t hidden_size, Interpolation kind);
 
-  // ImageEncoderSpec::position_taps.
-  int32_t num_taps() const { return per_side() * per_side(); }
+  // ImageEncoderSpec::position_taps; 0 if the table is empty.
+  int32_t num_taps() const { return side_ == 0 ? 0 : per_side() * per_side(); }
   // Appends the rows and weights of the patch in this row and column of an image's grid.
   void Append(int32_t row, int32_t column, int32_t grid_height, int32_t grid_width,
               ImageLayout& layout) const;

@@ -97,6 +97,13 @@ Result<DecoderConfig> ParseQwen3(ConfigReader reader) {
   return reader.Finish(c);
 }
 
+int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text) {
+  // The chat template writes them.
+  outer.Ignore(
+      {"video_token_id", "vision_end_token_id", "vision_start_token_id", "vision_token_id"});
+  return outer.IntOr("image_token_id", 151655, NonNegative(text.vocab_size - 1));
+}
+
 Result<DecoderConfig> ParseQwen3Moe(ConfigReader reader) {
   DecoderConfig c = ParseQwen3Decoder(reader);
   SetWindow(c, ParseQwenWindow(reader));

@@ -3,7 +3,7 @@
 namespace tokamak::nn {
 
 Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
-  b.Needs({Capability::kMoe, Capability::kConvert});
+  b.Needs({Capability::kMoe, Capability::kCombine, Capability::kConvert});
   b.Needs(NeedsOf(shape.activation));
   b.Shard(shape.intermediate_size, "intermediate_size of experts");
   b.Shard(shape.shared_intermediate_size, "intermediate_size of shared experts");

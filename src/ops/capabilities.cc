@@ -10,6 +10,7 @@ namespace {
 constexpr std::string_view kNames[] = {
     "multi-head latent attention",
     "MoE layers",
+    "weighted sums of rows",
     "non-causal attention",
     "attention sinks",
     "ALiBi",

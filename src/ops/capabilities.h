@@ -14,6 +14,7 @@ namespace tokamak {
 enum class Capability : uint8_t {
   kMla,               // ops/mla.h; value_dim, values_in_keys; RopeAndStore::q_head_dim
   kMoe,               // the operations of ops/moe.h
+  kCombine,           // of these, CombineExperts
   kNonCausal,         // AttentionShape::causal = false, AttentionShape::bidirectional
   kSinks,             // Attention::sinks
   kAlibi,             // Attention::slopes

@@ -323,7 +323,7 @@ void ImageRunner::Submit(Tensor cache, Stream& stream) {
 Status ImageRunner::Encode(std::span<const ImageView> images,
                            std::span<const std::vector<int32_t>> rows, Tensor cache,
                            Stream& stream) {
-  CHECK(images.size() == rows.size() && cache.cols() == encoder_.spec().hidden_size);
+  CHECK(images.size() == rows.size() && cache.cols() == encoder_.spec().row_size);
   std::vector<ImageLayout> layouts;
   for (size_t i = 0; i < images.size(); ++i) {
     ASSIGN_OR_RETURN(ImageLayout layout, encoder_.Layout(images[i]));

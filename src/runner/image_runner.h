@@ -52,7 +52,7 @@ class ImageRunner {
   int64_t bytes() const { return bytes_; }  // memory taken
 
   // Encodes images and writes row r of image i to row rows[i][r] of `cache`, f32 [any,
-  // hidden_size]; these are distinct. Cuts the images into passes of whole sequences.
+  // row_size]; these are distinct. Cuts the images into passes of whole sequences.
   // kInvalidArgument, before anything runs, if the encoder does not take an image or rows[i] has
   // another number of rows. The images need not outlive the call, whose work is only submitted when
   // it returns: later work on the stream sees the rows.

@@ -57,7 +57,7 @@ struct Eyes {
 // and nothing else changed.
 void ExpectRows(Eyes& eyes, ImageRunner& runner, const std::vector<size_t>& order) {
   Ops& ops = *eyes.ops;
-  const auto hidden = static_cast<size_t>(eyes.encoder().spec().hidden_size);
+  const auto hidden = static_cast<size_t>(eyes.encoder().spec().row_size);
   std::vector<ImageView> images;
   std::vector<std::vector<int32_t>> rows;
   int32_t next = 1;

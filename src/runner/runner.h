@@ -164,7 +164,7 @@ class Runner {
   std::vector<nn::AttentionMetadata> groups_;
   SequenceSlots slots_;
   std::unique_ptr<ImageRunner> image_runner_;  // null: prompts show no images
-  Buffer encoder_cache_;                       // f32 [max_encoder_rows, hidden_size]
+  Buffer encoder_cache_;                       // f32 [max_encoder_rows, row_size]
   std::unique_ptr<Drafter> drafter_;           // null: no draft model
   std::vector<Drafter::Row> drafter_rows_;     // of the step being sampled
   std::vector<Tensor> drafter_tables_;         // of all groups

@@ -23,8 +23,7 @@ ImageRunnerShape MakeImageRunnerShape(const RunnerShape& shape, const ImageEncod
 namespace {
 
 int64_t EncoderCacheBytes(const RunnerShape& shape, const ImageEncoderSpec& encoder) {
-  return int64_t{shape.max_encoder_rows} * encoder.hidden_size *
-         static_cast<int64_t>(sizeof(float));
+  return int64_t{shape.max_encoder_rows} * encoder.row_size * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
@@ -55,7 +54,7 @@ Status Runner::MakeImageRunner() {
 Tensor Runner::EncoderCache() const {
   if (!image_runner_) return {};
   return Tensor(encoder_cache_.data(), DType::kF32,
-                Shape{shape_.max_encoder_rows, model_.image_encoder()->spec().hidden_size});
+                Shape{shape_.max_encoder_rows, model_.image_encoder()->spec().row_size});
 }
 
 Status Runner::EncodeImages(const StepInput& step) {

@@ -91,7 +91,7 @@ class Harness {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Arena> arena_;
   Buffer cache_;
-  nn::OwnedTensor image_rows_;       // f32 [rows, hidden_size], or empty
+  nn::OwnedTensor image_rows_;       // f32 [rows, row_size], or empty
   std::vector<KvLayerView> views_;   // per attention layer
   std::vector<Group> groups_;        // per cache group
   std::vector<int32_t> table_rows_;  // of the step

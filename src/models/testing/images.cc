@@ -13,7 +13,7 @@ class EncoderModel final : public Model {
  public:
   EncoderModel(const ImageEncoder& encoder, Tensor patches) : encoder_(encoder), patches_(patches) {
     ModelSpec spec;
-    spec.hidden_size = encoder.spec().hidden_size;
+    spec.hidden_size = encoder.spec().row_size;
     spec.cache = encoder.spec().cache;
     set_spec(std::move(spec));
   }

@@ -34,7 +34,8 @@ inline constexpr Capabilities kCudaCapabilities = {Capability::kMla,
                                                    Capability::kClampedSwiglu,
                                                    Capability::kEmbeddingScale,
                                                    Capability::kConvert,
-                                                   Capability::kMoe};
+                                                   Capability::kMoe,
+                                                   Capability::kCombine};
 // Whether a KV cache can be in this type.
 constexpr bool CudaHoldsKeys(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||

@@ -51,7 +51,7 @@ class ToyEncoder final : public ImageEncoder {
   ToyEncoder(Ops& ops, const ToyConfig& config)
       : weight_(Weight(ops, config, WeightUse::kLinear, kHidden, kPatch, 3)) {
     spec_ = {.patch_size = kPatch,
-             .hidden_size = kHidden,
+             .row_size = kHidden,
              .max_sequence_len = kMaxPatches,
              .max_image_tokens = kMaxPatches,
              .max_image_rows = kMaxPatches};
