@@ -94,6 +94,24 @@ TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
   }
 }
 
+// As published with Qwen3-VL.
+TEST(ImageProcessor, ReadsTheLimitsOfQwen3Vl) {
+  const std::string config = R"({"size": {"longest_edge": 16777216, "shortest_edge": 65536},
+      "patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": [0.5, 0.5, 0.5],
+      "image_std": [0.5, 0.5, 0.5], "processor_class": "Qwen3VLProcessor",
+      "image_processor_type": "Qwen2VLImageProcessorFast"})";
+  const auto grid = [&](int32_t max_patches, int64_t height, int64_t width) {
+    const auto processor = ReadImageProcessor(Json(config), "config", max_patches).value();
+    const PreparedImage prepared = processor->Prepare(Blank(height, width)).value();
+    EXPECT_EQ(prepared.shape.back(), 16);
+    return std::pair(prepared.grid_height, prepared.grid_width);
+  };
+  EXPECT_EQ(grid(5120, 480, 640), std::pair(30, 40));
+  EXPECT_EQ(grid(5120, 10, 20), std::pair(12, 24));      // at least 65,536 pixels
+  EXPECT_EQ(grid(5120, 3000, 3000), std::pair(70, 70));  // at most 5,120 patches
+  EXPECT_EQ(grid(9000, 1504, 1504), std::pair(94, 94));  // the file allows more
+}
+
 TEST(ImageProcessor, ErrorsNameTheField) {
   const auto error = [](const std::string& type, const std::string& fields) {
     const std::string config = R"({"image_processor_type": ")" + type + "\"" + fields + "}";

@@ -86,6 +86,10 @@ TEST(RunnerShapeOfImages, HasRoomForThoseOfAPromptAndEncodesAsManyAsAStepShows) 
   EXPECT_EQ(shape("llava_odd"), std::pair(48, 16));
   // A thumbnail of 16 rows, 2 x 2 tiles with as many, and the ends of 8 lines.
   EXPECT_EQ(shape("llava_next_odd"), std::pair(264, 88));
+  // Rows for an embedding and for two layers (deepstack), in 256 MiB.
+  options.max_images = 1000;
+  EXPECT_EQ(shape("qwen3_vl_odd").first, (256 << 20) / (3 * 42 * 4));
+  options.max_images = 3;
   options.image_cache_tokens = 5;
   EXPECT_EQ(shape("llava_odd"), std::pair(16, 16));
   options.image_cache_tokens = 1000;

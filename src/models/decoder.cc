@@ -21,12 +21,14 @@ class Decoder final : public Model {
   Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b,
           const LoadOptions& options, std::vector<nn::Rope> ropes)
       : logit_softcap_(c.logit_softcap),
+        deepstack_layers_(static_cast<size_t>(c.deepstack_layers)),
         rope_sections_(c.ropes.empty() ? std::vector<nn::RopeSection>()
                                        : nn::RopeSections(c.ropes.front())),
         ropes_(std::move(ropes)),
         embedding_(b / c.names.embedding, c.vocab_size, c.hidden_size,
                    c.tie_word_embeddings && options.task == Task::kGenerate, c.embedding_scale) {
     if (logit_softcap_ > 0) b.Needs(Capability::kLogitSoftcap);
+    if (deepstack_layers_ > 0) b.Needs(Capability::kAddResidual);
     layers_.reserve(c.layers.size());
     for (size_t i = 0; i < c.layers.size() && b.ok(); ++i) {
       const DecoderLayer& layer = c.layers[i];
@@ -55,7 +57,7 @@ class Decoder final : public Model {
     Residual h(pass, spec().hidden_size);
     embedding_.Forward(pass, h.first());
     if (pass.image_from.cols() > 0) {
-      pass.ops.Run(CopyRows{.source = pass.image_rows,
+      pass.ops.Run(CopyRows{.source = pass.image_rows.Cols(0, spec().hidden_size),
                             .from = pass.image_from,
                             .to = pass.image_to,
                             .out = h.first()},
@@ -66,8 +68,9 @@ class Decoder final : public Model {
       token_rope = nn::TokenRope(pass, ropes_.front().table(), rope_sections_);
       if (!pass.rope_positions.empty()) pass.token_rope = &token_rope;
     }
-    for (const Layer& layer : layers_) {
-      std::visit([&](const auto& block) { block.Forward(h); }, layer);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      std::visit([&](const auto& block) { block.Forward(h); }, layers_[i]);
+      if (i < deepstack_layers_) AddFeatures(pass, i, h);
     }
     pass.token_rope = nullptr;
     h.Normalize(final_norm_, pass.logit_rows, hidden);
@@ -95,7 +98,16 @@ class Decoder final : public Model {
   }
 
  private:
+  // Adds images' features for layer i.
+  void AddFeatures(const nn::Pass& pass, size_t i, Residual& h) const {
+    const int64_t size = spec().hidden_size, first = (static_cast<int64_t>(i) + 1) * size;
+    const bool shows = pass.image_from.cols() > 0;
+    h.AddRows(shows ? pass.image_rows.Cols(first, first + size) : Tensor(), pass.image_from,
+              pass.image_to, pass.token_indices);
+  }
+
   const float logit_softcap_;
+  const size_t deepstack_layers_;
   const std::vector<nn::RopeSection> rope_sections_;  // empty: positions have one dimension
   const std::vector<nn::Rope> ropes_;                 // layers point to them
   nn::Embedding embedding_;

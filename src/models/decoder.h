@@ -82,6 +82,10 @@ struct DecoderConfig {
   nn::MoeShape moe;  // in MoE layers instead
   std::vector<DecoderLayer> layers;
   MakeLayer layer = LlamaLayer();
+  // After each of so many first layers, an image's rows are added to the hidden states of its
+  // tokens: the first hidden_size values of a row are in place of the embedding, the next are for
+  // the first layer, and so on. arXiv:2406.04334. Requires mRoPE.
+  int32_t deepstack_layers = 0;
   DecoderNames names = {};
   int32_t mtp_layers = 0;  // multi-token prediction layers, stored after the others; not loaded
 };

@@ -34,6 +34,7 @@ ParseDecoderFamily ParseSmolLm3;
 // The text model of Qwen2-VL. Leaves Finish to the caller: published configurations have other
 // fields beside these.
 DecoderConfig ParseQwen2VlText(ConfigReader& reader);
+DecoderConfig ParseQwen3VlText(ConfigReader& reader);  // of Qwen3-VL
 // The outer field of Qwen's models that see.
 int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text);
 
@@ -44,7 +45,7 @@ using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::Weig
 
 CreateModel CreateBert;
 CreateModel CreateLlava, CreateLlavaNext;
-CreateModel CreateQwen2Vl, CreateQwen25Vl;
+CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl;
 
 template <ParseDecoderFamily Parse>
 Result<std::unique_ptr<Model>> CreateDecoder(ConfigReader config, nn::WeightLoad& load,

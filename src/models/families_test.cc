@@ -106,6 +106,9 @@ const std::string kQwenVlVision = R"("depth": 2, "num_heads": 2, "patch_size": 2
 const std::set<std::string> kQwenVlWithoutEffect = {
     "head_dim",        "hidden_size",  "num_attention_heads", "out_hidden_size",
     "rope_parameters", "rope_scaling", "text_config",         "vision_config"};
+const std::string kQwen3VlVision = R"("vision_config": {"hidden_size": 24, "out_hidden_size": 24,
+    "intermediate_size": 40, "num_position_embeddings": 9, "deepstack_visual_indexes": [0], )" +
+                                   kQwenVlVision;
 const std::string kMpt = R"("vocab_size": 50, "d_model": 24, "n_heads": 6, "n_layers": 3,
     "max_seq_len": 256, "attn_config": {"clip_qkv": 1.0})";
 const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2,
@@ -209,6 +212,10 @@ const Family kFamilies[] = {
      {kQwen2Experts + kWindow + R"("max_window_layers": 1, "num_experts": 5)",
       kQwen2Experts + R"("num_local_experts": 5, "mlp_only_layers": [0])"}},
     {"Qwen3ForCausalLM", {kWindow + R"("max_window_layers": 1)"}},
+    {"Qwen3VLForConditionalGeneration",
+     {kQwenVl + R"("text_config": {"head_dim": 6, )" + kQwenVlText + ", " + kQwenVlRope + "}, " +
+      kQwen3VlVision + "}"},
+     kQwenVlWithoutEffect},
     {"Qwen3MoeForCausalLM",
      {kQwen3Experts + kWindow + R"("num_experts": 5)",
       kQwen3Experts + R"("num_local_experts": 5, "mlp_only_layers": [0])"}},
@@ -398,6 +405,34 @@ TEST(QwenVl, ErrorsNameTheField) {
               HasSubstr("rope_scaling.mrope_section: has 2 pairs, expected 3"));
   EXPECT_THAT(error("", R"("rope_scaling": {"type": "linear", "mrope_section": [1, 1, 1]})"),
               HasSubstr("rope_scaling.factor: is missing"));
+}
+
+TEST(Qwen3Vl, ErrorsNameTheField) {
+  const auto error = [](const std::string& vision, const std::string& rope = kQwenVlRope) {
+    return ErrorOf(Config("Qwen3VLForConditionalGeneration",
+                          kQwenVl + R"("text_config": {"head_dim": 6, )" + kQwenVlText + ", " +
+                              rope + "}, " + kQwen3VlVision + vision + "}"));
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_THAT(error(R"(, "model_type": "qwen2_5_vl")"),
+              HasSubstr("vision_config.model_type: \"qwen2_5_vl\" is not supported; supported is "
+                        "\"qwen3_vl_vision\""));
+  EXPECT_THAT(
+      error(R"(, "num_position_embeddings": 10)"),
+      HasSubstr("vision_config.num_position_embeddings: is 10, which is not the square of a"));
+  for (const char* layers : {"[2]", "[1, 1]", "[1, 0]"}) {
+    EXPECT_THAT(
+        error(R"(, "deepstack_visual_indexes": )" + std::string(layers)),
+        HasSubstr("vision_config.deepstack_visual_indexes: must name some of the 2 layers"));
+  }
+  EXPECT_THAT(error(R"(, "depth": 9, "deepstack_visual_indexes": [0, 1, 2, 3, 4])"),
+              HasSubstr("vision_config.deepstack_visual_indexes: has 5 layers, but the text model "
+                        "has only 4"));
+  EXPECT_THAT(error("", R"("rope_scaling": {"mrope_section": [2, 1]})"),
+              HasSubstr("rope_scaling.mrope_section: has 2 sections, expected 3"));
+  EXPECT_THAT(error("", R"("rope_scaling": {"mrope_section": [1, 1, 1],
+                            "mrope_interleaved": false})"),
+              HasSubstr("rope_scaling.mrope_interleaved: is false"));
 }
 
 TEST(Families, BothNamesOfAFieldMustAgree) {

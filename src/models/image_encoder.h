@@ -50,7 +50,7 @@ struct ImageLayout {
 
 struct ImageEncoderSpec {
   int32_t patch_size = 0;  // values of a token's patch
-  // Values of a row: the language model's hidden_size.
+  // Values of a row: the language model's hidden_size, times 1 + DecoderConfig::deepstack_layers.
   int32_t row_size = 0;
   int32_t max_sequence_len = 0;  // tokens
   int32_t max_image_tokens = 0;  // of the tower, for one image

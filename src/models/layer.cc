@@ -36,6 +36,19 @@ void Residual::Gather(Tensor rows, Tensor out) const {
   pass_.ops.Run(AddResidual{.x = Rows(wide(delta_), rows), .residual = out}, pass_.stream);
 }
 
+void Residual::AddRows(Tensor source, Tensor from, Tensor to, Tensor indices) const {
+  const ArenaScope scope(pass_.arena);
+  const int64_t count = from.cols();
+  const Tensor sums = pass_.arena.Allocate(DType::kF32, h_.shape).Rows(0, count);
+  const Tensor added = pass_.arena.Allocate(DType::kF32, h_.shape).Rows(0, count);
+  if (count == 0) return;
+  pass_.ops.Run(GatherRows{.source = h_, .rows = to, .out = sums}, pass_.stream);
+  pass_.ops.Run(GatherRows{.source = source, .rows = from, .out = added}, pass_.stream);
+  pass_.ops.Run(AddResidual{.x = added, .residual = sums}, pass_.stream);
+  indices.shape = from.shape;
+  pass_.ops.Run(CopyRows{.source = sums, .from = indices, .to = to, .out = h_}, pass_.stream);
+}
+
 void Residual::Normalize(const nn::Norm& norm, Tensor rows, Tensor out) const {
   const Tensor delta = Rows(delta_, rows);
   norm.AddForward(pass_, delta, Rows(h_, rows), out);

@@ -19,8 +19,8 @@ DecoderConfig ParseQwen2Decoder(ConfigReader& reader, bool qkv_bias,
   return c;
 }
 
-DecoderConfig ParseQwen3Decoder(ConfigReader& reader) {
-  DecoderConfig c = ParseDecoder(reader);
+DecoderConfig ParseQwen3Decoder(ConfigReader& reader, const nn::RopeDefaults& rope = {}) {
+  DecoderConfig c = ParseDecoder(reader, {.rope = rope});
   c.layer = LlamaLayer({.qk_norm = c.norm});
   return c;
 }
@@ -95,6 +95,22 @@ Result<DecoderConfig> ParseQwen3(ConfigReader reader) {
   DecoderConfig c = ParseQwen3Decoder(reader);
   ParseQwenSlidingLayers(reader, c);
   return reader.Finish(c);
+}
+
+DecoderConfig ParseQwen3VlText(ConfigReader& reader) {
+  // The defaults of the reference's class.
+  reader.SetDefault("vocab_size", 151936);
+  reader.SetDefault("hidden_size", 4096);
+  reader.SetDefault("intermediate_size", 22016);
+  reader.SetDefault("num_hidden_layers", 32);
+  reader.SetDefault("num_attention_heads", 32);
+  reader.SetDefault("num_key_value_heads", 32);
+  reader.SetDefault("head_dim", 128);
+  reader.SetDefault("hidden_act", "silu");
+  reader.SetDefault("max_position_embeddings", 128000);
+  reader.SetDefault("rms_norm_eps", 1e-6);
+  return ParseQwen3Decoder(reader,
+                           {.theta = 5e5, .sections = {24, 20, 20}, .sections_interleaved = true});
 }
 
 int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text) {

@@ -107,6 +107,8 @@ constexpr Family kFamilies[] = {
       "Qwen3, Qwen3-Embedding",
       "qwen3_odd, qwen3_tied, qwen3_embedding"},
      &CreateDecoder<ParseQwen3>},
+    {{"Qwen3VLForConditionalGeneration", {"qwen3_vl"}, "Qwen3-VL", "qwen3_vl_odd, qwen3_vl_64"},
+     &CreateQwen3Vl},
     {{"Qwen3MoeForCausalLM", {"qwen3_moe"}, "Qwen3-MoE", "qwen3_moe_odd, qwen3_moe_128"},
      &CreateDecoder<ParseQwen3Moe>},
     {{"SmolLM3ForCausalLM", {"smollm3"}, "SmolLM3", "smollm3_odd, smollm3_128"},

@@ -33,9 +33,8 @@ struct Pass {
   Tensor position_rows = {};
   Tensor position_weights = {};
   // K of the tokens get their hidden state not from the embedding but from an image: token
-  // image_to[k] gets row image_from[k] of image_rows; -1 in image_from is padding. K is 0 in steps
-  // without images.
-  Tensor image_rows = {};  // f32 [any, hidden_size]
+  // image_to[k] gets row image_from[k] of image_rows. K is 0 in steps without images.
+  Tensor image_rows = {};  // f32 [any, ImageEncoderSpec::row_size]
   Tensor image_from = {};  // i32 [K]
   Tensor image_to = {};    // i32 [K]
   // RouteTokens::offsets of each MoE layer, i32 [MoE layers, largest number of experts + 1]; or

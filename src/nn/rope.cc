@@ -135,11 +135,23 @@ int32_t OriginalContext(const RopeSpec& spec, int32_t max_context) {
 }
 
 std::vector<RopeSection> RopeSections(const RopeSpec& spec) {
-  std::vector<RopeSection> sections;
-  int32_t first = 0;
+  std::vector<int32_t> dimensions;  // of each pair
   for (size_t i = 0; i < spec.sections.size(); ++i) {
-    sections.push_back({static_cast<int32_t>(i % 3), first, spec.sections[i]});
-    first += spec.sections[i];
+    dimensions.insert(dimensions.end(), static_cast<size_t>(spec.sections[i]),
+                      static_cast<int32_t>(i % 3));
+  }
+  if (spec.sections_interleaved) {
+    for (size_t i = 0; i < dimensions.size(); ++i) {
+      const bool left = i / 3 < static_cast<size_t>(spec.sections[i % 3]);
+      dimensions[i] = left ? static_cast<int32_t>(i % 3) : 0;
+    }
+  }
+  std::vector<RopeSection> sections;
+  for (size_t i = 0; i < dimensions.size(); ++i) {
+    if (sections.empty() || sections.back().dimension != dimensions[i]) {
+      sections.push_back({dimensions[i], static_cast<int32_t>(i), 0});
+    }
+    ++sections.back().pairs;
   }
   return sections;
 }

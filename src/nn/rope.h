@@ -50,6 +50,9 @@ struct RopeSpec {
   // mRoPE (arXiv:2409.12191): pairs of each section of a head. Section i rotates by the position in
   // dimension i % 3: time, height, width. Empty: positions have one dimension.
   std::vector<int32_t> sections;
+  // Qwen3-VL: instead of side by side, the pairs of the three sections alternate, until those for
+  // height or width are used up; all others are for time.
+  bool sections_interleaved = false;
 
   // Each frequency is divided by these (how GGUF files store kLlama3). [rotary_dim / 2], or empty.
   std::vector<float> freq_factors;
@@ -61,7 +64,9 @@ struct RopeDefaults {
   // Set for families that can rotate a part of each head. For others the field must be 1 or absent;
   // the reference ignores or rejects it.
   std::optional<double> partial_rotary_factor = {};
-  std::vector<int32_t> sections = {};  // set for families with mRoPE
+  // As in RopeSpec; set for families with mRoPE.
+  std::vector<int32_t> sections = {};
+  bool sections_interleaved = false;
 };
 
 // Reads a configuration's RoPE fields: rope_theta, rope_scaling and partial_rotary_factor, or in
@@ -110,7 +115,7 @@ struct RopeSection {
   int32_t first = 0;
   int32_t pairs = 0;
 };
-// The sections of mRoPE.
+// The sections of mRoPE; if they are interleaved, most have a single pair.
 std::vector<RopeSection> RopeSections(const RopeSpec& spec);
 
 // Returns a table with a row per token of the pass, for heads whose pairs are these sections, side

@@ -122,11 +122,14 @@ double ParsePart(ConfigReader& reader, const RopeDefaults& defaults) {
 
 void ParseSections(ConfigReader& rope, RopeSpec& spec) {
   constexpr const char* kName = "mrope_section";
+  if (spec.sections_interleaved) rope.ExpectOrAbsent("mrope_interleaved", true);
   if (rope.Has(kName)) spec.sections = rope.Ints(kName, Positive(1 << 14));
   const int64_t pairs = std::accumulate(spec.sections.begin(), spec.sections.end(), int64_t{0});
   if (rope.ok() && pairs != spec.rotary_dim / 2) {
     rope.Fail(kName, fmt::format("has {} pairs, expected {} (rotary dimensions {} / 2)", pairs,
                                  spec.rotary_dim / 2, spec.rotary_dim));
+  } else if (spec.sections_interleaved && spec.sections.size() != 3) {
+    rope.Fail(kName, fmt::format("has {} sections, expected 3", spec.sections.size()));
   }
 }
 
@@ -134,7 +137,8 @@ void ParseSections(ConfigReader& rope, RopeSpec& spec) {
 
 RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions,
                    const RopeDefaults& defaults) {
-  RopeDefaults beside = {.sections = defaults.sections};
+  RopeDefaults beside = {.sections = defaults.sections,
+                         .sections_interleaved = defaults.sections_interleaved};
   const double part = ParsePart(reader, defaults);
   if (defaults.partial_rotary_factor) beside.partial_rotary_factor = part;
   beside.theta = reader.NumberOr("rope_theta", defaults.theta, {1.0001, 1e15});
@@ -153,6 +157,7 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
   spec.max_positions = max_positions;
   spec.theta = defaults.theta;
   spec.sections = defaults.sections;
+  spec.sections_interleaved = defaults.sections_interleaved;
   double partial = defaults.partial_rotary_factor.value_or(1);
   if (rope != nullptr) {
     spec.theta = rope->NumberOr("rope_theta", spec.theta, {1.0001, 1e15});

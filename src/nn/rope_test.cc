@@ -7,6 +7,8 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "nn/testing/random_tensors.h"
 #include "ops/reference/reference_ops.h"
@@ -121,6 +123,29 @@ TEST(Rope, LongRopeScalesByTheServedContext) {
   EXPECT_EQ(RopeFrequencies(longrope, 4096)[5],
             goldens["longrope_short"]["frequencies"][5].get<float>());
   EXPECT_NE(RopeFrequencies(longrope, 4097)[5], RopeFrequencies(longrope, 4096)[5]);
+}
+
+// Pairs of a head by the dimension of their position, as text: 0 is time.
+std::string DimensionsOf(const std::vector<int32_t>& sections) {
+  RopeSpec spec;
+  spec.sections = sections;
+  spec.sections_interleaved = true;
+  std::string dimensions;
+  for (const RopeSection& section : RopeSections(spec)) {
+    EXPECT_EQ(static_cast<size_t>(section.first), dimensions.size());
+    dimensions.append(static_cast<size_t>(section.pairs),
+                      static_cast<char>('0' + section.dimension));
+  }
+  return dimensions;
+}
+
+// As the reference assigns them (recomposition_frequencies of Qwen3VLTextRotaryEmbedding), also
+// where there are too few pairs for a section.
+TEST(Rope, InterleavedSectionsAlternateWhileThereArePairs) {
+  EXPECT_EQ(DimensionsOf({2, 2, 2}), "012012");
+  EXPECT_EQ(DimensionsOf({5, 1, 1}), "0120000");
+  EXPECT_EQ(DimensionsOf({3, 1, 2}), "012002");
+  EXPECT_EQ(DimensionsOf({1, 3, 1}), "01201");
 }
 
 TEST(Rope, RefusesAnAbsurdContextWithNumbers) {

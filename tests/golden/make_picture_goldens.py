@@ -32,6 +32,8 @@ TURNS = {
     "qwen2_vl_80": [[["lossy.webp", 4], [3, "rgb.png", 8]]],
     "qwen2_5_vl_odd": [[[3, "lossy.webp", 5], [6, "gray.jpg", 7, "orientation_6.jpg", 2], [4]]],
     "qwen2_5_vl_80": [[[2, "rgb.png", 7]]],
+    "qwen3_vl_odd": [[[3, "lossy.webp", 5], [6, "gray.jpg", 7, "orientation_6.jpg", 2], [4]]],
+    "qwen3_vl_64": [[["rgb.png", 4, "lossy.webp", 6], [3]]],
 }
 
 
@@ -42,8 +44,9 @@ def tiled(config) -> bool:
 def processor(config):
     if hasattr(config.vision_config, "spatial_merge_size"):
         patch = config.vision_config.patch_size
+        values = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if config.model_type.startswith("qwen3") else {}
         return transformers.Qwen2VLImageProcessor(
-            patch_size=patch, size={"shortest_edge": 8 * patch ** 2, "longest_edge": 100 * patch ** 2})
+            **values, patch_size=patch, size={"shortest_edge": 8 * patch ** 2, "longest_edge": 100 * patch ** 2})
     side = config.vision_config.image_size
     if tiled(config):
         return transformers.LlavaNextImageProcessor(

@@ -15,7 +15,7 @@ import transformers
 
 import make_goldens
 import make_vision_goldens
-from make_goldens import HERE, ODD_HEADS, WIDE_HEADS, rope
+from make_goldens import HERE, ODD, ODD_HEADS, WIDE, WIDE_HEADS, rope
 from make_vision_goldens import IMAGE_TOKEN, load, pixels
 
 COUNTS = [20, 31, 2, 70]  # around three images
@@ -43,10 +43,24 @@ MODELS = {
     "qwen2_5_vl_80": ("Qwen2_5_VL", TEXT_128, VISION_80 | dict(
         hidden_size=80, out_hidden_size=128, intermediate_size=84, window_size=40, fullatt_block_indexes=[1]),
         dict(tie_word_embeddings=True), [[8, 8], [10, 12], [2, 18]]),
+    # Pairs that rotate by time between those of the other dimensions and behind them; grids both finer
+    # and coarser than that of the learned positions; two features for the first layers.
+    "qwen3_vl_odd": ("Qwen3VL", ODD | TEXT | dict(rope_parameters=rope(
+        1000.0, mrope_section=[5, 1, 1], mrope_interleaved=True), attention_bias=True), dict(
+            depth=4, hidden_size=36, out_hidden_size=42, num_heads=3, intermediate_size=37, patch_size=3,
+            num_position_embeddings=25, deepstack_visual_indexes=[0, 2]), dict(), [[4, 6], [2, 16], [10, 4]]),
+    # The released models' heads and sections.
+    "qwen3_vl_64": ("Qwen3VL", WIDE | TEXT | dict(
+        hidden_size=32, num_attention_heads=1, intermediate_size=32,
+        rope_parameters=rope(5e6, mrope_section=[24, 20, 20], mrope_interleaved=True)), dict(
+            depth=2, hidden_size=64, out_hidden_size=32, num_heads=1, intermediate_size=48, patch_size=4,
+            num_position_embeddings=49, deepstack_visual_indexes=[0]),
+        dict(tie_word_embeddings=True), [[8, 4], [2, 2], [6, 12]]),
 }
-# With the names that the classes have at run time, as other programs save; the others get a
-# config.json as published, whose outermost fields are the text model's.
+# Qwen2's with the names that the classes have at run time, as other programs save.
 RUNNING = ["qwen2_vl_odd", "qwen2_5_vl_odd"]
+# With a config.json as published; that of Qwen2's has the text model's fields outermost.
+PUBLISHED = ["qwen2_vl_80", "qwen2_5_vl_80", "qwen3_vl_64"]
 
 
 class Images(make_vision_goldens.Images):
@@ -97,15 +111,21 @@ def as_published(directory: pathlib.Path) -> None:
     file = directory / "config.json"
     config = json.loads(file.read_text())
     text, vision = config.pop("text_config"), config["vision_config"]
-    for name in ("model_type", "layer_types", "tie_word_embeddings", "pad_token_id"):
-        del text[name]
     parameters = text.pop("rope_parameters")
-    text |= dict(rope_theta=parameters["rope_theta"], sliding_window=4096,
-                 rope_scaling=dict(type="mrope", mrope_section=parameters["mrope_section"]))
-    for name in ("rope_parameters", "initializer_range", "model_type"):
-        del vision[name]
-    vision |= dict(in_chans=vision.pop("in_channels"), spatial_patch_size=vision["patch_size"])
-    config |= text | dict(torch_dtype=config.pop("dtype"), vision_token_id=127)
+    text["rope_theta"] = parameters.pop("rope_theta")
+    del vision["rope_parameters"]
+    if config["model_type"] == "qwen3_vl":
+        text |= dict(rope_scaling=parameters, tie_word_embeddings=True)
+        vision["model_type"] = config["model_type"]
+        config["text_config"] = text
+    else:
+        for name in ("model_type", "layer_types", "tie_word_embeddings", "pad_token_id"):
+            del text[name]
+        text |= dict(sliding_window=4096, rope_scaling=dict(type="mrope", mrope_section=parameters["mrope_section"]))
+        for name in ("initializer_range", "model_type"):
+            del vision[name]
+        vision |= dict(in_chans=vision.pop("in_channels"), spatial_patch_size=vision["patch_size"])
+        config |= text | dict(torch_dtype=config.pop("dtype"), vision_token_id=127)
     file.write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
 
 
@@ -119,7 +139,7 @@ def make(name: str, place: int) -> None:
     make_goldens.save(model, HERE / name, {})
     if name in RUNNING:
         with_running_names(HERE / name)
-    else:
+    elif name in PUBLISHED:
         as_published(HERE / name)
     model = load(type(model), HERE / name, torch.float32)
     make_vision_goldens.write(name, place + 530, lambda seed: golden(model, grids, seed))

@@ -131,12 +131,18 @@ def in_bf16(model, tokens, images: Images, logits, kept) -> dict:
             "worst_logprob": float(f"{torch.gather(logprobs, 1, kept).abs().max():.3g}")}
 
 
+def image_rows(model, features: dict) -> list:
+    """The rows of each image. Those for later layers of the text model are beside them (deepstack)."""
+    found = model.model.get_image_features(**features)
+    rows = zip(found.pooler_output, *getattr(found, "deepstack_features", []))
+    return [torch.cat(of_image, dim=1).float() for of_image in rows]
+
+
 @torch.no_grad()
 def golden(model, counts, images: Images, seed: int) -> dict:
     generator, vocab = torch.Generator().manual_seed(seed), model.config.text_config.vocab_size
     num_images = len(images.images)
-    features = images.features(num_images)
-    rows = [of_image.float() for of_image in model.model.get_image_features(**features).pooler_output]
+    rows = image_rows(model, images.features(num_images))
     tokens = sequence(generator, vocab, counts, rows)
     logits = model(**images.inputs(tokens[None], num_images)).logits[0]
     random = torch.randint(0, vocab, (len(tokens), make_tiny_llama.RANDOM), generator=generator)
@@ -177,7 +183,7 @@ def randomize(model, seed: int) -> None:
             parameter.data = 1 + 0.3 * noise
         elif parameter.dim() >= 4:  # the patch embedding
             parameter.data = noise * (0.7 / parameter[0].numel() ** 0.5)
-        elif "position_embedding" in name or "class_embedding" in name:
+        elif any(part in name for part in ("position_embedding", "pos_embed", "class_embedding")):
             parameter.data = noise * 0.5
         else:
             continue

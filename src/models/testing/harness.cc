@@ -245,7 +245,7 @@ std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& ro
 
 std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<int32_t> ids, positions, logit_rows, seq_lens, query_start_loc = {0};
-  std::vector<int32_t> image_from = {-1}, image_to = {0};  // with padding
+  std::vector<int32_t> image_from, image_to;
   std::vector<std::array<int32_t, 3>> rope_positions;
   bool planar = !options_.rope_positions.empty();  // positions of a token may differ
   for (Group& group : groups_) group.slot_mapping.clear();

@@ -53,6 +53,7 @@ const std::map<std::string_view, Values> kValues = {
     {"mrope_section", {"[2, 1]"}},
     {"window_size", {"12"}},
     {"fullatt_block_indexes", {"[0]"}},
+    {"deepstack_visual_indexes", {"[1]"}},
 };
 
 struct Outcome {
