@@ -41,7 +41,11 @@ constexpr Kind kKinds[] = {
      }},
     {"Qwen2VLImageProcessor",
      [](const JsonReader& reader, int32_t max_patches) -> Made {
-       return std::make_unique<Qwen2VlProcessor>(reader, max_patches);
+       return std::make_unique<Qwen2VlProcessor>(reader, max_patches, /*glm=*/false);
+     }},
+    {"Glm4vImageProcessor",
+     [](const JsonReader& reader, int32_t max_patches) -> Made {
+       return std::make_unique<Qwen2VlProcessor>(reader, max_patches, /*glm=*/true);
      }},
 };
 
@@ -51,12 +55,12 @@ std::string Describe(const JsonMismatch& mismatch) {
                      mismatch.got->ToString());
 }
 
-// Names of classes that compute the same have other endings.
-std::string_view WithoutSuffix(std::string_view type) {
+// Several classes compute the same.
+std::string_view KindOf(std::string_view type) {
   constexpr std::string_view kFast = "Fast";
   if (type == "CLIPFeatureExtractor") return "CLIPImageProcessor";
   if (type.ends_with(kFast)) type.remove_suffix(kFast.size());
-  return type;
+  return type == "Glm46VImageProcessor" ? "Glm4vImageProcessor" : type;
 }
 
 // Reads a JSON file; null if it does not exist.
@@ -84,7 +88,7 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
   std::vector<std::string_view> names;
   for (const Kind& kind : kKinds) {
     names.push_back(kind.name);
-    if (kind.name == WithoutSuffix(type)) made = kind.make(reader, max_patches);
+    if (kind.name == KindOf(type)) made = kind.make(reader, max_patches);
   }
   if (made == nullptr) {
     return Unimplemented("{}: image_processor_type is \"{}\"; implemented are {}", source, type,

@@ -17,12 +17,12 @@ namespace tokamak {
 
 // One image as a vision tower takes it.
 struct PreparedImage {
-  // Towers of a fixed size: [tiles, 3, height, width]. Qwen2-VL:
-  // [patches, 3, temporal_patch_size, patch_size, patch_size].
+  // Towers of a fixed size: [tiles, 3, height, width]. Qwen2-VL and
+  // GLM-4.1V: [patches, 3, temporal_patch_size, patch_size, patch_size].
   std::vector<int32_t> shape = {};
   std::vector<float> values = {};
-  // LLaVA-NeXT: the grid of tiles, which follow the thumbnail. Qwen2-VL: the grid of patches, whose
-  // order is that of squares of merge_size x merge_size. Others: 0.
+  // LLaVA-NeXT: the grid of tiles, which follow the thumbnail. Qwen2-VL and GLM-4.1V: the
+  // grid of patches, whose order is that of squares of merge_size x merge_size. Others: 0.
   int32_t grid_height = 0, grid_width = 0;
   int32_t image_height = 0, image_width = 0;  // in pixels, before it was prepared
 };
@@ -47,9 +47,9 @@ class ImageProcessor {
 inline constexpr int32_t kAnyPatches = std::numeric_limits<int32_t>::max();
 
 // Reads a preprocessor_config.json; `source`, the file's name, starts every message. Processors:
-// CLIP, LLaVA, SigLIP, LLaVA-NeXT and Qwen2-VL. Those that keep about an image's size make at most
-// `max_patches` of it, whatever the file allows. A field that is unknown, or whose value is not
-// implemented, is an error that names it.
+// CLIP, LLaVA, SigLIP, LLaVA-NeXT, Qwen2-VL and GLM-4.1V. Those that keep about an image's size
+// make at most `max_patches` of it, whatever the file allows. A field that is unknown, or whose
+// value is not implemented, is an error that names it.
 Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
                                                                  const std::string& source,
                                                                  int32_t max_patches = kAnyPatches);

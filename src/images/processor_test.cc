@@ -83,10 +83,15 @@ TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
                              [42, 14], [14, 42]]})");
   const auto qwen = Read(R"({"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 4,
                              "min_pixels": 600, "max_pixels": 1800})");
+  const auto glm = Read(R"({"image_processor_type": "Glm4vImageProcessor", "patch_size": 4,
+                            "size": {"shortest_edge": 600, "longest_edge": 1800}})");
   const JsonValue sizes = Json(ReadFile("image_processors/sizes.json"));
   for (const JsonValue& grid : *sizes.Find("grids")->AsArray()) {
     const JsonValue::Array& fields = *grid.AsArray();
-    const auto& processor = *fields[0].AsString() == "Qwen2VLImageProcessor" ? qwen : next;
+    const std::string& type = *fields[0].AsString();
+    const auto& processor = type == "Qwen2VLImageProcessor" ? qwen
+                            : type == "Glm4vImageProcessor" ? glm
+                                                            : next;
     const auto prepared = processor->Prepare(Blank(*fields[1].AsInt(), *fields[2].AsInt()));
     ASSERT_TRUE(prepared.ok()) << grid.ToString() << prepared.status().ToString();
     EXPECT_EQ(prepared->grid_height, fields[3].AsInt()) << grid.ToString();
@@ -123,7 +128,7 @@ TEST(ImageProcessor, ErrorsNameTheField) {
       {error("ViTImageProcessor", ""),
        "not supported: config: image_processor_type is \"ViTImageProcessor\"; implemented are "
        "CLIPImageProcessor, LlavaImageProcessor, SiglipImageProcessor, LlavaNextImageProcessor, "
-       "Qwen2VLImageProcessor"},
+       "Qwen2VLImageProcessor, Glm4vImageProcessor"},
       {error("CLIPImageProcessorPil", ""), "image_processor_type is \"CLIPImageProcessorPil\""},
       {error(clip, R"(, "resample": 1)"), "config: resample is 1; 2 (bilinear) and 3 (bicubic)"},
       {error(clip, R"(, "do_flip": false, "zoom": 2)"),
@@ -148,6 +153,7 @@ TEST(ImageProcessor, ErrorsNameTheField) {
       {error(qwen, R"(, "size": {"shortest_edge": 9})"), "config: size.longest_edge: is missing"},
       {error(qwen, R"(, "merge_size": 0)"), "config: merge_size: expected an integer from 1 to 16"},
       {error(qwen, R"(, "fps": 2)"), "config: fps may change the result"},
+      {error("Glm4vImageProcessor", R"(, "min_pixels": 9)"), "config: min_pixels may change"},
   };
   for (const auto& [got, expected] : kCases) EXPECT_THAT(got, testing::HasSubstr(expected));
 }

@@ -53,18 +53,25 @@ class LlavaNextProcessor : public ImageProcessor {
   ValueTable table_;
 };
 
-// Qwen2-VL: patches of an image of about its own size.
+// Qwen2-VL and GLM-4.1V: patches of an image of about its own size.
 class Qwen2VlProcessor : public ImageProcessor {
  public:
-  Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches);
+  // `glm`: the limits count the pixels of all frames of a patch, and an image that is smaller than
+  // a merged patch is enlarged first.
+  Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches, bool glm);
   Result<PreparedImage> Prepare(const Image& image) const override;
-  int32_t max_patches() const override { return max_pixels_ / (patch_size_ * patch_size_); }
+  int32_t max_patches() const override {
+    return max_pixels_ / (frames() * patch_size_ * patch_size_);
+  }
 
  private:
-  ImageSize SizeFor(const Image& image) const;
+  int32_t frames() const { return glm_ ? temporal_patch_size_ : 1; }  // that the limits count
+  // The size from which SizeFor starts.
+  ImageSize AtLeastAPatch(const Image& image) const;
+  ImageSize SizeFor(const ImageSize& from) const;
   void AppendPatch(const Image& image, int32_t top, int32_t left, std::vector<float>& values) const;
 
-  bool resize_;
+  bool glm_, resize_;
   int32_t min_pixels_, max_pixels_;
   int32_t patch_size_, temporal_patch_size_, merge_size_;
   Resampling resampling_;

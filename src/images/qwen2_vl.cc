@@ -1,6 +1,7 @@
 // Wang et al., "Qwen2-VL", arXiv:2409.12191, section 2.1: patches of an image of about its own
 // size, in an order in which each merge_size x merge_size square, which becomes one token, is
-// contiguous. Reference: transformers, models/qwen2_vl.
+// contiguous. Also GLM-4.1V, arXiv:2507.01006. References: transformers, models/qwen2_vl and
+// models/glm4v.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,25 +12,29 @@
 namespace tokamak {
 namespace {
 
-int32_t ReadPixels(const JsonReader& reader, std::string_view name, std::string_view edge,
+// A limit: `edge` of the size, or for Qwen2-VL also a field of its own.
+int32_t ReadPixels(const JsonReader& reader, const char* name, std::string_view edge,
                    int32_t absent) {
   const JsonReader size = reader["size"];
   const int32_t in_size = size.present() ? size.Int(edge) : absent;
-  return reader.IntOr(name, in_size);
+  return name != nullptr ? reader.IntOr(name, in_size) : in_size;
 }
 
 }  // namespace
 
-Qwen2VlProcessor::Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches)
-    : resize_(reader.BoolOr("do_resize", true)),
-      min_pixels_(ReadPixels(reader, "min_pixels", "shortest_edge", 56 * 56)),
-      max_pixels_(ReadPixels(reader, "max_pixels", "longest_edge", 28 * 28 * 1280)),
+Qwen2VlProcessor::Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches, bool glm)
+    : glm_(glm),
+      resize_(reader.BoolOr("do_resize", true)),
+      min_pixels_(ReadPixels(reader, glm ? nullptr : "min_pixels", "shortest_edge",
+                             glm ? 112 * 112 : 56 * 56)),
+      max_pixels_(ReadPixels(reader, glm ? nullptr : "max_pixels", "longest_edge",
+                             28 * 28 * (glm ? 15000 : 1280))),
       patch_size_(reader.IntOr("patch_size", 14, Positive(1 << 10))),
       temporal_patch_size_(reader.IntOr("temporal_patch_size", 2, Positive(16))),
       merge_size_(reader.IntOr("merge_size", 2, Positive(16))),
       resampling_(ReadResampling(reader)),
       table_(reader, kClipMean, kClipStd) {
-  const int64_t most = int64_t{max_patches} * patch_size_ * patch_size_;
+  const int64_t most = int64_t{max_patches} * frames() * patch_size_ * patch_size_;
   max_pixels_ = static_cast<int32_t>(std::min<int64_t>(max_pixels_, most));
   min_pixels_ = std::min(min_pixels_, max_pixels_);
   if (reader["size"].present()) reader["size"].Only({"shortest_edge", "longest_edge"});
@@ -40,19 +45,27 @@ Qwen2VlProcessor::Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches
   }
 }
 
+ImageSize Qwen2VlProcessor::AtLeastAPatch(const Image& image) const {
+  const double height = image.height, width = image.width, factor = patch_size_ * merge_size_;
+  if (!glm_ || std::min(height, width) >= factor) return {image.height, image.width};
+  const double scale = std::max(factor / height, factor / width);
+  return {static_cast<int32_t>(height * scale), static_cast<int32_t>(width * scale)};
+}
+
 // smart_resize of the reference: multiples of a merged patch, a number of pixels within the limits,
 // about the same aspect ratio.
-ImageSize Qwen2VlProcessor::SizeFor(const Image& image) const {
-  const double height = image.height, width = image.width, factor = patch_size_ * merge_size_;
+ImageSize Qwen2VlProcessor::SizeFor(const ImageSize& from) const {
+  const double height = from.height, width = from.width, factor = patch_size_ * merge_size_;
+  const double pixels = frames() * height * width;
   // Rounds halves to even, as Python does.
   double to_height = std::nearbyint(height / factor) * factor;
   double to_width = std::nearbyint(width / factor) * factor;
-  if (to_height * to_width > max_pixels_) {
-    const double beta = std::sqrt(height * width / max_pixels_);
+  if (frames() * to_height * to_width > max_pixels_) {
+    const double beta = std::sqrt(pixels / max_pixels_);
     to_height = std::max(factor, std::floor(height / beta / factor) * factor);
     to_width = std::max(factor, std::floor(width / beta / factor) * factor);
-  } else if (to_height * to_width < min_pixels_) {
-    const double beta = std::sqrt(min_pixels_ / (height * width));
+  } else if (frames() * to_height * to_width < min_pixels_) {
+    const double beta = std::sqrt(min_pixels_ / pixels);
     to_height = std::ceil(height * beta / factor) * factor;
     to_width = std::ceil(width * beta / factor) * factor;
   }
@@ -76,7 +89,8 @@ void Qwen2VlProcessor::AppendPatch(const Image& image, int32_t top, int32_t left
 
 Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
   constexpr int kMaxAspectRatio = 200;
-  const auto [shorter, longer] = std::minmax(image.width, image.height);
+  const ImageSize from = AtLeastAPatch(image);
+  const auto [shorter, longer] = std::minmax(from.width, from.height);
   if (longer > int64_t{kMaxAspectRatio} * shorter) {
     return InvalidArgument(
         "the image of {} x {} pixels is too narrow: the longer side may have {} "
@@ -85,7 +99,7 @@ Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
   }
   Image changed;
   if (resize_) {
-    ASSIGN_OR_RETURN(changed, ResizeWithinLimit(image, SizeFor(image), resampling_));
+    ASSIGN_OR_RETURN(changed, ResizeWithinLimit(image, SizeFor(from), resampling_));
   }
   const Image& resized = resize_ ? changed : image;
   const int32_t factor = patch_size_ * merge_size_;

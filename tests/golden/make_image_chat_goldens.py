@@ -58,10 +58,25 @@ GEMMA3 = (
     "{% elif item['type'] == 'text' %}{{ item['text'] | trim }}{% endif %}{% endfor %}{% endif %}"
     "{{ '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}"
     "{% endif %}")
+GLM41V = (
+    "[gMASK]<sop>\n{%- for msg in messages %}\n    {%- if msg.role == 'system' %}\n<|system|>\n{{ msg.content }}\n"
+    "    {%- elif msg.role == 'user' %}\n<|user|>{{ '\\n' }}\n        {%- if msg.content is string %}\n"
+    "{{ msg.content }}\n        {%- else %}\n            {%- for item in msg.content %}\n"
+    "                {%- if item.type == 'video' or 'video' in item %}\n"
+    "<|begin_of_video|><|video|><|end_of_video|>\n"
+    "                {%- elif item.type == 'image' or 'image' in item %}\n"
+    "<|begin_of_image|><|image|><|end_of_image|>\n                {%- elif item.type == 'text' %}\n"
+    "{{ item.text }}\n                {%- endif %}\n            {%- endfor %}\n        {%- endif %}\n"
+    "    {%- elif msg.role == 'assistant' %}\n        {%- if msg.metadata %}\n"
+    "<|assistant|>{{ msg.metadata }}\n{{ msg.content }}\n        {%- else %}\n<|assistant|>\n"
+    "{{ msg.content }}\n        {%- endif %}\n    {%- endif %}\n{%- endfor %}\n"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}")
 
 TEMPLATES = {'LLaVA 1.5': (LLAVA, '<image>'), 'LLaVA-NeXT': (LLAVA_NEXT, '<image>'),
              'Qwen2-VL': (QWEN2_VL, '<|image_pad|>'), 'Mistral Small 3.1': (MISTRAL_SMALL, '[IMG]'),
-             'Gemma 3': (GEMMA3, '<start_of_image>')}
+             'Gemma 3': (GEMMA3, '<start_of_image>'), 'GLM-4.1V': (GLM41V, '<|image|>')}
+# They would print parts of an assistant's message.
+ASSISTANT_IN_TEXT = {'GLM-4.1V'}
 
 IMAGE = {'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,Zm9v'}}
 
@@ -86,9 +101,11 @@ CONVERSATIONS = [
 ]
 
 
-def for_transformers(message):
+def for_transformers(message, assistant_in_text):
     """The message in the form that transformers documents: all contents are parts."""
     content = message['content']
+    if assistant_in_text and message['role'] == 'assistant':
+        return message
     parts = [text(content)] if isinstance(content, str) else content
     return {**message, 'content': [{'type': 'image'} if part['type'] == 'image_url' else part
                                    for part in parts]}
@@ -100,7 +117,7 @@ def main():
         texts = []
         for conversation in CONVERSATIONS:
             [rendered], _ = reference.render_jinja_template(
-                [[for_transformers(message) for message in conversation]], chat_template=source,
+                [[for_transformers(message, name in ASSISTANT_IN_TEXT) for message in conversation]], chat_template=source,
                 add_generation_prompt=True, bos_token='<s>', eos_token='</s>')
             texts.append(rendered)
         goldens.append({'model': name, 'placeholder': placeholder, 'template': source,

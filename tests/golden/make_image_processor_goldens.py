@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import transformers
 from transformers.models.llava_next.modeling_llava_next import unpad_image
+from transformers.models.glm4v.image_processing_glm4v import smart_resize as smart_resize_glm
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 HERE = pathlib.Path(__file__).parent
@@ -27,6 +28,8 @@ NEXT = {'image_processor_type': 'LlavaNextImageProcessor', 'image_grid_pinpoints
         'size': {'shortest_edge': 14}, 'crop_size': {'height': 14, 'width': 14}}
 QWEN = {'image_processor_type': 'Qwen2VLImageProcessor', 'patch_size': 4, 'min_pixels': 600,
         'max_pixels': 1800}
+GLM = {'image_processor_type': 'Glm4vImageProcessor', 'patch_size': 4, 'merge_size': 2, 'temporal_patch_size': 2,
+       'size': {'shortest_edge': 600, 'longest_edge': 1800}}
 
 CONFIGS = [
     # As llava-hf/llava-1.5-7b-hf has it, but smaller.
@@ -53,6 +56,9 @@ CONFIGS = [
     {key: value for key, value in QWEN.items() if not key.endswith('pixels')} |
     {'size': {'shortest_edge': 150, 'longest_edge': 500}, 'patch_size': 3, 'merge_size': 1,
      'temporal_patch_size': 1, 'do_rescale': True},
+    GLM,
+    GLM | {'image_processor_type': 'Glm46VImageProcessor', 'size': {'shortest_edge': 900, 'longest_edge': 1500}, 'patch_size': 3, 'temporal_patch_size': 3,
+           'resample': 2},
 ]
 
 
@@ -112,6 +118,8 @@ def main():
         if max(height, width) <= 200 * min(height, width):
             to_height, to_width = smart_resize(height, width, 8, 600, 1800)
             grids.append([QWEN['image_processor_type'], height, width, to_height // 4, to_width // 4])
+            to_height, to_width = smart_resize_glm(2, height, width, 2, 8, 600, 1800)
+            grids.append([GLM['image_processor_type'], height, width, to_height // 4, to_width // 4])
         best = transformers.image_processing_utils.select_best_resolution((height, width), PINPOINTS)
         grids.append([NEXT['image_processor_type'], height, width, best[0] // 14, best[1] // 14])
         for rows, columns in ((24, 48), (72, 24), (54, 54)):
