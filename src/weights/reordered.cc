@@ -116,6 +116,35 @@ class MatrixSource final : public WeightSource {
   const Shape shape_;
 };
 
+class ChannelsLastSource final : public WeightSource {
+ public:
+  ChannelsLastSource(std::shared_ptr<const WeightSource> matrix, int64_t channels)
+      : matrix_(std::move(matrix)), channels_(channels) {}
+
+  const std::string& name() const override { return matrix_->name(); }
+  DType dtype() const override { return matrix_->dtype(); }
+  const Shape& shape() const override { return matrix_->shape(); }
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    const size_t element = RowBytes(dtype(), 1);
+    const int64_t places = shape().cols() / channels_;
+    std::vector<std::byte> stored(static_cast<size_t>((end - begin) * shape().cols()) * element);
+    RETURN_IF_ERROR(matrix_->ReadRows(begin, end, stored.data()));
+    for (int64_t row = 0; row < end - begin; ++row) {
+      for (int64_t place = 0; place < places; ++place) {
+        for (int64_t channel = 0; channel < channels_; ++channel, destination += element) {
+          const int64_t at = row * shape().cols() + channel * places + place;
+          std::memcpy(destination, stored.data() + static_cast<size_t>(at) * element, element);
+        }
+      }
+    }
+    return Status();
+  }
+
+ private:
+  const std::shared_ptr<const WeightSource> matrix_;
+  const int64_t channels_;
+};
+
 class FloatSource final : public WeightSource {
  public:
   explicit FloatSource(std::shared_ptr<const WeightSource> source) : source_(std::move(source)) {}
@@ -179,6 +208,14 @@ Result<std::shared_ptr<const WeightSource>> AsMatrix(std::shared_ptr<const Weigh
                          Name(source->dtype()), source->shape().ToString());
   }
   return std::shared_ptr<const WeightSource>(std::make_shared<MatrixSource>(std::move(source)));
+}
+
+Result<std::shared_ptr<const WeightSource>> AsChannelsLastMatrix(
+    std::shared_ptr<const WeightSource> source) {
+  const int64_t channels = source->shape()[1];
+  ASSIGN_OR_RETURN(std::shared_ptr<const WeightSource> matrix, AsMatrix(std::move(source)));
+  return std::shared_ptr<const WeightSource>(
+      std::make_shared<ChannelsLastSource>(std::move(matrix), channels));
 }
 
 std::shared_ptr<const WeightSource> WithoutBlocks(std::shared_ptr<const WeightSource> source) {

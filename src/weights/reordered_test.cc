@@ -47,6 +47,30 @@ TEST(Reordered, AConvolutionsWeightAsAMatrixHasTheSameElements) {
               HasSubstr("w: type Q8_0 is not supported for a weight of shape [4, 3, 32]"));
 }
 
+TEST(Reordered, ChannelsLastInterleavesTheChannelsOfEachPlace) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto source = MemorySource::Random("w", dtype, {4, 3, 5, 7}, 1);
+    const std::vector<float> all = source->Dequantized();
+    const auto matrix = AsChannelsLastMatrix(source);
+    ASSERT_TRUE(matrix.ok());
+    EXPECT_EQ((*matrix)->shape(), (Shape{4, 5 * 7 * 3}));
+    const std::vector<float> values = Values(**matrix);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t row = i / 105, place = i % 105 / 3, channel = i % 3;
+      ASSERT_EQ(values[i], all[row * 105 + channel * 35 + place]);
+    }
+    std::vector<std::byte> bytes(RowBytes(dtype, 2 * 105));
+    ASSERT_TRUE((*matrix)->ReadRows(1, 3, bytes.data()).ok());
+    std::vector<float> two(2 * 105);
+    DequantizeRow(dtype, bytes.data(), 2 * 105, two.data());
+    EXPECT_TRUE(std::equal(two.begin(), two.end(), values.begin() + 105));
+  }
+  EXPECT_THAT(AsChannelsLastMatrix(MemorySource::Random("w", DType::kQ8_0, {4, 3, 32}, 1))
+                  .status()
+                  .ToString(),
+              HasSubstr("w: type Q8_0 is not supported"));
+}
+
 TEST(Reordered, TransposedSwapsRowsAndColumns) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const auto source = MemorySource::Random("w", dtype, {3, 37, 19}, 1);
