@@ -35,6 +35,8 @@ constexpr Case kCases[] = {
     {"hf/gemma3_odd", kEmbeddingScale},
     {"hf/glm4_moe_odd", {kMoe, kCombine, kConvert}},
     {"hf/glm4_odd"},
+    {"hf/glm4v_moe_odd", {kMoe, kCombine, kNonCausal, kLayerNorm, kActivate, kGelu, kConvert}},
+    {"hf/glm4v_odd", {kCombine, kNonCausal, kLayerNorm, kActivate, kGelu, kConvert}},
     {"hf/gpt_oss_odd", {kMoe, kCombine, kSinks, kClampedSwiglu, kConvert}},
     {"hf/llava_64", {kNonCausal, kLayerNorm, kAddResidual, kActivate, kQuickGelu, kConvert}},
     {"hf/llava_next_odd",

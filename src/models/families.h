@@ -37,6 +37,9 @@ DecoderConfig ParseQwen2VlText(ConfigReader& reader);
 DecoderConfig ParseQwen3VlText(ConfigReader& reader);  // of Qwen3-VL
 // The outer field of Qwen's models that see.
 int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text);
+// The same of GLM-4.1V and of GLM-4.5V.
+DecoderConfig ParseGlm4vText(ConfigReader& text);
+DecoderConfig ParseGlm4vMoeText(ConfigReader& text);
 
 // Creates a family's model: parses `config` and builds the layers, whose errors stay in
 // load.status.
@@ -44,6 +47,7 @@ using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::Weig
                                                    const LoadOptions& options);
 
 CreateModel CreateBert;
+CreateModel CreateGlm4v, CreateGlm4vMoe;
 CreateModel CreateLlava, CreateLlavaNext;
 CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl;
 

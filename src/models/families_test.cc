@@ -109,6 +109,18 @@ const std::set<std::string> kQwenVlWithoutEffect = {
 const std::string kQwen3VlVision = R"("vision_config": {"hidden_size": 24, "out_hidden_size": 24,
     "intermediate_size": 40, "num_position_embeddings": 9, "deepstack_visual_indexes": [0], )" +
                                    kQwenVlVision;
+// The sections fix the fraction of a head that rotates.
+const std::set<std::string> kGlm4vWithoutEffect = {
+    "head_dim",        "hidden_size",           "num_attention_heads",
+    "out_hidden_size", "partial_rotary_factor", "rope_parameters",
+    "rope_scaling",    "text_config",           "vision_config"};
+const std::string kGlm4vVision = R"("vision_config": {"hidden_size": 24, "out_hidden_size": 24,
+    "intermediate_size": 40, "image_size": 8, "rms_norm_eps": 1e-5, )" +
+                                 kQwenVlVision;
+const std::string kGlm4vMoeText = R"("head_dim": 8, "moe_intermediate_size": 16,
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, )";
+const std::string kGlm4vRope = R"("partial_rotary_factor": 0.75, "rope_scaling": {
+    "rope_type": "default", "mrope_section": [1, 1, 1]})";
 const std::string kMpt = R"("vocab_size": 50, "d_model": 24, "n_heads": 6, "n_layers": 3,
     "max_seq_len": 256, "attn_config": {"clip_qkv": 1.0})";
 const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2,
@@ -148,6 +160,17 @@ const Family kFamilies[] = {
     {"Glm4ForCausalLM", {R"("head_dim": 8)"}},
     {"Glm4MoeForCausalLM", {R"("head_dim": 8, "moe_intermediate_size": 16, "n_routed_experts": 8,
          "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2)"}},
+    {"Glm4vForConditionalGeneration",
+     {kQwenVl + R"("text_config": {"rope_scaling": {"mrope_section": [1, 1, 1]}, )" + kQwenVlText +
+          "}, " + kGlm4vVision + "}",
+      kQwenVl + R"("text_config": {"rope_parameters": {"mrope_section": [1, 1, 1],
+          "partial_rotary_factor": 1.0}, )" +
+          kQwenVlText + "}, " + kGlm4vVision + "}"},
+     kGlm4vWithoutEffect},
+    {"Glm4vMoeForConditionalGeneration",
+     {kQwenVl + R"("text_config": {)" + kGlm4vMoeText + kGlm4vRope + ", " + kQwenVlText + "}, " +
+      kGlm4vVision + "}"},
+     kGlm4vWithoutEffect},
     {"GptOssForCausalLM",
      {kGptOss + R"("rope_scaling": )" + kYarn, kGptOss + R"("rope_parameters": )" + kYarn}},
     {"LlamaForCausalLM", {""}},
@@ -433,6 +456,31 @@ TEST(Qwen3Vl, ErrorsNameTheField) {
   EXPECT_THAT(error("", R"("rope_scaling": {"mrope_section": [1, 1, 1],
                             "mrope_interleaved": false})"),
               HasSubstr("rope_scaling.mrope_interleaved: is false"));
+}
+
+TEST(Glm4v, ErrorsNameTheField) {
+  const auto error = [](const std::string& vision, const std::string& text = "",
+                        const std::string& outer = "") {
+    return ErrorOf(Config("Glm4vForConditionalGeneration",
+                          kQwenVl + outer + R"("text_config": {"rope_scaling": {"mrope_section":
+                              [1, 1, 1]}, )" +
+                              kQwenVlText + text + "}, " + kGlm4vVision + vision + "}"));
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_THAT(error(R"(, "model_type": "glm4v_moe_vision")"),
+              HasSubstr("vision_config.model_type: \"glm4v_moe_vision\" is not supported"));
+  EXPECT_THAT(error("", R"(, "model_type": "glm4v_moe_text")"),
+              HasSubstr("text_config.model_type: is \"glm4v_moe_text\""));
+  EXPECT_THAT(error(R"(, "out_hidden_size": 25)"),
+              HasSubstr("vision_config.out_hidden_size: is 25, but the text model's"));
+  EXPECT_THAT(error(R"(, "image_size": 1)"),
+              HasSubstr("vision_config.image_size: 1 is less than patch_size 2"));
+  EXPECT_THAT(error("", R"(, "head_dim": 8, "partial_rotary_factor": 0.75)"),
+              HasSubstr("text_config.head_dim: differs from hidden_size / num_attention_heads"));
+  EXPECT_THAT(error("", R"(, "attention_bias": false)"),
+              HasSubstr("text_config.attention_bias: is false"));
+  EXPECT_THAT(error("", R"(, "partial_rotary_factor": 0.5)"), HasSubstr("rotary dimensions"));
+  EXPECT_THAT(error("", "", R"("image_token_id": 50, )"), HasSubstr("image_token_id: expected"));
 }
 
 TEST(Families, BothNamesOfAFieldMustAgree) {

@@ -269,6 +269,7 @@ constexpr const char* kDirectories[] = {
     "hf/llava_next_siglip", "hf/llava_linear",      "hf/qwen2_vl_odd",    "hf/qwen2_vl_80",
     "hf/qwen2_5_vl_odd",    "hf/qwen2_5_vl_80",     "hf/exaone4_odd",     "hf/exaone4_128",
     "hf/qwen3_vl_odd",      "hf/qwen3_vl_64",       "hf/ernie4_5_odd",    "hf/ernie4_5_128",
+    "hf/glm4v_odd",         "hf/glm4v_128",         "hf/glm4v_moe_odd",   "hf/glm4v_moe_128",
     "gguf/ernie4_5_128"};
 
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.

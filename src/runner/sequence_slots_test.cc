@@ -66,8 +66,8 @@ std::vector<ImageSpan> SpansOf(const testing::TinyGolden& golden, int32_t placeh
 }
 
 TEST(SequenceSlots, PositionsOfGridsAreThoseOfTheReference) {
-  for (const char* name :
-       {"qwen2_vl_odd", "qwen2_vl_80", "qwen2_5_vl_odd", "qwen2_5_vl_80", "qwen3_vl_odd"}) {
+  for (const char* name : {"qwen2_vl_odd", "qwen2_vl_80", "qwen2_5_vl_odd", "qwen2_5_vl_80",
+                           "qwen3_vl_odd", "glm4v_odd", "glm4v_moe_128"}) {
     const testing::TinyGolden golden = testing::ReadTinyGolden("hf/" + std::string(name));
     const auto length = static_cast<int32_t>(golden.tokens.size());
     SequenceSlots table({.max_seqs = 1, .max_context = 512, .vocab_size = 200, .mrope = true},

@@ -1,7 +1,7 @@
 """Makes the goldens of conversations with pictures (pictures.json): from the files to the tokens.
 
-The models are those of make_vision_goldens.py and make_qwen_vl_goldens.py, which get a
-preprocessor_config.json here. transformers prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
+The models are those of make_vision_goldens.py, make_qwen_vl_goldens.py and make_glm_vl_goldens.py, which get
+a preprocessor_config.json here. transformers prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
 float32 on a CPU. Needs torchvision.
 
   python3 tests/golden/make_picture_goldens.py
@@ -34,6 +34,10 @@ TURNS = {
     "qwen2_5_vl_80": [[[2, "rgb.png", 7]]],
     "qwen3_vl_odd": [[[3, "lossy.webp", 5], [6, "gray.jpg", 7, "orientation_6.jpg", 2], [4]]],
     "qwen3_vl_64": [[["rgb.png", 4, "lossy.webp", 6], [3]]],
+    "glm4v_odd": [[[4, "rgb.png", 5, "lossy.webp", 3], [7, "orientation_6.jpg", 4]]],
+    "glm4v_128": [[["lossy.webp", 6], [3, "interlaced_3x2.png", 8]]],
+    "glm4v_moe_odd": [[[3, "gray.jpg", 5], [2, "rgb.png", 7, "orientation_6.jpg", 6], [4]]],
+    "glm4v_moe_128": [[[2, "rgb.png", 7]]],
 }
 
 
@@ -45,6 +49,12 @@ def processor(config):
     if hasattr(config.vision_config, "spatial_merge_size"):
         patch = config.vision_config.patch_size
         values = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if config.model_type.startswith("qwen3") else {}
+        if config.model_type.startswith("glm4v"):
+            frames, merge = config.vision_config.temporal_patch_size, config.vision_config.spatial_merge_size
+            pixels = frames * patch ** 2
+            return transformers.Glm4vImageProcessor(
+                patch_size=patch, temporal_patch_size=frames, merge_size=merge,
+                size={"shortest_edge": 8 * pixels, "longest_edge": 100 * pixels})
         return transformers.Qwen2VLImageProcessor(
             **values, patch_size=patch, size={"shortest_edge": 8 * patch ** 2, "longest_edge": 100 * patch ** 2})
     side = config.vision_config.image_size
@@ -131,7 +141,7 @@ def main() -> None:
     lines = []
     for place, (name, conversations) in enumerate(TURNS.items()):
         model = transformers.AutoModelForImageTextToText.from_pretrained(
-            HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
+            HERE / name, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
         preprocess = processor(model.config)
         preprocess.save_pretrained(HERE / name)
         for number, turns in enumerate(conversations):

@@ -224,7 +224,8 @@ def make_linear(model) -> torch.nn.Linear:
 
 @torch.no_grad()
 def load(family, directory, dtype):
-    model = family.from_pretrained(directory, dtype=dtype, attn_implementation="eager").eval()
+    model = family.from_pretrained(
+        directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
     tensors = safetensors.torch.load_file(pathlib.Path(directory) / "model.safetensors")
     prefix = "multi_modal_projector."
     if prefix + "weight" in tensors:

@@ -62,13 +62,16 @@ struct Outcome {
   ConfigReader::Uses uses;
 };
 
+// Whether images keep about their size.
+bool InPatches(const Json& vision) { return vision.contains("depth"); }
+
 // An image as the configuration wants it: in tiles of its image_size, or in patches of its sizes.
 GoldenImage ImageFor(const Json& config) {
   const Json& vision = config.at("vision_config");
   GoldenImage image;
   image.grid = {0, 0};
   image.size = {30, 17};
-  if (vision.contains("image_size")) {
+  if (!InPatches(vision)) {
     const int32_t side = vision["image_size"];
     if (config.contains("image_grid_pinpoints")) {
       const std::vector<int32_t> pixels = config["image_grid_pinpoints"][0];
@@ -119,7 +122,7 @@ Outcome Run(const std::string& config_json, const char* optional_tensor = nullpt
     TinyGolden golden;
     golden.images = {ImageFor(config)};
     options_of_run = WithImages(std::move(options_of_run), **model, *ops, golden);
-    if (config["vision_config"].contains("image_size")) {
+    if (!InPatches(config["vision_config"])) {
       // Placeholders of rows, unless a mutant has another one.
       std::fill(tokens.begin() + 10, tokens.begin() + 20, 7);
       options_of_run.image_rows = FromBothEnds(options_of_run.image_rows);
