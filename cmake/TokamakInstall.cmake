@@ -40,7 +40,9 @@ if(TARGET tokamak_local AND TARGET tokamak_server)
   set_target_properties(tokamak_shared PROPERTIES
     LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${archives}")
   target_link_libraries(tokamak_shared PRIVATE tokamak_local tokamak_server)
-  target_link_options(tokamak_shared PRIVATE -Wl,--version-script=${map} -Wl,--no-undefined)
+  # The library stays loaded after dlclose, because the lookup of an image's host may end later.
+  target_link_options(tokamak_shared PRIVATE -Wl,--version-script=${map} -Wl,--no-undefined
+                      -Wl,-z,nodelete)
   target_compile_features(tokamak_shared INTERFACE cxx_std_20)
   target_include_directories(tokamak_shared INTERFACE
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -47,7 +47,7 @@ BEAST = re.compile(r'boost/beast|boost/asio/ssl')
 BEAST_FOLDER = 'src/server/transport/'
 # Shared within that folder; no other folder may include them.
 BEAST_HEADERS = {f'server/transport/{name}.h' for name in (
-    'byte_stream', 'client_connection', 'connection', 'tls', 'turns')}
+    'byte_stream', 'client_connection', 'connection', 'host_lookups', 'tls', 'turns')}
 # Coroutines of the server. Nothing outside src/server includes these.
 TASK_HEADERS = {f'server/transport/{name}.h' for name in ('mailbox', 'response_writer')}
 # A protocol of the server is one folder. Only what puts the server together knows of it.

@@ -32,11 +32,11 @@ struct ServeFlags {
 };
 
 // Raises the soft limit on open files: the usual 1,024 is too low for many connections.
-void AllowDescriptors(int32_t connections) {
+void AllowDescriptors(size_t sockets) {
   constexpr rlim_t kOthers = 256;  // weights, logs, and connections being refused
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = static_cast<rlim_t>(connections) + 2 * kOthers;
+  const rlim_t wanted = static_cast<rlim_t>(sockets) + 2 * kOthers;
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
@@ -77,7 +77,7 @@ int ServeModel(const ServeFlags& flags, const Result<std::unique_ptr<Loaded>>& l
   std::fprintf(stderr, "tokamak: listening on %s://%s%s%s:%d\n",
                flags.server.tls_cert_file.empty() ? "http" : "https", brackets ? "[" : "",
                flags.server.host.c_str(), brackets ? "]" : "", (*server)->port());
-  AllowDescriptors(flags.server.max_connections);
+  AllowDescriptors(MaxOpenSockets(flags.server));
   std::signal(SIGPIPE, SIG_IGN);  // the end of a log reader must not end the server
   const Status status = (*server)->Run();
   if (!status.ok()) {

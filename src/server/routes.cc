@@ -109,6 +109,7 @@ void Routes::Stop() {
   preparation_.Stop();
   text_maker_.Stop();
   debug_state_.Stop();
+  if (const auto& web = options_.openai.images.web) web->Stop();
 }
 
 Routes::HealthState Routes::CheckHealth(const EngineStats& stats) const {

@@ -48,8 +48,9 @@ class Routes {
   void AbandonPreparing() { preparation_.Abandon(); }
   // Calls `on_made` as soon as no long text is being written, perhaps at once.
   void WhenTextsAreMade(std::function<void()> on_made) { text_maker_.WhenIdle(std::move(on_made)); }
-  // Ends the pools' threads after their current jobs. `on_prepared` is not called afterwards. Must
-  // be called after Run has returned.
+  // Ends the pools' threads after their current jobs, but does not wait for lookups of images'
+  // hosts. `on_prepared` is not called afterwards. Must be called after Run has returned and before
+  // `io` ends.
   void Stop();
   // Returns whether a job runs, which Stop would wait for.
   bool busy() const { return preparation_.longest_seconds() || text_maker_.busy(); }

@@ -214,6 +214,12 @@ Status CheckRanges(const ServerOptions& options) {
   return Status();
 }
 
+size_t MaxOpenSockets(const ServerOptions& options) {
+  const bool fetches = !options.allow_image_hosts.empty();
+  return static_cast<size_t>(options.max_connections) +
+         (fetches ? WebClient::Options().max_open_sockets() : 0);
+}
+
 Result<std::unique_ptr<Server>> Server::Create(ServedModel served, ServerOptions options) {
   RETURN_IF_ERROR(CheckRanges(options));
   options.limits.max_connections = static_cast<size_t>(options.max_connections);

@@ -1,6 +1,7 @@
 // The HTTP server around an engine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,6 +30,8 @@ struct ServerOptions : EmbeddedServerOptions {
 
 // kInvalidArgument for numbers out of range.
 Status CheckRanges(const ServerOptions& options);
+// Returns how many sockets may be open at a time, besides those of connections being refused.
+size_t MaxOpenSockets(const ServerOptions& options);
 
 // Owned by the thread that calls Run. It becomes the I/O thread.
 class Server {

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import resource
 import socket
 import sys
 import tempfile
@@ -306,6 +307,19 @@ class DebugState(unittest.TestCase):
             before = server.cpu_seconds()
             time.sleep(3)
             self.assertLess(server.cpu_seconds() - before, 0.1)
+
+
+class OpenFiles(unittest.TestCase):
+    def test_the_limit_is_raised_for_connections_and_fetches(self):
+        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, usual)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, usual[1]))
+        limits = []
+        for flags in ([], ['--allow-image-hosts', 'example.org']):
+            with Server('--max-connections', '100', *flags) as server:
+                server.health()  # the limit was raised after the line that says where it listens
+                limits.append(resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0])
+        self.assertEqual(limits, [100 + 512, 100 + 512 + 256 + 2 * 64])
 
 
 class AccessLog(unittest.TestCase):

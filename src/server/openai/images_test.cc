@@ -304,6 +304,14 @@ TEST_F(ImagesOnTheWebTest, TheServerEndsWhileImagesAreFetched) {
   EXPECT_EQ(client.Receive().status, 503);
 }
 
+TEST(MaxOpenSockets, CountsFetchesIfAnyHostIsAllowed) {
+  const size_t without = MaxOpenSockets({{.max_connections = 10}});
+  EXPECT_EQ(without, 10u);
+  // One for each of 256 fetches, two for each of 64 lookups.
+  const ServerOptions fetching{{.allow_image_hosts = {"a"}, .max_connections = 10}};
+  EXPECT_EQ(MaxOpenSockets(fetching), without + 256 + 128);
+}
+
 TEST_F(ImagesOnTheWebTest, AListWithOtherThingsThanHostsIsAnErrorOfTheStart) {
   const Status status = Server::Create(engine_, {{.allow_image_hosts = {"http://a/"}}}).status();
   EXPECT_THAT(status.ToString(), HasSubstr("allow_image_hosts: \"http://a/\" is not a host"));

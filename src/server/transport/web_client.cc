@@ -5,9 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <exception>
 #include <utility>
 
@@ -15,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "server/transport/client_connection.h"
+#include "server/transport/host_lookups.h"
 
 // g++ 12 destroys temporaries with non-trivial destructors twice if they live across a co_await (PR
 // 99576 and others). So every operand below is a named variable or a trivial value.
@@ -25,7 +24,6 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
-using tcp = asio::ip::tcp;
 
 // Counts bytes in a total while it lives, on any thread.
 class CountedBytes {
@@ -104,15 +102,15 @@ struct WebClient::Fetch::State {
   OnFile on_file;
   Result<File> file = Status(StatusCode::kCancelled, "");
   bool cancelled = false;
-  // Operations that the coroutine waits for; null: none.
-  tcp::resolver* resolver = nullptr;
+  // The coroutine waits for these; null: not now.
+  asio::steady_timer* lookup = nullptr;
   ClientConnection* connection = nullptr;
 };
 
 WebClient::Fetch::~Fetch() {
   state_->cancelled = true;
   state_->on_file = nullptr;
-  if (state_->resolver != nullptr) state_->resolver->cancel();
+  if (state_->lookup != nullptr) state_->lookup->cancel();
   if (state_->connection != nullptr) state_->connection->Close();
 }
 
@@ -124,20 +122,21 @@ struct WebClient::Impl {
       : io(context),
         options(std::move(o)),
         tls(std::move(t)),
+        lookups(io, options.resolve, options.max_lookups),
         bytes_together(std::make_shared<std::atomic<size_t>>(0)) {}
 
   Result<Url> CheckedUrl(std::string_view text) const;
   Result<Url> Redirect(const Url& from, const std::string& location) const;
   asio::awaitable<Result<File>> Follow(State& state);
-  asio::awaitable<Status> Ask(State& state, const Url& url, HttpReceiver& receiver,
-                              ClientDeadline deadline);
-  asio::awaitable<std::vector<std::string>> Lookup(State& state, const Url& url,
-                                                   ClientDeadline deadline);
-  Endpoints Permitted(const Url& url, const std::vector<std::string>& addresses) const;
+  asio::awaitable<Status> Ask(State& state, const Url& url, const Endpoints& endpoints,
+                              HttpReceiver& receiver, ClientDeadline deadline);
+  asio::awaitable<Result<Endpoints>> Find(State& state, const Url& url, ClientDeadline deadline);
+  Endpoints Permitted(const Url& url, const HostLookups::Addresses& addresses) const;
 
   asio::io_context& io;
   const Options options;
   const ClientTls tls;
+  HostLookups lookups;
   const std::shared_ptr<std::atomic<size_t>> bytes_together;
   size_t num_fetches = 0;
 };
@@ -165,7 +164,10 @@ asio::awaitable<Result<WebClient::File>> WebClient::Impl::Follow(State& state) {
   Result<Url> url = CheckedUrl(state.url);
   for (int redirects = 0; url.ok(); ++redirects) {
     FileReceiver receiver(options, bytes_together);
-    const Status status = co_await Ask(state, *url, receiver, deadline);
+    const Result<Endpoints> endpoints = co_await Find(state, *url, deadline);
+    if (endpoints.status().code() == StatusCode::kUnavailable) co_return endpoints.status();
+    Status status = endpoints.status();
+    if (status.ok()) status = co_await Ask(state, *url, *endpoints, receiver, deadline);
     if (status.ok()) co_return receiver.TakeFile();
     if (!receiver.refusal().ok()) co_return receiver.refusal();
     if (receiver.status() == 0 || receiver.status() == 200) {
@@ -184,16 +186,38 @@ asio::awaitable<Result<WebClient::File>> WebClient::Impl::Follow(State& state) {
   co_return url.status();
 }
 
-asio::awaitable<Status> WebClient::Impl::Ask(State& state, const Url& url, HttpReceiver& receiver,
-                                             ClientDeadline deadline) {
-  const std::vector<std::string> addresses = co_await Lookup(state, url, deadline);
-  const Endpoints endpoints = Permitted(url, addresses);
+asio::awaitable<Result<WebClient::Impl::Endpoints>> WebClient::Impl::Find(State& state,
+                                                                          const Url& url,
+                                                                          ClientDeadline deadline) {
+  const Status unwanted(StatusCode::kCancelled, "nobody waits for it");
+  if (state.cancelled) co_return unwanted;
+  Result<HostLookups::Addresses> addresses = HostLookups::Addresses{url.host};
+  error_code error;
+  asio::ip::make_address(url.host, error);
+  if (error) {  // a name
+    asio::steady_timer patience(io, deadline.next());
+    // Also when the coroutine is destroyed.
+    struct Registered {
+      State& state;
+      ~Registered() { state.lookup = nullptr; }
+    } const registered{state};
+    state.lookup = &patience;
+    addresses = co_await lookups.Find(url.host, patience);
+  }
+  if (state.cancelled) co_return unwanted;
+  if (!addresses.ok()) co_return addresses.status();
+  Endpoints endpoints = Permitted(url, *addresses);
   // One message, so that nobody learns which names exist in the server's network.
   if (endpoints.empty()) {
     co_return NotFound(
         "the host has no public address (--allow-private-image-hosts permits others)");
   }
-  if (state.cancelled) co_return Status(StatusCode::kCancelled, "nobody waits for it");
+  co_return endpoints;
+}
+
+asio::awaitable<Status> WebClient::Impl::Ask(State& state, const Url& url,
+                                             const Endpoints& endpoints, HttpReceiver& receiver,
+                                             ClientDeadline deadline) {
   ClientConnection::Request request(http::verb::get, url.target, 11);
   request.set(http::field::host, url.authority());
   request.set(http::field::user_agent, "tokamak");
@@ -212,36 +236,8 @@ asio::awaitable<Status> WebClient::Impl::Ask(State& state, const Url& url, HttpR
   co_return status;
 }
 
-asio::awaitable<std::vector<std::string>> WebClient::Impl::Lookup(State& state, const Url& url,
-                                                                  ClientDeadline deadline) {
-  std::vector<std::string> addresses;
-  error_code error;
-  asio::ip::make_address(url.host, error);
-  if (!error) {
-    addresses.push_back(url.host);
-    co_return addresses;
-  }
-  if (options.resolve) co_return options.resolve(url.host);
-  const auto resolver = std::make_shared<tcp::resolver>(io);
-  struct Registered {
-    State& state;
-    ~Registered() { state.resolver = nullptr; }
-  } const registered{state};
-  state.resolver = resolver.get();
-  asio::steady_timer timer(io, deadline.next());
-  timer.async_wait([resolver](error_code ended) {
-    if (!ended) resolver->cancel();
-  });
-  auto token = asio::redirect_error(asio::use_awaitable, error);
-  const auto flags = tcp::resolver::numeric_service;
-  const tcp::resolver::results_type found =
-      co_await resolver->async_resolve(url.host, url.port, flags, token);
-  for (const auto& entry : found) addresses.push_back(entry.endpoint().address().to_string());
-  co_return addresses;
-}
-
 WebClient::Impl::Endpoints WebClient::Impl::Permitted(
-    const Url& url, const std::vector<std::string>& addresses) const {
+    const Url& url, const HostLookups::Addresses& addresses) const {
   Endpoints endpoints;
   for (const std::string& text : addresses) {
     error_code error;
@@ -253,13 +249,15 @@ WebClient::Impl::Endpoints WebClient::Impl::Permitted(
 }
 
 WebClient::WebClient(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-WebClient::~WebClient() = default;
+WebClient::~WebClient() { Stop(); }
 
 Result<std::unique_ptr<WebClient>> WebClient::Create(asio::io_context& io, Options options) {
   ASSIGN_OR_RETURN(ClientTls tls, MakeClientTls(options.ca_file, /*insecure=*/false));
   auto impl = std::make_shared<Impl>(io, std::move(options), std::move(tls));
   return std::unique_ptr<WebClient>(new WebClient(std::move(impl)));
 }
+
+void WebClient::Stop() { impl_->lookups.Stop(); }
 
 Status WebClient::Check(std::string_view url) const { return impl_->CheckedUrl(url).status(); }
 

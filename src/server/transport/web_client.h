@@ -24,15 +24,20 @@ namespace tokamak {
 class WebClient {
  public:
   struct Options {
-    AllowedHosts hosts;
+    AllowedHosts hosts = {};
     size_t max_bytes = 32 << 20;
     double timeout_seconds = 20;  // for a file, with all redirects
     int max_redirects = 5;
     size_t max_fetches = 256;  // under way
     size_t max_bytes_together = 256 << 20;
+    size_t max_lookups = 64;   // names being looked up, those that nobody waits for any more too
     std::string ca_file = {};  // CA certificates (PEM), instead of the system's
-    // Returns the addresses of a name; null: asks the system.
+    // Returns the addresses of a name. May take long; called on other threads, also after the
+    // client's end. Null: asks the system.
     std::function<std::vector<std::string>(const std::string& host)> resolve = {};
+
+    // Returns how many sockets may be open at a time: a lookup may have two.
+    size_t max_open_sockets() const { return max_fetches + 2 * max_lookups; }
   };
   // The bytes of all files together are limited as long as `counted` of each lives.
   struct File {
@@ -41,9 +46,11 @@ class WebClient {
   };
   using OnFile = std::function<void(Result<File>)>;
 
-  // `io` outlives it. kInvalidArgument if ca_file holds no certificates.
+  // `io` must not end before Stop. kInvalidArgument if ca_file holds no certificates.
   static Result<std::unique_ptr<WebClient>> Create(boost::asio::io_context& io, Options options);
-  ~WebClient();
+  ~WebClient();  // calls Stop
+  // Lookups under way bring no result from now on.
+  void Stop();
 
   // Refuses URLs that are malformed or whose host is not allowed: kInvalidArgument. Thread-safe.
   Status Check(std::string_view url) const;

@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,9 @@ namespace tokamak {
 namespace {
 
 using testing::HasSubstr;
+
+// Much more than what should happen at once takes, and less than the 20 s of a fetch.
+constexpr std::chrono::seconds kSoon{10};
 
 // A server of images on this machine. "/N" answers with N bytes, "/to?URL" leads to the URL (~ is a
 // backslash),
@@ -89,6 +93,45 @@ class ImageServer {
   std::thread thread_;
 };
 
+// Lookups of names that begin with "slow" take until Release. Other names have 127.0.0.1.
+class SlowNames {
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    bool released GUARDED_BY(mutex) = false;
+    int asked GUARDED_BY(mutex) = 0;  // about slow names
+  };
+
+ public:
+  // Waits for the threads of the lookups, which may outlive everything else.
+  ~SlowNames() {
+    Release();
+    while (state_.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::function<std::vector<std::string>(const std::string&)> resolve() const {
+    return [state = state_](const std::string& host) {
+      MutexLock lock(state->mutex);
+      if (host.starts_with("slow")) {
+        ++state->asked;
+        while (!state->released) state->changed.Wait(state->mutex);
+      }
+      return std::vector<std::string>{"127.0.0.1"};
+    };
+  }
+  void Release() {
+    MutexLock lock(state_->mutex);
+    state_->released = true;
+    state_->changed.NotifyAll();
+  }
+  int asked() const {
+    MutexLock lock(state_->mutex);
+    return state_->asked;
+  }
+
+ private:
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
 class WebClientTest : public testing::Test {
  protected:
   void MakeClient(const std::vector<std::string>& hosts, bool allow_private = false,
@@ -128,10 +171,26 @@ class WebClientTest : public testing::Test {
     return *std::move(got);
   }
   std::string Error(const std::string& url) { return Fetch(url).status().ToString(); }
+  // All hosts are allowed, and some of their names are slow.
+  void MakeClientOfSlowNames(WebClient::Options options) {
+    options.resolve = slow_.resolve();
+    MakeClient({WithPort("*:%P")}, /*allow_private=*/true, std::move(options));
+  }
+  // Fetches from a slow name until it is being looked up.
+  void Abandon(const std::string& slow) {
+    const int before = slow_.asked();
+    const auto fetch =
+        client_->Get(At(slow), [](const auto&) { ADD_FAILURE() << "nobody waits for it"; });
+    io_.restart();
+    while (slow_.asked() == before) io_.run_one_for(std::chrono::milliseconds(1));
+  }
+  // The URL of one byte.
+  std::string At(const std::string& host) const { return WithPort("http://" + host + ":%P/1"); }
 
+  SlowNames slow_;  // outlives the client and `io_`
   ImageServer server_;
   std::map<std::string, std::vector<std::string>> names_ = {{"img.test", {"127.0.0.1"}}};
-  int lookups_ = 0;
+  std::atomic<int> lookups_ = 0;
   boost::asio::io_context io_;
   std::unique_ptr<WebClient> client_;
 };
@@ -269,13 +328,70 @@ TEST_F(WebClientTest, RedirectsAreBounded) {
 // A name server that answers differently the second time is not asked a second time.
 TEST_F(WebClientTest, ANameIsLookedUpOncePerRequest) {
   WebClient::Options options;
-  int lookups = 0;
+  std::atomic<int> lookups = 0;
   options.resolve = [&](const std::string&) {
     return std::vector<std::string>{++lookups == 1 ? "127.0.0.1" : "127.0.0.2"};
   };
   MakeClient({WithPort("img.test:%P")}, /*allow_private=*/true, std::move(options));
   EXPECT_TRUE(Fetch(WithPort("http://img.test:%P/1")).ok());
   EXPECT_EQ(lookups, 1);
+}
+
+TEST_F(WebClientTest, ASlowLookupEndsItsFetchAtTheDeadline) {
+  MakeClientOfSlowNames({.timeout_seconds = 0.2});
+  std::string error;
+  const auto fetch = client_->Get(At("slow.test"), [&](const Result<WebClient::File>& file) {
+    error = file.status().ToString();
+  });
+  io_.run_for(kSoon);
+  EXPECT_THAT(error, HasSubstr("looking up the host: it took too long"));
+  EXPECT_EQ(slow_.asked(), 1);
+}
+
+TEST_F(WebClientTest, ACallerThatLeavesEndsTheWaitForALookup) {
+  MakeClientOfSlowNames({.timeout_seconds = 1000});
+  Abandon("slow.test");
+  io_.run_for(kSoon);
+  EXPECT_TRUE(io_.stopped()) << "it still waits";
+  // A caller that leaves at once starts no lookup.
+  client_->Get(At("slow.other.test"), [](const auto&) { ADD_FAILURE() << "cancelled"; });
+  io_.restart();
+  io_.run();
+  EXPECT_EQ(slow_.asked(), 1);
+}
+
+// The client and `io_` end without waiting. SlowNames waits for the lookup's thread, which must not
+// use them any more.
+TEST_F(WebClientTest, TheEndDoesNotWaitForALookup) {
+  MakeClientOfSlowNames({.timeout_seconds = 1000});
+  Abandon("slow.test");
+}
+
+TEST_F(WebClientTest, OnlySoManyNamesAreLookedUpAtATime) {
+  MakeClientOfSlowNames({.max_lookups = 2});
+  Abandon("slow1.test");
+  EXPECT_TRUE(Fetch(At("img.test")).ok()) << "a slow name holds no other";
+  Abandon("slow2.test");
+  const Status refused = Fetch(At("img.test")).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.ToString(), HasSubstr("too many hosts of images are being looked up"));
+  EXPECT_TRUE(Fetch(Own("/1")).ok()) << "an address is not looked up";
+  slow_.Release();
+  while (!Fetch(At("img.test")).ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(Fetch(At("slow1.test")).ok());
+}
+
+TEST_F(WebClientTest, ANameIsLookedUpOnceForAllWhoWait) {
+  MakeClientOfSlowNames({});
+  Abandon("slow.test");
+  int arrived = 0;
+  const auto count = [&](const Result<WebClient::File>& file) { arrived += file.ok() ? 1 : 0; };
+  const auto a = client_->Get(At("slow.test"), count), b = client_->Get(At("SLOW.test"), count);
+  io_.poll();
+  slow_.Release();
+  io_.run_for(kSoon);
+  EXPECT_EQ(arrived, 2);
+  EXPECT_EQ(slow_.asked(), 1);
 }
 
 TEST_F(WebClientTest, LimitsAreKept) {
@@ -312,7 +428,8 @@ TEST_F(WebClientTest, OnlySoManyAreFetchedAtATime) {
   // A caller that gives up ends the connection.
   waiting = nullptr;
   io_.restart();
-  io_.run();
+  io_.run_for(kSoon);
+  EXPECT_TRUE(io_.stopped()) << "it still waits";
   while (server_.gone == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(Fetch(Own("/1")).ok());
 }
