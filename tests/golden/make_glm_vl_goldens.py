@@ -3,19 +3,13 @@ make_qwen_vl_goldens.py does for Qwen's.
 
   python3 tests/golden/make_glm_vl_goldens.py [NAME...]
 """
-import copy
 import json
 import pathlib
 import sys
 
-import torch
-import transformers
-
-import make_goldens
-import make_vision_goldens
-from make_goldens import HERE, ODD, ODD_HEADS, WIDE, WIDE_HEADS, rope
-from make_qwen_vl_goldens import golden
-from make_vision_goldens import IMAGE_TOKEN, load
+from make_goldens import ODD, ODD_HEADS, WIDE, WIDE_HEADS, rope
+from make_qwen_vl_goldens import keep, make
+from make_vision_goldens import IMAGE_TOKEN
 
 TEXT = dict(bos_token_id=1, eos_token_id=1)
 # The released models' heads and sections in the text model.
@@ -67,24 +61,10 @@ def as_published(directory: pathlib.Path) -> None:
     file.write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
 
 
-def make(name: str, place: int) -> None:
-    family, text, vision, others, grids = MODELS[name]
-    config = getattr(transformers, family + "Config")(
-        text_config=copy.deepcopy(text), vision_config=copy.deepcopy(vision), image_token_id=IMAGE_TOKEN,
-        attn_implementation="eager", **copy.deepcopy(others))
-    model = getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
-    make_vision_goldens.randomize(model, place + 141)
-    make_goldens.save(model, HERE / name, {})
-    if name in PUBLISHED:
-        as_published(HERE / name)
-    model = load(type(model), HERE / name, torch.float32)
-    make_vision_goldens.write(name, place + 730, lambda seed: golden(model, grids, seed))
-
-
 def main() -> None:
     for place, name in enumerate(MODELS):
         if not sys.argv[1:] or name in sys.argv[1:]:
-            make(name, place)
+            make(name, MODELS[name], place + 141, place + 730, as_published if name in PUBLISHED else keep)
 
 
 if __name__ == "__main__":

@@ -129,26 +129,29 @@ def as_published(directory: pathlib.Path) -> None:
     file.write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
 
 
-def make(name: str, place: int) -> None:
-    family, text, vision, others, grids = MODELS[name]
+def make(name: str, parts, weights_seed: int, golden_seed: int, rewrite) -> None:
+    """Makes a model of these parts (as in MODELS) and its golden. `rewrite` changes the saved files before."""
+    family, text, vision, others, grids = parts
     config = getattr(transformers, family + "Config")(
         text_config=copy.deepcopy(text), vision_config=copy.deepcopy(vision), image_token_id=IMAGE_TOKEN,
         attn_implementation="eager", **copy.deepcopy(others))
     model = getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
-    make_vision_goldens.randomize(model, place + 101)
+    make_vision_goldens.randomize(model, weights_seed)
     make_goldens.save(model, HERE / name, {})
-    if name in RUNNING:
-        with_running_names(HERE / name)
-    elif name in PUBLISHED:
-        as_published(HERE / name)
+    rewrite(HERE / name)
     model = load(type(model), HERE / name, torch.float32)
-    make_vision_goldens.write(name, place + 530, lambda seed: golden(model, grids, seed))
+    make_vision_goldens.write(name, golden_seed, lambda seed: golden(model, grids, seed))
+
+
+def keep(directory: pathlib.Path) -> None:
+    """Leaves files as transformers saves them."""
 
 
 def main() -> None:
     for place, name in enumerate(MODELS):
         if not sys.argv[1:] or name in sys.argv[1:]:
-            make(name, place)
+            rewrite = with_running_names if name in RUNNING else as_published if name in PUBLISHED else keep
+            make(name, MODELS[name], place + 101, place + 530, rewrite)
 
 
 if __name__ == "__main__":
