@@ -2,7 +2,8 @@
 # Applies each of tests/*/mutants/*.patch to a copy of the tree and builds there what should find the
 # fault. For tests/sim/mutants that is the simulation, or else a test of the engine (a mutant that only
 # wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images;
-# for tests/local/mutants those of budgets and images in src/local.
+# for tests/local/mutants those of budgets and images in src/local; for tests/server/mutants those of
+# the web client.
 # Prints one line per mutant; fails if one survives or does not apply.
 #
 #   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
@@ -64,6 +65,7 @@ local_tests() {
   timeout 300 "$copy/build/src/local/local_test" \
     --gtest_filter='ThinkingBudget*:Image*:RunnerShapeOfImages*' >"$copy/log" 2>&1
 }
+server_tests() { timeout 300 "$copy/build/src/server/web_client_test" >"$copy/log" 2>&1; }
 fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }
 case $chosen in
   */sim/*)
@@ -73,6 +75,7 @@ case $chosen in
 esac
 case $chosen in */images/*) build images_test && image_tests || fails "fails" ;; esac
 case $chosen in */local/*) build local_test && local_tests || fails "fails" ;; esac
+case $chosen in */server/*) build web_client_test && server_tests || fails "fails" ;; esac
 
 # try PATCH: prints the result; fails if nothing found the fault.
 try() {
@@ -85,6 +88,7 @@ try() {
   case $1 in
     */images/*) first=images_test find=image_tests ;;
     */local/*) first=local_test find=local_tests ;;
+    */server/*) first=web_client_test find=server_tests ;;
     *) first=sim find=simulate ;;
   esac
   if ! build $first; then
