@@ -19,33 +19,38 @@ using Made = std::unique_ptr<const ImageProcessor>;
 
 struct Kind {
   std::string_view name;
-  Made (*make)(const JsonReader& reader, int32_t max_patches);
+  // `outer`: processor_config.json.
+  Made (*make)(const JsonReader& reader, const JsonReader& outer, int32_t max_patches);
 };
 
 constexpr Kind kKinds[] = {
     {"CLIPImageProcessor",
-     [](const JsonReader& reader, int32_t) -> Made {
+     [](const JsonReader& reader, const JsonReader&, int32_t) -> Made {
        return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Clip(), false);
      }},
     {"LlavaImageProcessor",
-     [](const JsonReader& reader, int32_t) -> Made {
+     [](const JsonReader& reader, const JsonReader&, int32_t) -> Made {
        return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Clip(), true);
      }},
     {"SiglipImageProcessor",
-     [](const JsonReader& reader, int32_t) -> Made {
+     [](const JsonReader& reader, const JsonReader&, int32_t) -> Made {
        return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Siglip(), false);
      }},
     {"LlavaNextImageProcessor",
-     [](const JsonReader& reader, int32_t) -> Made {
+     [](const JsonReader& reader, const JsonReader&, int32_t) -> Made {
        return std::make_unique<LlavaNextProcessor>(reader);
      }},
     {"Qwen2VLImageProcessor",
-     [](const JsonReader& reader, int32_t max_patches) -> Made {
+     [](const JsonReader& reader, const JsonReader&, int32_t max_patches) -> Made {
        return std::make_unique<Qwen2VlProcessor>(reader, max_patches, /*glm=*/false);
      }},
     {"Glm4vImageProcessor",
-     [](const JsonReader& reader, int32_t max_patches) -> Made {
+     [](const JsonReader& reader, const JsonReader&, int32_t max_patches) -> Made {
        return std::make_unique<Qwen2VlProcessor>(reader, max_patches, /*glm=*/true);
+     }},
+    {"PixtralImageProcessor",
+     [](const JsonReader& reader, const JsonReader& outer, int32_t max_patches) -> Made {
+       return std::make_unique<PixtralProcessor>(reader, outer, max_patches);
      }},
 };
 
@@ -53,6 +58,14 @@ std::string Describe(const JsonMismatch& mismatch) {
   if (mismatch.got == nullptr) return "is missing";
   return fmt::format("expected {}{}, got {}", mismatch.expected, mismatch.range,
                      mismatch.got->ToString());
+}
+
+Status CheckAllRead(const JsonReader& reader, const std::string& source, const std::string& type) {
+  RETURN_IF_ERROR(reader.status());
+  const std::vector<std::string> unread = reader.Unread();
+  if (unread.empty()) return Status();
+  return Unimplemented("{}: {} may change the result, but {} is implemented without", source,
+                       fmt::join(unread, ", "), type);
 }
 
 // Several classes compute the same.
@@ -78,7 +91,10 @@ Result<JsonValue> ReadJsonIfAny(const std::string& path) {
 
 Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
                                                                  const std::string& source,
-                                                                 int32_t max_patches) {
+                                                                 int32_t max_patches,
+                                                                 const JsonValue& outer_config) {
+  const JsonReader outer(outer_config, "processor_config.json: ", Describe,
+                         JsonReader::Track::kAll);
   const JsonReader reader(config, source + ": ", Describe, JsonReader::Track::kAll);
   const std::string old_type = reader.StringOr("feature_extractor_type", "");
   const std::string type = old_type.empty() ? reader.String("image_processor_type")
@@ -88,7 +104,7 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
   std::vector<std::string_view> names;
   for (const Kind& kind : kKinds) {
     names.push_back(kind.name);
-    if (kind.name == KindOf(type)) made = kind.make(reader, max_patches);
+    if (kind.name == KindOf(type)) made = kind.make(reader, outer, max_patches);
   }
   if (made == nullptr) {
     return Unimplemented("{}: image_processor_type is \"{}\"; implemented are {}", source, type,
@@ -104,10 +120,14 @@ Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue
   if (!reader.BoolOr("do_convert_rgb", true)) {
     reader.Fail(Unimplemented("{}: do_convert_rgb is false; images are always converted", source));
   }
-  RETURN_IF_ERROR(reader.status());
-  if (const std::vector<std::string> unread = reader.Unread(); !unread.empty()) {
-    return Unimplemented("{}: {} may change the result, but {} is implemented without", source,
-                         fmt::join(unread, ", "), type);
+  RETURN_IF_ERROR(CheckAllRead(reader, source, type));
+  if (!outer.uses().empty()) {
+    // The first is `config`; the others have nothing to do with images.
+    for (const std::string_view name : {"image_processor", "auto_map", "chat_template",
+                                        "processor_class", "transformers_version"}) {
+      (void)outer.Has(name);
+    }
+    RETURN_IF_ERROR(CheckAllRead(outer, "processor_config.json", type));
   }
   return made;
 }
@@ -118,7 +138,7 @@ Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::stri
   const std::string older = directory + "/preprocessor_config.json";
   ASSIGN_OR_RETURN(const JsonValue all, ReadJsonIfAny(newer));
   if (const JsonValue* config = all.Find("image_processor"); config && !config->is_null()) {
-    return ReadImageProcessor(*config, newer + ": image_processor", max_patches);
+    return ReadImageProcessor(*config, newer + ": image_processor", max_patches, all);
   }
   ASSIGN_OR_RETURN(const JsonValue config, ReadJsonIfAny(older));
   if (config.is_null()) {
@@ -126,7 +146,7 @@ Result<std::unique_ptr<const ImageProcessor>> LoadImageProcessor(const std::stri
         "{}: does not exist. It says how images are prepared; it belongs to the model's files",
         older);
   }
-  return ReadImageProcessor(config, older, max_patches);
+  return ReadImageProcessor(config, older, max_patches, all);
 }
 
 }  // namespace tokamak

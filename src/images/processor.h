@@ -17,12 +17,13 @@ namespace tokamak {
 
 // One image as a vision tower takes it.
 struct PreparedImage {
-  // Towers of a fixed size: [tiles, 3, height, width]. Qwen2-VL and
+  // Towers of a fixed size, and Pixtral with one tile: [tiles, 3, height, width]. Qwen2-VL and
   // GLM-4.1V: [patches, 3, temporal_patch_size, patch_size, patch_size].
   std::vector<int32_t> shape = {};
   std::vector<float> values = {};
-  // LLaVA-NeXT: the grid of tiles, which follow the thumbnail. Qwen2-VL and GLM-4.1V: the
-  // grid of patches, whose order is that of squares of merge_size x merge_size. Others: 0.
+  // LLaVA-NeXT: the grid of tiles, which follow the thumbnail. Qwen2-VL and GLM-4.1V: the grid of
+  // patches, whose order is that of squares of merge_size x merge_size. Pixtral: the grid of rows
+  // for the language model. Others: 0.
   int32_t grid_height = 0, grid_width = 0;
   int32_t image_height = 0, image_width = 0;  // in pixels, before it was prepared
 };
@@ -30,6 +31,13 @@ struct PreparedImage {
 // How many tiles are below and beside each other.
 struct TileGrid {
   int32_t height = 0, width = 0;
+};
+
+// The special tokens of a prompt that show an image line by line, as they are spelled.
+struct LineTokens {
+  std::string row;        // stands for a row of the image
+  std::string line_end;   // follows each line of rows but the last
+  std::string image_end;  // follows the last line
 };
 
 // Immutable and thread-safe.
@@ -42,17 +50,22 @@ class ImageProcessor {
   virtual Result<PreparedImage> Prepare(const Image& image) const = 0;
   // The patches of the largest image, if the processor keeps about its size; else 0.
   virtual int32_t max_patches() const { return 0; }
+  // Null if the rows of an image follow each other without tokens between them; else a line has
+  // PreparedImage::grid_width rows.
+  virtual const LineTokens* line_tokens() const { return nullptr; }
+  virtual int32_t max_lines() const { return 0; }  // of an image with line tokens
 };
 
 inline constexpr int32_t kAnyPatches = std::numeric_limits<int32_t>::max();
 
 // Reads a preprocessor_config.json; `source`, the file's name, starts every message. Processors:
-// CLIP, LLaVA, SigLIP, LLaVA-NeXT, Qwen2-VL and GLM-4.1V. Those that keep about an image's size
-// make at most `max_patches` of it, whatever the file allows. A field that is unknown, or whose
-// value is not implemented, is an error that names it.
-Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(const JsonValue& config,
-                                                                 const std::string& source,
-                                                                 int32_t max_patches = kAnyPatches);
+// CLIP, LLaVA, SigLIP, LLaVA-NeXT, Qwen2-VL, GLM-4.1V and Pixtral. Those that keep about an image's
+// size make at most `max_patches` of it, whatever the file allows. `outer`: processor_config.json,
+// which Pixtral's also reads; null if there is none. A field that is unknown, or whose value is not
+// implemented, is an error that names it.
+Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(
+    const JsonValue& config, const std::string& source, int32_t max_patches = kAnyPatches,
+    const JsonValue& outer = JsonValue());
 
 // Reads how a Hugging Face directory says that images are prepared: the "image_processor" of
 // processor_config.json, which newer versions of transformers write, or else

@@ -50,7 +50,9 @@ TEST(ImageProcessor, GivesTheValuesOfTransformers) {
   const std::string bytes = ReadFile("image_processors/values.bin");
   size_t at = 0;
   for (const JsonValue& golden : *cases.AsArray()) {
-    const auto processor = ReadImageProcessor(*golden.Find("config"), "config");
+    const JsonValue* const outer = golden.Find("outer");
+    const auto processor = ReadImageProcessor(*golden.Find("config"), "config", kAnyPatches,
+                                              outer != nullptr ? *outer : JsonValue());
     ASSERT_TRUE(processor.ok()) << processor.status().ToString();
     for (const JsonValue& image : *golden.Find("images")->AsArray()) {
       const std::string name = *image.Find("file")->AsString();
@@ -85,13 +87,19 @@ TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
                              "min_pixels": 600, "max_pixels": 1800})");
   const auto glm = Read(R"({"image_processor_type": "Glm4vImageProcessor", "patch_size": 4,
                             "size": {"shortest_edge": 600, "longest_edge": 1800}})");
+  const auto pixtral =
+      ReadImageProcessor(Json(R"({"image_processor_type": "PixtralImageProcessorFast",
+                                  "size": {"longest_edge": 60}})"),
+                         "config", kAnyPatches, Json(R"({"patch_size": 8})"))
+          .value();
   const JsonValue sizes = Json(ReadFile("image_processors/sizes.json"));
   for (const JsonValue& grid : *sizes.Find("grids")->AsArray()) {
     const JsonValue::Array& fields = *grid.AsArray();
     const std::string& type = *fields[0].AsString();
-    const auto& processor = type == "Qwen2VLImageProcessor" ? qwen
-                            : type == "Glm4vImageProcessor" ? glm
-                                                            : next;
+    const auto& processor = type == "Qwen2VLImageProcessor"   ? qwen
+                            : type == "Glm4vImageProcessor"   ? glm
+                            : type == "PixtralImageProcessor" ? pixtral
+                                                              : next;
     const auto prepared = processor->Prepare(Blank(*fields[1].AsInt(), *fields[2].AsInt()));
     ASSERT_TRUE(prepared.ok()) << grid.ToString() << prepared.status().ToString();
     EXPECT_EQ(prepared->grid_height, fields[3].AsInt()) << grid.ToString();
@@ -123,12 +131,12 @@ TEST(ImageProcessor, ErrorsNameTheField) {
     return ReadImageProcessor(Json(config), "config").status().ToString();
   };
   const std::string clip = "CLIPImageProcessor", next = "LlavaNextImageProcessor",
-                    qwen = "Qwen2VLImageProcessor";
+                    qwen = "Qwen2VLImageProcessor", pixtral = "PixtralImageProcessor";
   const std::pair<std::string, std::string> kCases[] = {
       {error("ViTImageProcessor", ""),
        "not supported: config: image_processor_type is \"ViTImageProcessor\"; implemented are "
        "CLIPImageProcessor, LlavaImageProcessor, SiglipImageProcessor, LlavaNextImageProcessor, "
-       "Qwen2VLImageProcessor, Glm4vImageProcessor"},
+       "Qwen2VLImageProcessor, Glm4vImageProcessor, PixtralImageProcessor"},
       {error("CLIPImageProcessorPil", ""), "image_processor_type is \"CLIPImageProcessorPil\""},
       {error(clip, R"(, "resample": 1)"), "config: resample is 1; 2 (bilinear) and 3 (bicubic)"},
       {error(clip, R"(, "do_flip": false, "zoom": 2)"),
@@ -154,6 +162,13 @@ TEST(ImageProcessor, ErrorsNameTheField) {
       {error(qwen, R"(, "merge_size": 0)"), "config: merge_size: expected an integer from 1 to 16"},
       {error(qwen, R"(, "fps": 2)"), "config: fps may change the result"},
       {error("Glm4vImageProcessor", R"(, "min_pixels": 9)"), "config: min_pixels may change"},
+      {error(pixtral, R"(, "size": {"shortest_edge": 9})"),
+       "config: size: \"shortest_edge\" is not supported"},
+      {error(pixtral, R"(, "size": {"longest_edge": 9, "height": 3})"),
+       "config: size: \"height\" is not supported"},
+      {error(pixtral, R"(, "size": 9)"), "config: size: expected an object, got 9"},
+      {error(pixtral, R"(, "do_center_crop": true)"),
+       "config: do_center_crop is true, which is not implemented for Pixtral"},
   };
   for (const auto& [got, expected] : kCases) EXPECT_THAT(got, testing::HasSubstr(expected));
 }
@@ -189,6 +204,66 @@ TEST(ImageProcessor, IsReadFromTheFilesThatTransformersReads) {
               testing::HasSubstr("processor_config.json: is not valid JSON at byte 30"));
 }
 
+constexpr char kPixtral[] = R"({"image_processor_type": "PixtralImageProcessor")";
+
+std::unique_ptr<const ImageProcessor> ReadPixtral(const std::string& outer,
+                                                  int32_t max_patches = kAnyPatches) {
+  return ReadImageProcessor(Json(kPixtral + std::string("}")), "config", max_patches, Json(outer))
+      .value();
+}
+
+TEST(PixtralProcessor, TheTokensOfLinesAreThoseOfTheOuterFile) {
+  const auto given = ReadPixtral(R"({"image_token": "<i>", "image_break_token": "<b>",
+                                     "image_end_token": "<e>"})");
+  EXPECT_EQ(given->line_tokens()->row, "<i>");
+  EXPECT_EQ(given->line_tokens()->line_end, "<b>");
+  EXPECT_EQ(given->line_tokens()->image_end, "<e>");
+  const auto absent = ReadPixtral("{}");
+  EXPECT_EQ(absent->line_tokens()->row, "[IMG]");
+  EXPECT_EQ(absent->line_tokens()->line_end, "[IMG_BREAK]");
+  EXPECT_EQ(absent->line_tokens()->image_end, "[IMG_END]");
+}
+
+TEST(PixtralProcessor, MakesNoMorePatchesThanTheTowerTakes) {
+  const std::string outer = R"({"patch_size": 10, "spatial_merge_size": 2})";
+  const auto largest = [&](int32_t max_patches) {
+    const auto processor = ReadPixtral(outer, max_patches);
+    const PreparedImage prepared = processor->Prepare(Blank(100, 1100)).value();
+    EXPECT_EQ(processor->max_lines(), prepared.grid_width);
+    EXPECT_EQ(processor->max_patches(), prepared.grid_width * prepared.grid_width * 4);
+    return prepared.grid_width;
+  };
+  EXPECT_EQ(largest(kAnyPatches), 52);  // of 1,024 pixels
+  EXPECT_EQ(largest(20 * 20), 10);
+  EXPECT_EQ(largest(21 * 21), 10);
+  EXPECT_EQ(largest(1), 1);
+}
+
+TEST(PixtralProcessor, ErrorsNameTheFieldOfTheOuterFile) {
+  const auto error = [](const std::string& outer) {
+    return ReadImageProcessor(Json(kPixtral + std::string("}")), "config", kAnyPatches, Json(outer))
+        .status()
+        .ToString();
+  };
+  EXPECT_THAT(error(R"({"patch_size": {"height": 14}})"),
+              testing::HasSubstr("processor_config.json: patch_size: expected an integer"));
+  EXPECT_THAT(error(R"({"spatial_merge_size": 0})"),
+              testing::HasSubstr("processor_config.json: spatial_merge_size: expected an integer"));
+  EXPECT_THAT(error(R"({"image_processor": {}, "processor_class": "PixtralProcessor", "zoom": 2})"),
+              testing::HasSubstr("processor_config.json: zoom may change the result"));
+}
+
+TEST(PixtralProcessor, ImagesAreNotResizedIfTheFileSaysSo) {
+  const auto processor =
+      ReadImageProcessor(Json(kPixtral + std::string(R"(, "do_resize": false})")), "config",
+                         kAnyPatches, Json(R"({"patch_size": 3})"))
+          .value();
+  EXPECT_EQ(processor->Prepare(Blank(9, 6))->shape, (std::vector<int32_t>{1, 3, 9, 6}));
+  EXPECT_EQ(processor->Prepare(Blank(9, 7)).status().ToString(),
+            "invalid argument: the image of 7 x 9 pixels is not resized (do_resize is false), and "
+            "its sides are not multiples of 3");
+}
+
 TEST(ImageProcessor, ImagesThatAreTooNarrowAreRefused) {
   const std::string llava = R"({"image_processor_type": "LlavaImageProcessor", "do_pad": true})";
   EXPECT_EQ(Read(llava)->Prepare(Blank(1, 16000)).status().ToString(),
@@ -203,6 +278,10 @@ TEST(ImageProcessor, ImagesThatAreTooNarrowAreRefused) {
   EXPECT_EQ(Read(qwen)->Prepare(Blank(201, 1)).status().ToString(),
             "invalid argument: the image of 1 x 201 pixels is too narrow: the longer side may have "
             "200 times the shorter one; cut off a part of it");
+  EXPECT_TRUE(ReadPixtral("{}")->Prepare(Blank(1, 1024)).ok());
+  EXPECT_EQ(ReadPixtral("{}")->Prepare(Blank(1025, 1)).status().ToString(),
+            "invalid argument: the image of 1 x 1025 pixels is too narrow: scaled to 1024 x 1024 "
+            "it has no pixels; cut off a part of it");
 }
 
 }  // namespace

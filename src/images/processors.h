@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/json/json_reader.h"
 #include "images/processor.h"
 #include "images/steps.h"
@@ -74,6 +75,31 @@ class Qwen2VlProcessor : public ImageProcessor {
   bool glm_, resize_;
   int32_t min_pixels_, max_pixels_;
   int32_t patch_size_, temporal_patch_size_, merge_size_;
+  Resampling resampling_;
+  ValueTable table_;
+};
+
+// Pixtral: an image of about its own size, in squares of pixels that each become a row.
+class PixtralProcessor : public ImageProcessor {
+ public:
+  // `outer`: processor_config.json.
+  PixtralProcessor(const JsonReader& reader, const JsonReader& outer, int32_t max_patches);
+  Result<PreparedImage> Prepare(const Image& image) const override;
+  int32_t max_patches() const override {
+    return lines(most_.height) * lines(most_.width) * merge_size_ * merge_size_;
+  }
+  const LineTokens* line_tokens() const override { return &tokens_; }
+  int32_t max_lines() const override { return lines(most_.height); }
+
+ private:
+  int32_t unit() const { return patch_size_ * merge_size_; }  // pixels of a square's side
+  int32_t lines(int32_t pixels) const { return CeilDiv(pixels, unit()); }
+  ImageSize SizeFor(const Image& image) const;
+
+  bool resize_;
+  int32_t patch_size_, merge_size_;
+  ImageSize most_;
+  LineTokens tokens_;
   Resampling resampling_;
   ValueTable table_;
 };

@@ -103,12 +103,7 @@ Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
   }
   const Image& resized = resize_ ? changed : image;
   const int32_t factor = patch_size_ * merge_size_;
-  if (resized.height % factor != 0 || resized.width % factor != 0) {
-    return InvalidArgument(
-        "the image of {} x {} pixels is not resized (do_resize is false), and its "
-        "sides are not multiples of {}",
-        image.width, image.height, factor);
-  }
+  RETURN_IF_ERROR(CheckMultiples(resized, factor));
   PreparedImage prepared{.grid_height = resized.height / patch_size_,
                          .grid_width = resized.width / patch_size_,
                          .image_height = image.height,

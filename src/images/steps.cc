@@ -125,6 +125,14 @@ Result<Image> ResizeWithinLimit(const Image& image, ImageSize size, Resampling r
   return Resize(image, std::max(size.width, 1), std::max(size.height, 1), resampling);
 }
 
+Status CheckMultiples(const Image& image, int32_t unit) {
+  if (image.height % unit == 0 && image.width % unit == 0) return Status();
+  return InvalidArgument(
+      "the image of {} x {} pixels is not resized (do_resize is false), and its sides are not "
+      "multiples of {}",
+      image.width, image.height, unit);
+}
+
 Image Pad(const Image& image, ImageSize size, int32_t left, int32_t top,
           const std::array<uint8_t, 3>& color) {
   CHECK(left >= 0 && left + image.width <= size.width);

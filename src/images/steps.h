@@ -59,6 +59,8 @@ std::optional<ImageSize> ReadCenterCrop(const JsonReader& reader, std::optional<
 // Resize with a limit on the result: an image of 1 x 16384 pixels, scaled until its shorter side
 // fits, would fill the memory.
 Result<Image> ResizeWithinLimit(const Image& image, ImageSize size, Resampling resampling);
+// kInvalidArgument for an image that is not resized, unless `unit` divides its sides.
+Status CheckMultiples(const Image& image, int32_t unit);
 // Requires that the image has this part.
 Image Crop(const Image& image, int32_t left, int32_t top, ImageSize size);
 // Cuts the middle out, after surrounding a smaller image with black.

@@ -433,8 +433,8 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
     RETURN_IF_ERROR(DescribeChat(checkpoint, *parts.tokenizer, parts.model));
   }
   if (image_processor) {
-    parts.images =
-        MakeImageInput(std::move(image_processor), main_model, parts.tokenizer.get(), options);
+    ASSIGN_OR_RETURN(parts.images, MakeImageInput(std::move(image_processor), main_model,
+                                                  parts.tokenizer.get(), options));
     parts.model.images = parts.images->info();
   }
   if (parts.model.device == "cpu") {

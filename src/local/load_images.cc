@@ -18,20 +18,62 @@ std::string DirectoryOf(const Checkpoint& checkpoint) {
   return slash == std::string::npos ? "." : checkpoint.source.substr(0, slash);
 }
 
-Result<ImageLayout> LayoutOf(const ImageEncoder& encoder, const PreparedImage& image) {
-  return encoder.Layout({.shape = image.shape,
-                         .values = image.values,
-                         .grid_height = image.grid_height,
-                         .grid_width = image.grid_width,
-                         .image_height = image.image_height,
-                         .image_width = image.image_width});
+// `has_lines`: the prompt shows lines of image.grid_width rows.
+Result<ImageLayout> LayoutOf(const ImageEncoder& encoder, const PreparedImage& image,
+                             bool has_lines) {
+  ASSIGN_OR_RETURN(ImageLayout layout, encoder.Layout({.shape = image.shape,
+                                                       .values = image.values,
+                                                       .grid_height = image.grid_height,
+                                                       .grid_width = image.grid_width,
+                                                       .image_height = image.image_height,
+                                                       .image_width = image.image_width}));
+  if (has_lines && int64_t{image.grid_height} * image.grid_width != std::ssize(layout.rows)) {
+    return InvalidArgument("an image was prepared as {} x {} rows, but the model makes {} of it",
+                           image.grid_height, image.grid_width, layout.rows.size());
+  }
+  return layout;
 }
 
+// The ids of special tokens in prompts with images.
+struct ImageTokenIds {
+  int32_t row = 0;
+  bool has_lines = false;  // PreparedImage::grid_width rows each
+  int32_t line_end = 0, image_end = 0;
+};
+
 Result<ImageTokens> TokensOf(const ImageEncoder& encoder, const PreparedImage& image,
-                             int32_t row_token) {
-  ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(encoder, image));
-  return ImageTokens{.tokens = std::vector<int32_t>(layout.rows.size(), row_token),
-                     .grid_width = layout.grid_width};
+                             const ImageTokenIds& ids) {
+  ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(encoder, image, ids.has_lines));
+  ImageTokens result{.grid_width = layout.grid_width};
+  if (!ids.has_lines) {
+    result.tokens.assign(layout.rows.size(), ids.row);
+    return result;
+  }
+  for (int32_t line = 0; line < image.grid_height; ++line) {
+    result.tokens.insert(result.tokens.end(), static_cast<size_t>(image.grid_width), ids.row);
+    result.tokens.push_back(ids.line_end);
+  }
+  result.tokens.back() = ids.image_end;
+  return result;
+}
+
+Result<ImageTokenIds> FindTokens(const ImageProcessor& processor, int32_t row,
+                                 const Tokenizer* tokenizer) {
+  ImageTokenIds ids{.row = row};
+  const LineTokens* const tokens = processor.line_tokens();
+  if (tokens == nullptr) return ids;
+  ids.has_lines = true;
+  for (const auto& [id, spelling] : {std::pair(&ids.row, &tokens->row),
+                                     {&ids.line_end, &tokens->line_end},
+                                     {&ids.image_end, &tokens->image_end}}) {
+    *id = tokenizer == nullptr ? -1 : tokenizer->FindToken(*spelling);
+    if (*id >= 0) continue;
+    return InvalidArgument("processor_config.json: the tokenizer lacks \"{}\"", *spelling);
+  }
+  if (ids.row == row) return ids;
+  return InvalidArgument(
+      "processor_config.json: image_token: \"{}\" is token {}, but the model's is {}", tokens->row,
+      ids.row, row);
 }
 
 // A processor that does not fit the model should be found now, not by the first request.
@@ -40,12 +82,13 @@ Status TryProcessor(const ImageProcessor& processor, const ImageEncoder& encoder
   const Image image{
       .width = kSide, .height = kSide, .rgb = std::vector<uint8_t>(3 * kSide * kSide, 128)};
   ASSIGN_OR_RETURN(PreparedImage prepared, processor.Prepare(image));
-  RETURN_IF_ERROR(LayoutOf(encoder, prepared).status());
+  const bool has_lines = processor.line_tokens() != nullptr;
+  RETURN_IF_ERROR(LayoutOf(encoder, prepared, has_lines).status());
   for (const TileGrid& grid : processor.grids()) {
     prepared.grid_height = grid.height;
     prepared.grid_width = grid.width;
     prepared.shape[0] = 1 + grid.height * grid.width;
-    RETURN_IF_ERROR(LayoutOf(encoder, prepared).status());
+    RETURN_IF_ERROR(LayoutOf(encoder, prepared, has_lines).status());
   }
   return Status();
 }
@@ -68,11 +111,12 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
   return processor;
 }
 
-std::unique_ptr<const ImageInput> MakeImageInput(std::unique_ptr<const ImageProcessor> processor,
-                                                 const Model& model, const Tokenizer* tokenizer,
-                                                 const EngineOptions& options) {
+Result<std::unique_ptr<const ImageInput>> MakeImageInput(
+    std::unique_ptr<const ImageProcessor> processor, const Model& model, const Tokenizer* tokenizer,
+    const EngineOptions& options) {
   const ImageEncoder& encoder = *model.image_encoder();
   const int32_t id = model.spec().image_token;
+  ASSIGN_OR_RETURN(const ImageTokenIds ids, FindTokens(*processor, id, tokenizer));
   int32_t max_rows = encoder.spec().max_image_rows;
   if (const int32_t patches = processor->max_patches(); patches > 0) {
     max_rows = std::min(max_rows, patches / encoder.spec().tokens_per_row);
@@ -80,14 +124,16 @@ std::unique_ptr<const ImageInput> MakeImageInput(std::unique_ptr<const ImageProc
   ImageInfo info = {.placeholder = std::string(tokenizer ? tokenizer->TokenPiece(id) : ""),
                     .placeholder_id = id,
                     .max_images = options.max_images,
-                    .max_tokens = max_rows,
+                    .max_tokens = max_rows + processor->max_lines(),
                     .max_bytes = options.max_image_bytes,
                     .max_pixels = options.max_image_pixels};
-  return std::make_unique<const ImageInput>(ImageInput::Options{
-      .info = std::move(info),
-      .processor = std::move(processor),
-      .row_token = id,
-      .tokens = [&encoder, id](const PreparedImage& image) { return TokensOf(encoder, image, id); }});
+  return std::make_unique<const ImageInput>(
+      ImageInput::Options{.info = std::move(info),
+                          .processor = std::move(processor),
+                          .row_token = id,
+                          .tokens = [&encoder, ids](const PreparedImage& image) {
+                            return TokensOf(encoder, image, ids);
+                          }});
 }
 
 }  // namespace tokamak

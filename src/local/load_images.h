@@ -19,9 +19,10 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
                                                                  const Model& model,
                                                                  const EngineOptions& options);
 
-// The model must outlive the result. `tokenizer`: null without one.
-std::unique_ptr<const ImageInput> MakeImageInput(std::unique_ptr<const ImageProcessor> processor,
-                                                 const Model& model, const Tokenizer* tokenizer,
-                                                 const EngineOptions& options);
+// The model must outlive the result. `tokenizer`: null without one. An error if it lacks the tokens
+// that the processor puts into prompts.
+Result<std::unique_ptr<const ImageInput>> MakeImageInput(
+    std::unique_ptr<const ImageProcessor> processor, const Model& model, const Tokenizer* tokenizer,
+    const EngineOptions& options);
 
 }  // namespace tokamak

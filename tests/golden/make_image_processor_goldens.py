@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the image processors of transformers on small images: tests/golden/image_processors/.
 
-cases.json has a list of {"config", "images": [{"file", "shape", "grid"}]}; files are in
-tests/golden/resized. values.bin has the pixel values of all of them in that order, as float32.
+cases.json has a list of {"config", "images": [{"file", "shape", "grid"}]}, with "outer" if the fields
+of processor_config.json count; files are in tests/golden/resized. values.bin has the pixel values of all of them in that order, as float32.
 sizes.json has grids that the processors choose for images of many sizes, and what LLaVA-NeXT keeps
 of grids of features. Made with transformers 5.23.0, torch 2.15.0, torchvision 0.29.2, NumPy 2.4.6.
 """
@@ -15,6 +15,7 @@ import torch
 import transformers
 from transformers.models.llava_next.modeling_llava_next import unpad_image
 from transformers.models.glm4v.image_processing_glm4v import smart_resize as smart_resize_glm
+from transformers.models.pixtral.image_processing_pixtral import get_resize_output_image_size
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 HERE = pathlib.Path(__file__).parent
@@ -60,6 +61,20 @@ CONFIGS = [
     GLM | {'image_processor_type': 'Glm46VImageProcessor', 'size': {'shortest_edge': 900, 'longest_edge': 1500}, 'patch_size': 3, 'temporal_patch_size': 3,
            'resample': 2},
 ]
+PIXTRAL = {'image_processor_type': 'PixtralImageProcessor'}
+# With their processor_config.json.
+PAIRS = [
+    # As published.
+    (PIXTRAL | {'do_convert_rgb': True, 'do_normalize': True, 'do_rescale': True, 'do_resize': True,
+                'image_mean': [0.48145466, 0.4578275, 0.40821073], 'patch_size': 5,
+                'image_std': [0.26862954, 0.26130258, 0.27577711], 'processor_class': 'PixtralProcessor',
+                'resample': 3, 'rescale_factor': 0.00392156862745098, 'size': {'longest_edge': 30}},
+     {'image_break_token': '[IMG_BREAK]', 'image_end_token': '[IMG_END]', 'image_token': '[IMG]',
+      'patch_size': 5, 'processor_class': 'PixtralProcessor', 'spatial_merge_size': 2}),
+    (PIXTRAL | {'size': {'height': 17, 'width': 40}, 'resample': 2, 'do_pad': True,
+                'patch_size': {'height': 9, 'width': 9}}, {'patch_size': 4}),
+    (PIXTRAL, {}),
+]
 
 
 def read(name):
@@ -73,11 +88,18 @@ def processor(config):
     return getattr(transformers, config['image_processor_type']).from_dict(dict(config))
 
 
-def run(config, image):
+def unit(outer):
+    return outer.get('patch_size', 16) * outer.get('spatial_merge_size', 1)
+
+
+def run(config, outer, image):
     """Returns the pixel values of one image, uint8 [height, width, 3], and its grid."""
+    more = {} if outer is None else {'patch_size': unit(outer)}  # as PixtralProcessor does
     batch = processor(config)(torch.from_numpy(image.copy()).permute(2, 0, 1),
-                              return_tensors='pt', input_data_format='channels_first')
+                              return_tensors='pt', input_data_format='channels_first', **more)
     values = batch['pixel_values']
+    if outer is not None:
+        return values, [side // unit(outer) for side in values.shape[2:]]
     if 'image_grid_thw' in batch:
         patch = config['patch_size']
         _, rows, columns = batch['image_grid_thw'][0].tolist()
@@ -100,13 +122,13 @@ def main():
     warnings.simplefilter('ignore')
     FOLDER.mkdir(exist_ok=True)
     cases, values = [], []
-    for config in CONFIGS:
+    for config, outer in [(config, None) for config in CONFIGS] + PAIRS:
         images = []
         for name in IMAGES:
-            prepared, grid = run(config, read(name))
+            prepared, grid = run(config, outer, read(name))
             images.append({'file': name, 'shape': list(prepared.shape), 'grid': grid})
             values.append(prepared.to(torch.float32).numpy().astype('<f4').tobytes())
-        cases.append({'config': config, 'images': images})
+        cases.append({'config': config, 'images': images} | ({} if outer is None else {'outer': outer}))
     (FOLDER / 'cases.json').write_text(''.join(
         f'{"," if i else "["}\n{json.dumps(case)}' for i, case in enumerate(cases)) + '\n]\n')
     (FOLDER / 'values.bin').write_bytes(b''.join(values))
@@ -120,6 +142,9 @@ def main():
             grids.append([QWEN['image_processor_type'], height, width, to_height // 4, to_width // 4])
             to_height, to_width = smart_resize_glm(2, height, width, 2, 8, 600, 1800)
             grids.append([GLM['image_processor_type'], height, width, to_height // 4, to_width // 4])
+        scaled = get_resize_output_image_size(torch.empty(3, height, width), 60, 8, "channels_first")
+        if min(scaled) > 0:
+            grids.append([PIXTRAL['image_processor_type'], height, width, scaled[0] // 8, scaled[1] // 8])
         best = transformers.image_processing_utils.select_best_resolution((height, width), PINPOINTS)
         grids.append([NEXT['image_processor_type'], height, width, best[0] // 14, best[1] // 14])
         for rows, columns in ((24, 48), (72, 24), (54, 54)):
