@@ -117,6 +117,32 @@ TEST_F(EngineImagesTest, OtherRowsOfAnImageShareNoBlocks) {
   EXPECT_EQ(results_.at({2, 0}).usage.cached_tokens, 0);
 }
 
+// A token between the rows has an embedding of its own.
+TEST_F(EngineImagesTest, AnImageInSeveralSpansIsEncodedOnce) {
+  Start();
+  const auto in_lines = [this](RequestId id, ImageId image) {
+    Arrival arrival = Ask(id, 1, image, 6, 1);
+    arrival.prompt.insert(arrival.prompt.begin() + 5, 3);
+    const ArrivalImage whole = arrival.images[0];
+    arrival.images = {whole, whole};
+    arrival.images[0].span.num_rows = 4;
+    arrival.images[1].span = {.position = 6, .image = image, .first_row = 4, .num_rows = 2};
+    return arrival;
+  };
+  Arrival arrival = in_lines(1, 77);
+  const std::vector<TokenId> prompt = arrival.prompt;
+  EXPECT_EQ(Run(std::move(arrival)), Images{77});
+  ASSERT_EQ(executor_.steps.size(), 1u);
+  EXPECT_EQ(executor_.steps[0].admit[0].images,
+            (std::vector<ImageSpan>{{.position = 1, .image = 77, .num_rows = 4},
+                                    {.position = 6, .image = 77, .first_row = 4, .num_rows = 2}}));
+  EXPECT_EQ(results_.at({1, 0}).tokens, Continue(prompt, 1));
+  EXPECT_EQ(Run(in_lines(2, 77)), Images{});
+  EXPECT_EQ(results_.at({2, 0}).usage.cached_tokens, 8);
+  EXPECT_EQ(Run(in_lines(3, 78)), Images{78});
+  EXPECT_EQ(results_.at({3, 0}).usage.cached_tokens, 1);
+}
+
 TEST_F(EngineImagesTest, ARowEndsBeforeAnImageThatTheStepHasNoRoomFor) {
   Start();
   Submit(Ask(1, 1, 77, 5, 1));

@@ -156,6 +156,30 @@ TEST(Images, WhatTheModelTakesIsSaid) {
   EXPECT_EQ(engine->PrepareImage(three[0].bytes).status().code(), StatusCode::kInvalidArgument);
 }
 
+// Both pictures have 23 x 17 pixels. 127 ends a line of rows, 128 the image.
+TEST(Images, LinesEndWithTokensOfTheTokenizer) {
+  const auto engine = Load(Options("pixtral_odd"));
+  ASSERT_TRUE(engine != nullptr && engine->model().images);
+  EXPECT_EQ(engine->model().images->placeholder, "[IMG]");
+  EXPECT_EQ(engine->model().images->max_tokens, 6 * 7);  // of 30 x 30 pixels
+  const ImageData picture = engine->PrepareImage(Picture("rgb.png")).value();
+  std::vector<int32_t> tokens;
+  for (int line = 0; line < 4; ++line) {
+    tokens.insert(tokens.end(), 5, kPlaceholder);
+    tokens.push_back(line < 3 ? 127 : 128);
+  }
+  EXPECT_EQ(picture.tokens, tokens);
+  const auto cached = [&](const char* name) {
+    const Usage usage =
+        Answer(*engine, Greedy({5, 6, 7, kPlaceholder, 8}, {{.bytes = Picture(name)}})).usage;
+    EXPECT_EQ(usage.prompt_tokens, 4 + 24);
+    return usage.cached_tokens;
+  };
+  EXPECT_EQ(cached("rgb.png"), 0);
+  EXPECT_EQ(cached("gray.jpg"), 3);
+  EXPECT_EQ(cached("rgb.png"), 27);
+}
+
 // A copy of a golden's directory.
 class ImageDirectory : public testing::Test {
  protected:
@@ -191,6 +215,35 @@ TEST_F(ImageDirectory, AProcessorThatDoesNotFitIsAnErrorOfLoading) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.ToString(), HasSubstr(path_));
   EXPECT_THAT(status.ToString(), HasSubstr("[1, 3, 24, 24], but the model takes [1, 3, 22, 22]"));
+}
+
+TEST_F(ImageDirectory, APatchSizeOfAnotherModelIsAnErrorOfLoading) {
+  std::ofstream(path_ + "/processor_config.json")
+      << R"({"image_processor": {"image_processor_type": "PixtralImageProcessor"},
+             "patch_size": 4})";
+  const Status status = Engine::Load(Link("pixtral_odd")).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("not those of 5 x 5 pixels that the model takes"));
+}
+
+TEST_F(ImageDirectory, TokensThatTheTokenizerLacksAreAnErrorOfLoading) {
+  const auto error = [this](const std::string& more) {
+    std::ofstream(path_ + "/processor_config.json")
+        << R"({"image_processor": {"image_processor_type": "PixtralImageProcessor"},
+               "patch_size": 5)" +
+               more + "}";
+    EngineOptions options = Options("");
+    options.model = path_;
+    return Engine::Load(options).status().ToString();
+  };
+  Link("pixtral_odd");
+  EXPECT_THAT(error(""), HasSubstr("processor_config.json: the tokenizer lacks \"[IMG]\""));
+  std::filesystem::create_symlink(kGoldens + std::string("hf/pixtral_odd/tokenizer.json"),
+                                  path_ + "/tokenizer.json");
+  EXPECT_THAT(error(R"(, "image_break_token": "<|break|>")"), HasSubstr("lacks \"<|break|>\""));
+  EXPECT_THAT(error(R"(, "image_token": "[IMG_END]")"),
+              HasSubstr("image_token: \"[IMG_END]\" is token 128, but the model's is 126"));
+  EXPECT_THAT(error(""), testing::Not(HasSubstr("lacks")));
 }
 
 TEST_F(ImageDirectory, AGridThatTheModelDoesNotAllowIsAnErrorOfLoading) {

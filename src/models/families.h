@@ -24,7 +24,7 @@ ParseDecoderFamily ParseGemma2, ParseGemma3, ParseGemma3Multimodal;
 ParseDecoderFamily ParseGlm4, ParseGlm4Moe;
 ParseDecoderFamily ParseGptOss;
 ParseDecoderFamily ParseLlama;
-ParseDecoderFamily ParseMistral, ParseMistralMultimodal, ParseMixtral;
+ParseDecoderFamily ParseMistral, ParseMixtral;
 ParseDecoderFamily ParseMpt;
 ParseDecoderFamily ParseOlmo2;
 ParseDecoderFamily ParsePhi3;
@@ -49,6 +49,7 @@ using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::Weig
 CreateModel CreateBert;
 CreateModel CreateGlm4v, CreateGlm4vMoe;
 CreateModel CreateLlava, CreateLlavaNext;
+CreateModel CreateMistral3;
 CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl;
 
 template <ParseDecoderFamily Parse>

@@ -94,6 +94,14 @@ const std::string kLlava = R"("image_token_index": 7, "text_config": {"hidden_si
     "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 256)";
 const std::string kVision = R"("vision_config": {"hidden_size": 24, "intermediate_size": 40,
     "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 10, "patch_size": 4)";
+// Heads of three pairs, of which two rotate by rows.
+const std::string kPixtralVision = R"("vision_config": {"model_type": "pixtral", "hidden_size": 24,
+    "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 40,
+    "patch_size": 4, "rope_theta": 100.0)";
+const std::string kPixtralLlava = R"("vision_feature_select_strategy": "full", )" + kLlava + "}, ";
+const std::string kMistral3 = R"("spatial_merge_size": 2, )" + kLlava +
+                              R"(, "tie_word_embeddings": true, "rms_norm_eps": 1e-5,
+    "hidden_act": "silu")";
 // Heads of three pairs, one per section. Of the test's tokens, 7 are 17: all rows of an image.
 const std::string kQwenVl = R"("image_token_id": 17, "tie_word_embeddings": false, )";
 const std::string kQwenVlText = R"("hidden_size": 24, "intermediate_size": 40,
@@ -192,6 +200,10 @@ const Family kFamilies[] = {
           "sliding_window": 20}, )" +
           kVision + "}"},
      {"text_config", "vision_config"}},
+    {"LlavaForConditionalGeneration",
+     {kPixtralLlava + kPixtralVision + "}",
+      kPixtralLlava + kPixtralVision + R"(, "rope_parameters": {"rope_theta": 10.0}})"},
+     {"image_size", "text_config", "vision_config", "vision_feature_select_strategy"}},
     {"LlavaNextForConditionalGeneration",
      {kLlava + R"(}, "image_grid_pinpoints": [[60, 60]], )" + kVision + "}",
       kLlava + R"(}, "image_grid_pinpoints": [[60, 60]],
@@ -200,11 +212,8 @@ const Family kFamilies[] = {
      {"text_config", "vision_config", "vision_feature_select_strategy"}},
     {"MistralForCausalLM", {R"("sliding_window": 20)"}},
     {"Mistral3ForConditionalGeneration",
-     {R"("text_config": {"hidden_act": "silu", "hidden_size": 24, "intermediate_size": 40,
-         "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "vocab_size": 50, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
-         "sliding_window": 20, "tie_word_embeddings": true})"},
-     {"text_config"}},
+     {kMistral3 + R"(, "sliding_window": 40}, )" + kPixtralVision + "}"},
+     {"image_size", "text_config", "vision_config"}},
     {"MixtralForCausalLM",
      {R"("sliding_window": 20, "num_local_experts": 5, "num_experts_per_tok": 2)"}},
     {"MPTForCausalLM", {kMpt}, {"norm_type"}},  // two of its values differ only in precision
@@ -361,8 +370,8 @@ TEST(Llava, ErrorsNameTheField) {
                           outer + kLlava + text + "}, " + kVision + vision + "}"));
   };
   EXPECT_EQ(error(""), "");
-  EXPECT_THAT(error(R"(, "model_type": "pixtral")"),
-              HasSubstr("vision_config.model_type: \"pixtral\" is not supported; supported are "
+  EXPECT_THAT(error(R"(, "model_type": "dinov2")"),
+              HasSubstr("vision_config.model_type: \"dinov2\" is not supported; supported are "
                         "\"clip_vision_model\" and \"siglip_vision_model\""));
   EXPECT_THAT(error("", "", R"(, "model_type": "gemma")"),
               HasSubstr("text_config.model_type: \"gemma\" is not supported"));
@@ -406,6 +415,39 @@ TEST(LlavaNext, ErrorsNameTheField) {
                         "patch of this tower"));
   EXPECT_THAT(error(grid, R"(, "model_type": "siglip_vision_model")"),
               HasSubstr("vision_feature_select_strategy: \"default\" does not give one"));
+}
+
+TEST(Pixtral, ErrorsNameTheField) {
+  const auto error = [](const std::string& vision, const std::string& outer = "") {
+    return ErrorOf(Config("Mistral3ForConditionalGeneration",
+                          kMistral3 + "}, " + outer + kPixtralVision + vision + "}"));
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_EQ(error(R"(, "rope_parameters": {"rope_type": "default"})"), "");
+  EXPECT_THAT(error(R"(, "model_type": "siglip_vision_model")"),
+              HasSubstr("vision_config.model_type: is \"siglip_vision_model\""));
+  EXPECT_THAT(error(R"(, "num_attention_heads": 8)"),
+              HasSubstr("vision_config.num_attention_heads: makes heads of 3 dimensions"));
+  EXPECT_THAT(error(R"(, "head_dim": 8)"), HasSubstr("vision_config.head_dim: is 8"));
+  EXPECT_THAT(error(R"(, "image_size": 7)"),
+              HasSubstr("vision_config.image_size: 7 is less than a row's patch_size 4 · 2"));
+  EXPECT_THAT(error(R"(, "image_size": [40, 40])"),
+              HasSubstr("vision_config.image_size: expected an integer"));
+  EXPECT_THAT(error(R"(, "num_channels": 4)"), HasSubstr("vision_config.num_channels: is 4"));
+  EXPECT_THAT(error(R"(, "hidden_act": "relu")"),
+              HasSubstr("vision_config.hidden_act: \"relu\" is not supported"));
+  EXPECT_THAT(error(R"(, "rope_parameters": {"rope_type": "yarn"})"),
+              HasSubstr("vision_config.rope_parameters.rope_type: \"yarn\" is not supported"));
+  EXPECT_THAT(error(R"(, "layer_norm_eps": 1e-5)"), HasSubstr("vision_config.layer_norm_eps"));
+  EXPECT_THAT(error("", R"("vision_feature_layer": [1, 2], )"),
+              HasSubstr("vision_feature_layer: has several layers"));
+  EXPECT_THAT(error("", R"("spatial_merge_size": 0, )"), HasSubstr("spatial_merge_size: expected"));
+  EXPECT_THAT(error("", R"("image_token_id": 8, )"), HasSubstr("image_token_id: is 8"));
+  EXPECT_THAT(error("", R"("vision_feature_select_strategy": "full", )"),
+              HasSubstr("the fields vision_feature_select_strategy"));
+  EXPECT_THAT(
+      ErrorOf(Config("LlavaForConditionalGeneration", kLlava + "}, " + kPixtralVision + "}")),
+      HasSubstr("vision_feature_select_strategy: must be \"full\""));
 }
 
 TEST(QwenVl, ErrorsNameTheField) {

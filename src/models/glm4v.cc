@@ -136,7 +136,8 @@ class Merger {
     const int32_t merge = c.grid.merge_size;
     nn::SourcePtr stored = (b / "weight").Find({size, c.grid.attention.hidden_size, merge, merge});
     if (stored == nullptr) return {};
-    nn::SourcePtr weight = b.OrFail(AsChannelsLastMatrix(std::move(stored)));
+    nn::SourcePtr weight =
+        b.OrFail(AsChannelsLastMatrix(std::move(stored), c.grid.attention.hidden_size));
     return nn::Linear(b.PackWeight({std::move(weight)}, WeightUse::kLinear),
                       (b / "bias").ReadVector(size));
   }

@@ -264,13 +264,13 @@ constexpr const char* kDirectories[] = {
     "gguf/gemma3_gguf",     "gguf/phi3_gguf",       "gguf/glm4_odd",      "gguf/olmo2_128",
     "gguf/smollm3_128",     "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",  "gguf/deepseek_v2_gguf",
     "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",      "hf/llama_dynamic",
-    "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128",
+    "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_64",
     "hf/llava_odd",         "hf/llava_64",          "hf/llava_siglip",    "hf/llava_next_odd",
     "hf/llava_next_siglip", "hf/llava_linear",      "hf/qwen2_vl_odd",    "hf/qwen2_vl_80",
     "hf/qwen2_5_vl_odd",    "hf/qwen2_5_vl_80",     "hf/exaone4_odd",     "hf/exaone4_128",
     "hf/qwen3_vl_odd",      "hf/qwen3_vl_64",       "hf/ernie4_5_odd",    "hf/ernie4_5_128",
     "hf/glm4v_odd",         "hf/glm4v_128",         "hf/glm4v_moe_odd",   "hf/glm4v_moe_128",
-    "gguf/ernie4_5_128"};
+    "hf/pixtral_odd",       "gguf/ernie4_5_128"};
 
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.
 std::vector<GoldenCase> Cases() {

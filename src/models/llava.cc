@@ -1,7 +1,7 @@
 // LLaVA: a vision tower, whose features a matrix (LLaVA 1, arXiv:2304.08485) or a small MLP (1.5,
 // arXiv:2310.03744) projects to the hidden size of a text model. LLaVA-NeXT (1.6; Liu et al., 2024)
-// takes a thumbnail and the image in tiles. References: transformers, models/llava and
-// models/llava_next.
+// takes a thumbnail and the image in tiles. Pixtral 12B is LLaVA with a tower of its own
+// (models/pixtral.h). References: transformers, models/llava and models/llava_next.
 #include "models/llava.h"
 
 #include <fmt/core.h>
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +19,9 @@
 #include "models/families.h"
 #include "models/fields.h"
 #include "models/image_encoder.h"
+#include "models/pixtral.h"
+#include "models/projector.h"
 #include "models/vision_tower.h"
-#include "nn/linear.h"
 
 namespace tokamak {
 namespace {
@@ -32,11 +34,11 @@ struct Grid {
 struct Config {
   DecoderConfig text;
   VisionTowerConfig vision;
+  std::optional<PixtralConfig> pixtral;  // instead of `vision`
   std::vector<Grid> grids;  // LLaVA-NeXT: the tiles into which an image may be cut; else none
   int32_t image_token = 0;
   bool drops_first = false;  // the first token of a tile, which is CLIP's class token
-  Activation projector_activation = Activation::kGelu;
-  bool projector_bias = true;
+  ProjectorConfig projector;
 };
 
 // Sizes that published text_configs leave out, because they equal the defaults of the class.
@@ -108,13 +110,19 @@ Result<Config> ParseConfig(ConfigReader reader, bool next) {
   Config c;
   ASSIGN_OR_RETURN(c.text, ParseText(reader));
   ParseEitherTie(reader, c.text);
-  c.vision = ParseVisionTower(reader);
+  if (!next && HasPixtral(reader)) {
+    c.pixtral = ParsePixtral(reader, /*merge_size=*/1, /*feature_layer=*/-2);
+  } else {
+    c.vision = ParseVisionTower(reader);
+  }
   c.image_token = reader.IntOr("image_token_index", 32000, NonNegative(c.text.vocab_size - 1));
   reader.ExpectOrAbsent("image_token_id", c.image_token);
   const std::string select = reader.StringOr("vision_feature_select_strategy", "default");
   c.drops_first = select == "default";
   if (!c.drops_first && select != "full") {
     reader.Fail("vision_feature_select_strategy", "\"" + select + "\" is not supported");
+  } else if (c.drops_first && c.pixtral) {
+    reader.Fail("vision_feature_select_strategy", "must be \"full\" for a tower of Pixtral");
   }
   if (next) {
     c.grids = ParseGrids(reader, c.vision);
@@ -124,45 +132,11 @@ Result<Config> ParseConfig(ConfigReader reader, bool next) {
     }
     reader.ExpectOrAbsent("use_image_newline_parameter", true);
   }
-  c.projector_activation = ParseVisionActivation(reader, "projector_hidden_act", "gelu");
-  c.projector_bias = reader.BoolOr("multimodal_projector_bias", true);
+  c.projector = ParseProjector(reader, /*bias=*/true);
   // The rows of an image follow from the tower; the others are for training and older versions.
   reader.Ignore({"ignore_index", "image_seq_length", "vocab_size"});
   return reader.Finish(std::move(c));
 }
-
-// linear_2(activation(linear_1(x))), or LLaVA 1's single matrix.
-class Projector {
- public:
-  Projector(const nn::Builder& b, const Config& c)
-      : activation_(c.projector_activation), single_((b / "weight").Has()) {
-    const int64_t in = c.vision.num_features(), out = c.text.hidden_size;
-    first_ = nn::Linear::Replicated(single_ ? b : b / "linear_1", out, in, c.projector_bias);
-    b.Needs(Capability::kConvert);
-    if (single_) return;
-    second_ = nn::Linear::Replicated(b / "linear_2", out, out, c.projector_bias);
-    b.Needs(Capability::kActivate);
-    b.Needs(NeedsOf(activation_));
-  }
-
-  // features: f32 [R, in]; rows: f32 [R, out].
-  void Forward(nn::Pass& pass, Tensor features, Tensor rows) const {
-    const ArenaScope scope(pass.arena);
-    Tensor x = pass.arena.Allocate(first_.activation(), features.shape);
-    pass.ops.Run(Convert{.x = features, .out = x}, pass.stream);
-    if (single_) return first_.Forward(pass, x, rows);
-    Tensor inner = pass.arena.Allocate(first_.output(), rows.shape);
-    first_.Forward(pass, x, inner);
-    Tensor activated = pass.arena.Allocate(second_.activation(), rows.shape);
-    pass.ops.Run(Activate{.x = inner, .activation = activation_, .out = activated}, pass.stream);
-    second_.Forward(pass, activated, rows);
-  }
-
- private:
-  const Activation activation_;
-  const bool single_;
-  nn::Linear first_, second_;
-};
 
 class LlavaEncoder final : public ImageEncoder {
  public:
@@ -170,7 +144,8 @@ class LlavaEncoder final : public ImageEncoder {
       : image_size_(c.vision.image_size),
         drops_first_(c.drops_first),
         tower_(b / "vision_tower", c.vision),
-        projector_(b / "multi_modal_projector", c),
+        projector_(b / "multi_modal_projector", c.projector, c.vision.num_features(),
+                   c.text.hidden_size),
         num_features_(c.vision.num_features()),
         patches_(c.vision.grid()),
         grids_(c.grids) {
@@ -280,6 +255,13 @@ Result<std::unique_ptr<Model>> Create(const Config& c, nn::WeightLoad& load,
     b.Skip("vision_tower.");
     b.Skip("multi_modal_projector.");
     b.Skip("image_newline");
+    return model;
+  }
+  if (c.pixtral) {
+    RETURN_IF_ERROR(AddPixtral(*model, load, *c.pixtral,
+                               {.projector = c.projector,
+                                .hidden_size = c.text.hidden_size,
+                                .image_token = c.image_token}));
     return model;
   }
   AddImageEncoder(*model, load, c.image_token,

@@ -1,7 +1,5 @@
-// Mistral (Llama with a sliding window), Mixtral (with experts), and the text model of the
-// multimodal Mistral 3. Papers: arXiv:2310.06825, arXiv:2401.04088. Reference: transformers,
-// models/mistral, mixtral and mistral3.
-#include "base/error.h"
+// Mistral (Llama with a sliding window) and Mixtral (with experts). Papers: arXiv:2310.06825,
+// arXiv:2401.04088. Reference: transformers, models/mistral and mixtral.
 #include "models/families.h"
 #include "models/fields.h"
 
@@ -11,16 +9,6 @@ Result<DecoderConfig> ParseMistral(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
   // Later models have null. If the field is absent, the first model's window applies.
   SetWindow(c, ParseWindow(reader, 4096));
-  return reader.Finish(c);
-}
-
-Result<DecoderConfig> ParseMistralMultimodal(ConfigReader reader) {
-  ConfigReader text = OpenTextConfig(reader, "mistral");
-  ASSIGN_OR_RETURN(DecoderConfig c, ParseMistral(text));
-  ParseOuterTie(reader, c);
-  // For images.
-  reader.Ignore({"vision_config", "image_token_index", "multimodal_projector_bias",
-                 "projector_hidden_act", "spatial_merge_size", "vision_feature_layer"});
   return reader.Finish(c);
 }
 

@@ -22,21 +22,6 @@ int32_t HiddenState(const JsonReader& index, int32_t num_layers) {
   return i < 0 ? num_layers + 1 + i : i;
 }
 
-std::vector<int32_t> ParseFeatureLayers(ConfigReader& outer, int32_t num_layers) {
-  constexpr size_t kMost = 64;
-  const JsonReader field = outer["vision_feature_layer"];
-  if (!field.present()) return {std::max(num_layers - 1, 0)};
-  if (!field.is_array()) return {HiddenState(field, num_layers)};
-  std::vector<int32_t> layers;
-  field.ForEach(kMost,
-                [&](const JsonReader& index) { layers.push_back(HiddenState(index, num_layers)); });
-  if (layers.empty()) {
-    field.Bad("at least one layer");
-    layers = {0};
-  }
-  return layers;
-}
-
 // A class token has an embedding instead of a patch: it is added to its position's.
 nn::OwnedTensor ReadPositions(const nn::Builder& b, const VisionTowerConfig& c) {
   const int64_t hidden = c.attention.hidden_size;
@@ -62,6 +47,21 @@ Activation ParseVisionActivation(ConfigReader& reader, const char* field, const 
   return Activation::kQuickGelu;
 }
 
+std::vector<int32_t> ParseFeatureLayers(ConfigReader& outer, int32_t num_layers, int32_t absent) {
+  constexpr size_t kMost = 64;
+  const JsonReader field = outer["vision_feature_layer"];
+  if (!field.present()) return {num_layers + 1 + absent};
+  if (!field.is_array()) return {HiddenState(field, num_layers)};
+  std::vector<int32_t> layers;
+  field.ForEach(kMost,
+                [&](const JsonReader& index) { layers.push_back(HiddenState(index, num_layers)); });
+  if (layers.empty()) {
+    field.Bad("at least one layer");
+    layers = {0};
+  }
+  return layers;
+}
+
 nn::Linear MakePatchEmbedding(const nn::Builder& b, const Shape& stored, bool bias) {
   nn::SourcePtr weight = (b / "weight").Find(stored);
   if (weight == nullptr) return {};
@@ -76,6 +76,14 @@ void EmbedPatches(nn::Pass& pass, const nn::Linear& embedding, Tensor patches, T
   Tensor x = pass.arena.Allocate(embedding.activation(), patches.shape);
   pass.ops.Run(Convert{.x = patches, .out = x}, pass.stream);
   embedding.Forward(pass, x, h);
+}
+
+float* UnfoldPatch(const Pixels& image, size_t top, size_t left, size_t size, float* out) {
+  for (size_t row = 0; row < 3 * size; ++row) {  // of all channels
+    const size_t channel = row / size, y = top + row % size;
+    out = std::copy_n(image.values + (channel * image.height + y) * image.width + left, size, out);
+  }
+  return out;
 }
 
 VisionTowerConfig ParseVisionTower(ConfigReader& outer) {
@@ -113,7 +121,7 @@ VisionTowerConfig ParseVisionTower(ConfigReader& outer) {
   vision.ExpectOrAbsent("num_channels", 3);
   // For training, for comparing images with texts, and for classifying them.
   vision.Ignore({"initializer_factor", "projection_dim", "vision_use_head", "vocab_size"});
-  c.feature_layers = ParseFeatureLayers(outer, c.num_layers);
+  c.feature_layers = ParseFeatureLayers(outer, c.num_layers, -2);
   return c;
 }
 
@@ -159,10 +167,7 @@ void VisionTower::Unfold(std::span<const float> tiles, std::span<float> patches)
     for (int32_t i = 0; i < config_.class_tokens(); ++i) out = std::fill_n(out, width, 0.0f);
     for (size_t i = 0; i < grid * grid; ++i) {
       const size_t top = i / grid * patch, left = i % grid * patch;
-      for (size_t row = 0; row < 3 * patch; ++row) {  // of all channels
-        const size_t channel = row / patch, y = top + row % patch;
-        out = std::copy_n(tile + (channel * side + y) * side + left, patch, out);
-      }
+      out = UnfoldPatch({tile, side, side}, top, left, patch, out);
     }
   }
 }

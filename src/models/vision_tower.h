@@ -3,6 +3,7 @@
 // models/clip and models/siglip.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -43,6 +44,10 @@ struct VisionTowerConfig {
 // Reads the vision_config of `outer`, and the field vision_feature_layer beside it.
 VisionTowerConfig ParseVisionTower(ConfigReader& outer);
 
+// Reads vision_feature_layer, one or several hidden states of a tower, which count from its end if
+// they are negative: VisionTowerConfig::feature_layers. `absent`: the value if there is none.
+std::vector<int32_t> ParseFeatureLayers(ConfigReader& outer, int32_t num_layers, int32_t absent);
+
 // The activation that transformers has by this name; a failure of `reader` if there is none here.
 Activation ParseVisionActivation(ConfigReader& reader, const char* field, const char* absent);
 
@@ -51,6 +56,14 @@ Activation ParseVisionActivation(ConfigReader& reader, const char* field, const 
 nn::Linear MakePatchEmbedding(const nn::Builder& b, const Shape& stored, bool bias);
 // h = the embeddings of patches, f32 [T, values of a patch].
 void EmbedPatches(nn::Pass& pass, const nn::Linear& embedding, Tensor patches, Tensor h);
+
+// The pixel values of an image: [3, height, width].
+struct Pixels {
+  const float* values = nullptr;
+  size_t height = 0, width = 0;
+};
+// Writes the patch of size x size pixels at (left, top); returns the end of what it wrote.
+float* UnfoldPatch(const Pixels& image, size_t top, size_t left, size_t size, float* out);
 
 // Immutable.
 class VisionTower {

@@ -125,7 +125,12 @@ std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
     CHECK(spec.freq_factors.size() == frequencies.size());
     for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= spec.freq_factors[i];
   }
-  return frequencies;
+  if (!spec.even_first) return frequencies;
+  std::vector<float> ordered;
+  for (const size_t first : {0, 1}) {
+    for (size_t i = first; i < frequencies.size(); i += 2) ordered.push_back(frequencies[i]);
+  }
+  return ordered;
 }
 
 int32_t OriginalContext(const RopeSpec& spec, int32_t max_context) {

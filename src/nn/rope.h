@@ -54,6 +54,9 @@ struct RopeSpec {
   // height or width are used up; all others are for time.
   bool sections_interleaved = false;
 
+  // The pairs of even frequencies are the first half of the table, the others the second.
+  bool even_first = false;
+
   // Each frequency is divided by these (how GGUF files store kLlama3). [rotary_dim / 2], or empty.
   std::vector<float> freq_factors;
 };

@@ -112,33 +112,48 @@ std::vector<DriverResult> Alone(const std::vector<DriverRequest>& requests,
   return DriveOn(*model, *ops, shape, requests, {.max_concurrent = 1});
 }
 
+// The images of a golden's prompt, once for each of their runs of placeholders.
+std::vector<DriverImage> ImagesOf(const TinyGolden& golden, int32_t placeholder) {
+  std::vector<DriverImage> shown;
+  const std::vector<int32_t>& prompt = golden.greedy.prompt;
+  const auto is_row = [&](int32_t token) { return token == placeholder; };
+  auto next = std::find_if(prompt.begin(), prompt.end(), is_row);
+  for (const GoldenImage& golden_image : golden.images) {
+    const auto num_rows = static_cast<int32_t>(golden_image.num_rows);
+    const EncodeImage image = {.id = shown.size() + 1,
+                               .shape = golden_image.shape,
+                               .grid_height = golden_image.grid[0],
+                               .grid_width = golden_image.grid[1],
+                               .image_height = golden_image.size[0],
+                               .image_width = golden_image.size[1],
+                               .num_rows = num_rows,
+                               .values = golden_image.values};
+    for (int32_t row = 0; row < num_rows && next != prompt.end();) {
+      const auto end = std::find_if_not(next, prompt.end(), is_row);
+      const auto rows = static_cast<int32_t>(std::min<int64_t>(end - next, num_rows - row));
+      shown.push_back({.span = {.position = static_cast<int32_t>(next - prompt.begin()),
+                                .image = image.id,
+                                .first_row = row,
+                                .num_rows = rows},
+                       .image = image});
+      row += rows;
+      next = std::find_if(next + rows, prompt.end(), is_row);
+    }
+  }
+  return shown;
+}
+
 // Models with a whole tower, in f32 like the reference. Chunks of 7 tokens cut through every image.
 TEST(RunnerImages, GreedyTokensEqualTheReference) {
   const std::unique_ptr<Ops> ops = *MakeCpuOps({.threads = 1, .isa = "baseline"});
-  for (const std::string name : {"hf/llava_odd", "hf/llava_64", "hf/llava_siglip",
-                                 "hf/llava_next_odd", "hf/llava_next_siglip"}) {
+  for (const std::string name :
+       {"hf/llava_odd", "hf/llava_64", "hf/llava_siglip", "hf/llava_next_odd",
+        "hf/llava_next_siglip", "hf/pixtral_odd", "hf/mistral3_odd", "hf/mistral3_64"}) {
     const auto model = LoadOrDie(GoldenPath(name), *ops);
     const TinyGolden golden = ReadTinyGolden(name);
     DriverRequest request = Greedy(static_cast<int32_t>(golden.greedy.tokens.size()));
     request.prompt = golden.greedy.prompt;
-    auto next = request.prompt.begin();
-    for (const GoldenImage& image : golden.images) {
-      next = std::find(next, request.prompt.end(), model->spec().image_token);
-      if (next == request.prompt.end()) break;
-      const auto position = static_cast<int32_t>(next - request.prompt.begin());
-      const auto rows = static_cast<int32_t>(image.num_rows);
-      const ImageId id = request.images.size() + 1;
-      request.images.push_back({.span = {.position = position, .image = id, .num_rows = rows},
-                                .image = {.id = id,
-                                          .shape = image.shape,
-                                          .grid_height = image.grid[0],
-                                          .grid_width = image.grid[1],
-                                          .image_height = image.size[0],
-                                          .image_width = image.size[1],
-                                          .num_rows = rows,
-                                          .values = image.values}});
-      next += rows;
-    }
+    request.images = ImagesOf(golden, model->spec().image_token);
     ASSERT_FALSE(request.images.empty()) << name;
     RunnerShape shape = Shape(2);
     shape.max_encoder_rows = shape.max_step_image_rows = 100;

@@ -29,6 +29,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "hidden_dropout",
     "id2label",
     "initializer_range",
+    "is_composition",
     "is_llama_config",
     "label2id",
     "num_return_sequences",

@@ -211,8 +211,8 @@ Result<std::shared_ptr<const WeightSource>> AsMatrix(std::shared_ptr<const Weigh
 }
 
 Result<std::shared_ptr<const WeightSource>> AsChannelsLastMatrix(
-    std::shared_ptr<const WeightSource> source) {
-  const int64_t channels = source->shape()[1];
+    std::shared_ptr<const WeightSource> source, int64_t channels) {
+  CHECK(channels > 0 && source->shape().elements() / source->shape()[0] % channels == 0);
   ASSIGN_OR_RETURN(std::shared_ptr<const WeightSource> matrix, AsMatrix(std::move(source)));
   return std::shared_ptr<const WeightSource>(
       std::make_shared<ChannelsLastSource>(std::move(matrix), channels));

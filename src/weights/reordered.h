@@ -20,10 +20,11 @@ Result<std::shared_ptr<const WeightSource>> Transposed(std::shared_ptr<const Wei
 // The same elements as a matrix, [dims[0], all others]. kUnimplemented for block types.
 Result<std::shared_ptr<const WeightSource>> AsMatrix(std::shared_ptr<const WeightSource> source);
 
-// A convolution's weight [outputs, channels, ...] as such a matrix, but with the channels last in
-// each row: for inputs that are rows of channels side by side. kUnimplemented for block types.
+// A convolution's weight, [outputs, channels, ...] or [outputs, channels · others], as such a
+// matrix, but with the channels last in each row: for inputs that are rows of channels side by
+// side. kUnimplemented for block types.
 Result<std::shared_ptr<const WeightSource>> AsChannelsLastMatrix(
-    std::shared_ptr<const WeightSource> source);
+    std::shared_ptr<const WeightSource> source, int64_t channels);
 
 // `source` itself; if its type is a block type, its values as f32.
 std::shared_ptr<const WeightSource> WithoutBlocks(std::shared_ptr<const WeightSource> source);

@@ -51,7 +51,7 @@ TEST(Reordered, ChannelsLastInterleavesTheChannelsOfEachPlace) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const auto source = MemorySource::Random("w", dtype, {4, 3, 5, 7}, 1);
     const std::vector<float> all = source->Dequantized();
-    const auto matrix = AsChannelsLastMatrix(source);
+    const auto matrix = AsChannelsLastMatrix(source, 3);
     ASSERT_TRUE(matrix.ok());
     EXPECT_EQ((*matrix)->shape(), (Shape{4, 5 * 7 * 3}));
     const std::vector<float> values = Values(**matrix);
@@ -64,8 +64,10 @@ TEST(Reordered, ChannelsLastInterleavesTheChannelsOfEachPlace) {
     std::vector<float> two(2 * 105);
     DequantizeRow(dtype, bytes.data(), 2 * 105, two.data());
     EXPECT_TRUE(std::equal(two.begin(), two.end(), values.begin() + 105));
+    const auto flat = AsChannelsLastMatrix(AsMatrix(source).value(), 3);
+    EXPECT_EQ(Values(**flat), values);
   }
-  EXPECT_THAT(AsChannelsLastMatrix(MemorySource::Random("w", DType::kQ8_0, {4, 3, 32}, 1))
+  EXPECT_THAT(AsChannelsLastMatrix(MemorySource::Random("w", DType::kQ8_0, {4, 3, 32}, 1), 3)
                   .status()
                   .ToString(),
               HasSubstr("w: type Q8_0 is not supported"));

@@ -15,8 +15,7 @@ constexpr TextModelNames kRunning = {
 // Published checkpoints whose text model has its own class's names, as Qwen2-VL's.
 constexpr TextModelNames kPlain = {.model = "model.", .output = "lm_head.", .others = ""};
 constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector."};
-constexpr std::string_view kTextOnly[] = {"Gemma3ForConditionalGeneration",
-                                          "Mistral3ForConditionalGeneration"};
+constexpr std::string_view kTextOnly[] = {"Gemma3ForConditionalGeneration"};
 
 class TextModelTensors final : public TensorSource {
  public:

@@ -160,13 +160,6 @@ MODELS = {
         vocab_size=136, hidden_size=16, intermediate_size=48, max_position_embeddings=512, model_type="gemma3_text",
         num_hidden_layers=2, rope_scaling={"factor": 8.0, "rope_type": "linear"}, sliding_window=64,
         sliding_window_pattern=2)),
-    "mistral3_odd": ("Mistral3", ODD | dict(model_type="mistral", sliding_window=37)),
-    # The fields of the published Mistral Small 3.1, which do not say that embeddings are not tied.
-    "mistral3_128": ("Mistral3", dict(
-        attention_dropout=0.0, head_dim=128, hidden_act="silu", hidden_size=48, initializer_range=0.02,
-        intermediate_size=96, max_position_embeddings=512, model_type="mistral", num_attention_heads=3,
-        num_hidden_layers=2, num_key_value_heads=1, rms_norm_eps=1e-05, rope_theta=1e9, sliding_window=None,
-        use_cache=True, vocab_size=136)),
     "exaone4_odd": ("Exaone4", ODD | dict(sliding_window=37, sliding_window_pattern=2)),
     # Like the 1.2B: no windows, and all layers use RoPE.
     "exaone4_128": ("Exaone4", WIDE | dict(
@@ -207,12 +200,9 @@ EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attenti
 IMAGES = {
     "Gemma3": dict(vision_config=EYES | dict(model_type="siglip_vision_model"), mm_tokens_per_image=4,
                    boi_token_index=255999, eoi_token_index=256000, image_token_index=262144),
-    "Mistral3": dict(vision_config=EYES | dict(model_type="pixtral", head_dim=4), image_token_index=130,
-                     multimodal_projector_bias=False, projector_hidden_act="gelu", spatial_merge_size=2,
-                     vision_feature_layer=-1),
 }
 # Saved with the published fields, without those that transformers adds.
-PUBLISHED = ["gemma3_images_256", "mistral3_128"]
+PUBLISHED = ["gemma3_images_256"]
 
 # Stored as MXFP4, like gpt-oss.
 MXFP4 = ["gpt_oss_64"]
@@ -361,7 +351,7 @@ def rearrange(model, directory: pathlib.Path, parameters: dict | None, outer: di
 
 # A model's seed is its place in the list, so new ones go to the end. These once had other places.
 SEEDS = {"deepseek_v2_odd": 22, "deepseek_v2_256": 23, "deepseek_v3_odd": 24, "deepseek_v3_256": 25,
-         "deepseek_v3_fp8": 26}
+         "deepseek_v3_fp8": 26, "exaone4_odd": 36, "exaone4_128": 37, "ernie4_5_odd": 38, "ernie4_5_128": 39}
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Makes the goldens of conversations with pictures (pictures.json): from the files to the tokens.
 
-The models are those of make_vision_goldens.py, make_qwen_vl_goldens.py and make_glm_vl_goldens.py, which get
-a preprocessor_config.json here. transformers prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
+The models are those of make_vision_goldens.py, make_qwen_vl_goldens.py, make_glm_vl_goldens.py and
+make_pixtral_goldens.py, which get a preprocessor_config.json here. transformers prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
 float32 on a CPU. Needs torchvision.
 
   python3 tests/golden/make_picture_goldens.py
@@ -13,6 +13,8 @@ import PIL.Image
 import PIL.ImageOps
 import torch
 import transformers
+
+import make_pixtral_goldens
 
 HERE = pathlib.Path(__file__).parent / "hf"
 GENERATED = 16  # per turn
@@ -38,7 +40,34 @@ TURNS = {
     "glm4v_128": [[["lossy.webp", 6], [3, "interlaced_3x2.png", 8]]],
     "glm4v_moe_odd": [[[3, "gray.jpg", 5], [2, "rgb.png", 7, "orientation_6.jpg", 6], [4]]],
     "glm4v_moe_128": [[[2, "rgb.png", 7]]],
+    "pixtral_odd": [[[4, "lossy.webp", 5], [6, "rgb.png", 7, "orientation_6.jpg", 2]]],
+    "mistral3_odd": [[["rgb.png", 3, "gray.jpg", 4], [5, "larger.gif", 2], [6]]],
+    "mistral3_64": [[[2, "lossy.webp", 7], [3, "larger.gif", 4]]],
 }
+
+
+class PixtralProcessor:
+    """The processor of models with Pixtral's tower, which also reads the size of patches."""
+
+    def __init__(self, config, edge: int):
+        self.config = config
+        self.unit = config.vision_config.patch_size * getattr(config, "spatial_merge_size", 1)
+        self.images = transformers.PixtralImageProcessor(size={"longest_edge": edge})
+
+    def __call__(self, image, return_tensors: str) -> dict:
+        return self.images(image, return_tensors=return_tensors, patch_size=self.unit)
+
+    def save_pretrained(self, directory: pathlib.Path) -> None:
+        fields = dict(processor_class="PixtralProcessor", patch_size=self.config.vision_config.patch_size,
+                      image_token="[IMG]", image_break_token="[IMG_BREAK]", image_end_token="[IMG_END]")
+        if hasattr(self.config, "spatial_merge_size"):
+            fields |= dict(spatial_merge_size=self.config.spatial_merge_size)
+        self.images.save_pretrained(directory)
+        if directory.name == "pixtral_odd":  # as newer versions write them
+            older = directory / "preprocessor_config.json"
+            fields |= dict(image_processor=json.loads(older.read_text()))
+            older.unlink()
+        (directory / "processor_config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
 
 
 def tiled(config) -> bool:
@@ -46,6 +75,8 @@ def tiled(config) -> bool:
 
 
 def processor(config):
+    if config.vision_config.model_type == "pixtral":
+        return PixtralProcessor(config, 30 if config.model_type == "llava" else config.vision_config.image_size - 1)
     if hasattr(config.vision_config, "spatial_merge_size"):
         patch = config.vision_config.patch_size
         values = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if config.model_type.startswith("qwen3") else {}
@@ -75,11 +106,18 @@ class Conversation:
     def __init__(self, model, preprocess, generator):
         self.model, self.preprocess, self.generator = model, preprocess, generator
         self.token = getattr(model.config, "image_token_id", None) or model.config.image_token_index
+        self.lines = model.config.vision_config.model_type == "pixtral"
         self.ids, self.values = [], []
 
     def pictures(self, prepared) -> dict:
         """The model's arguments for images."""
         lists = {name: [values[name] for values in prepared] for name in prepared[0]}
+        if self.lines:
+            most = [max(values.shape[i] for values in lists["pixel_values"]) for i in (2, 3)]
+            lists["pixel_values"] = [
+                torch.nn.functional.pad(values, [0, most[1] - values.shape[3], 0, most[0] - values.shape[2]])
+                for values in lists["pixel_values"]]
+            lists["image_sizes"] = [torch.as_tensor(sizes) for sizes in lists["image_sizes"]]
         if tiled(self.model.config):
             most = max(tiles.shape[1] for tiles in lists["pixel_values"])
             lists["pixel_values"] = [torch.nn.functional.pad(tiles, [0] * 7 + [most - tiles.shape[1]])
@@ -102,7 +140,11 @@ class Conversation:
                 values = self.preprocess(picture(part), return_tensors="pt")
                 rows = self.model.model.get_image_features(**self.pictures([values])).pooler_output[0]
                 self.values.append(values)
-                self.ids += [self.token] * len(rows)
+                if self.lines:
+                    height, width = (int(side) // self.preprocess.unit for side in values["image_sizes"][0])
+                    self.ids += make_pixtral_goldens.lines(height, width)
+                else:
+                    self.ids += [self.token] * len(rows)
                 said.append(part)
             else:
                 tokens = torch.randint(3, self.token, (part,), generator=self.generator).tolist()

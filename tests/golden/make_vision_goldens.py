@@ -102,6 +102,10 @@ class Images:
         return dict(pixel_values=torch.stack(padded).to(dtype),
                     image_sizes=torch.tensor([image["size"] for image in self.images[:count]]))
 
+    def tokens(self, image: int, rows) -> list:
+        """What stands in a sequence for an image that becomes these rows."""
+        return [IMAGE_TOKEN] * len(rows)
+
     def inputs(self, ids: torch.Tensor, count: int, dtype=torch.float32) -> dict:
         """The model's arguments for a sequence with the first images."""
         return dict(input_ids=ids) | self.features(count, dtype)
@@ -112,11 +116,11 @@ def text_tokens(generator, vocab: int, count: int) -> list:
     return (tokens + (tokens >= IMAGE_TOKEN)).tolist()
 
 
-def sequence(generator, vocab: int, counts, rows) -> torch.Tensor:
-    """Texts of so many tokens, with an image between them each."""
+def sequence(generator, vocab: int, counts, images) -> torch.Tensor:
+    """Texts of so many tokens, with the tokens of an image between them each."""
     ids = text_tokens(generator, vocab, counts[0])
-    for count, image in zip(counts[1:], rows):
-        ids += [IMAGE_TOKEN] * len(image) + text_tokens(generator, vocab, count)
+    for count, image in zip(counts[1:], images):
+        ids += image + text_tokens(generator, vocab, count)
     return torch.tensor(ids)
 
 
@@ -143,11 +147,12 @@ def golden(model, counts, images: Images, seed: int) -> dict:
     generator, vocab = torch.Generator().manual_seed(seed), model.config.text_config.vocab_size
     num_images = len(images.images)
     rows = image_rows(model, images.features(num_images))
-    tokens = sequence(generator, vocab, counts, rows)
+    shown = [images.tokens(i, of_image) for i, of_image in enumerate(rows)]
+    tokens = sequence(generator, vocab, counts, shown)
     logits = model(**images.inputs(tokens[None], num_images)).logits[0]
     random = torch.randint(0, vocab, (len(tokens), make_tiny_llama.RANDOM), generator=generator)
     kept = torch.cat([torch.topk(logits, make_tiny_llama.TOP).indices, random], dim=1)
-    prompt = sequence(generator, vocab, PROMPT_COUNTS, rows)
+    prompt = sequence(generator, vocab, PROMPT_COUNTS, shown)
     ids, margins = prompt[None], []
     for _ in range(GENERATED):
         best = torch.topk(model(**images.inputs(ids, 1), use_cache=False).logits[0, -1], 2)
@@ -244,12 +249,17 @@ def write(name: str, seed: int, make_golden) -> None:
           "rows", [image["num_rows"] for image in made["images"]])
 
 
-def make(name: str, place: int) -> None:
-    family, text, vision, others, counts, sizes = MODELS[name]
+def create(family: str, text: dict, vision: dict, others: dict):
+    """A model of these classes and configurations, with random weights."""
     config = getattr(transformers, family + "Config")(
         text_config=copy.deepcopy(text), vision_config=copy.deepcopy(vision), image_token_index=IMAGE_TOKEN,
         bos_token_id=1, eos_token_id=1, pad_token_id=None, attn_implementation="eager", **copy.deepcopy(others))
-    model = getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
+    return getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
+
+
+def make(name: str, place: int) -> None:
+    family, text, vision, others, counts, sizes = MODELS[name]
+    model = create(family, text, vision, others)
     if name in LINEAR:
         make_linear(model)
     randomize(model, place + 61)
@@ -257,14 +267,15 @@ def make(name: str, place: int) -> None:
     if name in OLDER:
         older(HERE / name, OLDER[name] == "running")
     model = load(type(model), HERE / name, torch.float32)
-    write(name, place + 410, lambda seed: golden(model, counts, Images(config, sizes, seed), seed))
+    write(name, place + 410, lambda seed: golden(model, counts, Images(model.config, sizes, seed), seed))
 
 
-def main() -> None:
-    for place, name in enumerate(MODELS):
+def make_all(models, make_one) -> None:
+    """Makes all of them, or those that the command line names."""
+    for place, name in enumerate(models):
         if not sys.argv[1:] or name in sys.argv[1:]:
-            make(name, place)
+            make_one(name, place)
 
 
 if __name__ == "__main__":
-    main()
+    make_all(MODELS, make)

@@ -65,13 +65,18 @@ struct Outcome {
 // Whether images keep about their size.
 bool InPatches(const Json& vision) { return vision.contains("depth"); }
 
-// An image as the configuration wants it: in tiles of its image_size, or in patches of its sizes.
+// An image as the configuration wants it: in tiles of its image_size, in patches of its sizes, or
+// for Pixtral in rows of them.
 GoldenImage ImageFor(const Json& config) {
   const Json& vision = config.at("vision_config");
   GoldenImage image;
   image.grid = {0, 0};
   image.size = {30, 17};
-  if (!InPatches(vision)) {
+  if (vision.value("model_type", "") == "pixtral") {
+    const int32_t merge = config.value("spatial_merge_size", 1), patch = vision["patch_size"];
+    image.grid = {2, 2};
+    image.shape = {1, 3, 2 * merge * patch, 2 * merge * patch};
+  } else if (!InPatches(vision)) {
     const int32_t side = vision["image_size"];
     if (config.contains("image_grid_pinpoints")) {
       const std::vector<int32_t> pixels = config["image_grid_pinpoints"][0];
