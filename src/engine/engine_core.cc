@@ -248,12 +248,7 @@ Status EngineCore::Check(const Arrival& arrival) const {
   const int32_t max_length = MaxLength(arrival);
   // The last generated token has no cache entry.
   const int32_t positions = prompt_only ? max_length : max_length - 1;
-  int32_t needed = blocks_.BlocksFor(positions, 1);
-  for (const ArrivalImage& image : arrival.images) {
-    if (limits_.whole_image_rows == 0) break;
-    const ImageSpan& span = image.span;
-    needed = std::max(needed, blocks_.BlocksFor(span.end(), span.num_rows));
-  }
+  const int32_t needed = BlocksNeeded(arrival, positions);
   if (needed > blocks_.num_blocks()) {
     return ResourceExhausted(
         "max_tokens: a prompt of {} tokens and up to {} more need {} KV blocks of {} positions, "

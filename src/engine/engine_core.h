@@ -186,6 +186,8 @@ class EngineCore {
 
   // Images.
   Status CheckImages(const Arrival& arrival) const;
+  // The most blocks that a sequence of the request needs at a time, up to so many positions.
+  int32_t BlocksNeeded(const Arrival& arrival, int32_t positions) const;
   // Gives a request and its sequences the images of its arrival.
   static void AddImages(Arrival* arrival, RequestState* request);
   void PackImages(StepInput* input);

@@ -50,6 +50,15 @@ Status EngineCore::CheckImages(const Arrival& arrival) const {
   return Status();
 }
 
+int32_t EngineCore::BlocksNeeded(const Arrival& arrival, int32_t positions) const {
+  int32_t needed = blocks_.BlocksFor(positions, 1);
+  if (limits_.whole_image_rows == 0) return needed;
+  for (const ArrivalImage& image : arrival.images) {
+    needed = std::max(needed, blocks_.BlocksFor(image.span.end(), image.span.num_rows));
+  }
+  return needed;
+}
+
 void EngineCore::AddImages(Arrival* arrival, RequestState* request) {
   if (arrival->images.empty()) return;
   for (const auto& sequence : request->choices) {

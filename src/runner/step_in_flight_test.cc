@@ -51,14 +51,14 @@ class PackRowsTest : public ::testing::Test {
   }
 
   const CacheSpec cache_ = Cache();
-  SequenceSlots table_{{.max_seqs = 4,
-                        .max_step_tokens = 16,
-                        .max_step_drafts = 3,
-                        .max_context = 32,
-                        .vocab_size = 50,
-                        .max_encoder_rows = 8,
-                        .max_step_image_rows = 8},
-                       cache_};
+  static constexpr SequenceSlots::Limits kLimits = {.max_seqs = 4,
+                                                    .max_step_tokens = 16,
+                                                    .max_step_drafts = 3,
+                                                    .max_context = 32,
+                                                    .vocab_size = 50,
+                                                    .max_encoder_rows = 8,
+                                                    .max_step_image_rows = 8};
+  SequenceSlots table_{kLimits, cache_};
   StepInFlight in_flight_;
 };
 
@@ -185,14 +185,9 @@ TEST_F(PackRowsTest, PositionsThatShowImagesNameTheirRows) {
 
 TEST_F(PackRowsTest, PositionsOfImagesSeeEachOther) {
   StepShape shape = kShape;
-  SequenceSlots table({.max_seqs = 4,
-                       .max_step_tokens = 16,
-                       .max_context = 32,
-                       .vocab_size = 50,
-                       .max_encoder_rows = 8,
-                       .max_step_image_rows = 8,
-                       .whole_images = true},
-                      cache_);
+  SequenceSlots::Limits limits = kLimits;
+  limits.whole_images = true;
+  SequenceSlots table(limits, cache_);
   StepInput step = {
       .encode = {{.id = 7, .num_rows = 2}, {.id = 8, .num_rows = 3}},
       .admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2},
@@ -227,14 +222,9 @@ TEST_F(PackRowsTest, PositionsHaveThreeDimensionsWhereGridsAre) {
   Result<Buffer> staging = AllocateHostMemory(static_cast<size_t>(shape.StagingBytes()));
   ASSERT_TRUE(staging.ok());
   in_flight_.staging = *staging;
-  SequenceSlots table({.max_seqs = 4,
-                       .max_step_tokens = 16,
-                       .max_context = 32,
-                       .vocab_size = 50,
-                       .max_encoder_rows = 8,
-                       .max_step_image_rows = 8,
-                       .mrope = true},
-                      cache_);
+  SequenceSlots::Limits limits = kLimits;
+  limits.mrope = true;
+  SequenceSlots table(limits, cache_);
   const auto pack = [&](StepInput step) {
     const std::vector<StepRow> rows = step.rows;
     const Status status = table.Apply(step);

@@ -28,6 +28,8 @@ SEEDS = (1, 2, 3, 4, 0)
 PATIENCE = 600  # seconds: a test that hangs has found the fault too
 
 ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda_plain')
+RANGES = ('src/ops/ops_test', '*AttentionOps.QueriesOfARange*/cuda')
+RANGES_PLAIN = ('src/ops/ops_test', '*AttentionOps.QueriesOfARange*/cuda_plain')
 SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda_plain')
 GRAPH_ATTENTION = ('src/ops/ops_test', '*AttentionOps.AGraphFits*/cuda')
 EDITED_SCORES = ('src/ops/ops_test', '*AttentionOps.EditedScores*/cuda')
@@ -75,6 +77,10 @@ FAULTS = [
      'attention.cu', ATTENTION),
     ('a window is one key too wide', 'attention.cu', 'max(0, Position(row) + 1 - a_.window)',
      'max(0, Position(row) - a_.window)', 'attention.cu', ATTENTION),
+    ('queries of a range see only what is before them', 'attention.cu',
+     'max(Position(row), unit_.shared_last_key)', 'Position(row)', 'attention.cu', RANGES_PLAIN),
+    ('queries of a range with other windows are alike', 'mma_attention.cu',
+     'seen.all_from == seen.from && seen.all_to', 'seen.all_to', 'mma_attention.cu', RANGES),
     ('splits are added without their weights', 'attention.cu',
      'sum = fmaf(other.sum, weight, __fmul_rn(sum, factor));', 'sum = other.sum + sum;',
      'attention.cu', ATTENTION),

@@ -353,6 +353,10 @@ void Driver::ShareBlocks(Sequence* s, StepInput* step) {
                       other.tokens.begin() + static_cast<std::ptrdiff_t>(most), s->tokens.begin());
     auto common = static_cast<int32_t>(differs.first - other.tokens.begin());
     if (common > PromptSize(other)) common = Shareable(other, common);
+    // Elsewhere rows end inside images, too.
+    if (runner_.whole_image_rows() > 0 && common > 0 && Chance(0.5)) {
+      common = 1 + static_cast<int32_t>(random_() % static_cast<uint64_t>(common));
+    }
     bool whole = common > 0;
     for (const std::vector<BlockId>& table : other.block_tables) {
       whole = whole && std::count(table.begin(), table.end(), kNoBlock) == 0;
