@@ -247,6 +247,31 @@ TEST_F(EngineImagesTest, RefusesWholeImagesThatDoNotFit) {
             "computes together; got 16");
 }
 
+// Windows drop blocks behind a row, not those that a whole image needs together.
+TEST_F(EngineImagesTest, RefusesImagesThatWindowsHaveNoBlocksFor) {
+  executor_.limits_.whole_image_rows = 8;
+  executor_.limits_.cache.groups = {{CacheGroupKind::kWindow, 4, 4}};
+  executor_.limits_.cache.num_device_blocks = 3;
+  Start();
+  EXPECT_TRUE(core_->Check(Ask(1, 30, 77, 4, 1)).ok());
+  EXPECT_EQ(
+      core_->Check(Ask(1, 12, 77, 8, 10)).message(),
+      "max_tokens: a prompt of 30 tokens and up to 1 more need 4 KV blocks of 4 positions, but "
+      "there are 3; ask for fewer tokens, or give the KV cache more memory");
+}
+
+TEST(SchedulerOptions, PrefillsKeepTheTokensOfAWholeImage) {
+  SchedulerOptions options;
+  options.max_step_tokens = 20;
+  options.min_chunk = 4;
+  EXPECT_EQ(options.min_prefill(), 4);
+  options.whole_image_rows = 8;
+  EXPECT_EQ(options.min_prefill(), 8);
+  options.max_step_tokens = 6;
+  options.whole_image_rows = 0;
+  EXPECT_EQ(options.min_prefill(), 3);
+}
+
 // With --target-itl-ms a step encodes no second image, and none behind a whole chunk of text.
 TEST_F(EngineImagesTest, StreamsWaitForOneImageAtATime) {
   executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
