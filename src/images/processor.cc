@@ -36,6 +36,19 @@ constexpr Kind kKinds[] = {
      [](const JsonReader& reader, const JsonReader&, int32_t) -> Made {
        return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Siglip(), false);
      }},
+    {"Gemma3ImageProcessor",
+     [](const JsonReader& reader, const JsonReader&, int32_t) -> Made {
+       for (const char* const field : {"do_pan_and_scan", "do_center_crop"}) {
+         if (!reader.BoolOr(field, false)) continue;
+         reader[field].Fail(
+             Unimplemented("{} is true, which is not implemented", reader[field].path()));
+       }
+       for (const char* const field : {"pan_and_scan_max_num_crops", "pan_and_scan_min_crop_size",
+                                       "pan_and_scan_min_ratio_to_activate"}) {
+         (void)reader.Has(field);
+       }
+       return std::make_unique<SingleTileProcessor>(reader, SingleTileProcessor::Gemma3(), false);
+     }},
     {"LlavaNextImageProcessor",
      [](const JsonReader& reader, const JsonReader&, int32_t) -> Made {
        return std::make_unique<LlavaNextProcessor>(reader);

@@ -59,10 +59,10 @@ class ImageProcessor {
 inline constexpr int32_t kAnyPatches = std::numeric_limits<int32_t>::max();
 
 // Reads a preprocessor_config.json; `source`, the file's name, starts every message. Processors:
-// CLIP, LLaVA, SigLIP, LLaVA-NeXT, Qwen2-VL, GLM-4.1V and Pixtral. Those that keep about an image's
-// size make at most `max_patches` of it, whatever the file allows. `outer`: processor_config.json,
-// which Pixtral's also reads; null if there is none. A field that is unknown, or whose value is not
-// implemented, is an error that names it.
+// CLIP, LLaVA, SigLIP, Gemma 3, LLaVA-NeXT, Qwen2-VL, GLM-4.1V and Pixtral. Those that keep about
+// an image's size make at most `max_patches` of it, whatever the file allows. `outer`:
+// processor_config.json, which Pixtral's also reads; null if there is none. A field that is
+// unknown, or whose value is not implemented, is an error that names it.
 Result<std::unique_ptr<const ImageProcessor>> ReadImageProcessor(
     const JsonValue& config, const std::string& source, int32_t max_patches = kAnyPatches,
     const JsonValue& outer = JsonValue());

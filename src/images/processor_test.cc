@@ -131,12 +131,14 @@ TEST(ImageProcessor, ErrorsNameTheField) {
     return ReadImageProcessor(Json(config), "config").status().ToString();
   };
   const std::string clip = "CLIPImageProcessor", next = "LlavaNextImageProcessor",
-                    qwen = "Qwen2VLImageProcessor", pixtral = "PixtralImageProcessor";
+                    qwen = "Qwen2VLImageProcessor", gemma = "Gemma3ImageProcessor",
+                    pixtral = "PixtralImageProcessor";
   const std::pair<std::string, std::string> kCases[] = {
       {error("ViTImageProcessor", ""),
        "not supported: config: image_processor_type is \"ViTImageProcessor\"; implemented are "
-       "CLIPImageProcessor, LlavaImageProcessor, SiglipImageProcessor, LlavaNextImageProcessor, "
-       "Qwen2VLImageProcessor, Glm4vImageProcessor, PixtralImageProcessor"},
+       "CLIPImageProcessor, LlavaImageProcessor, SiglipImageProcessor, Gemma3ImageProcessor, "
+       "LlavaNextImageProcessor, Qwen2VLImageProcessor, Glm4vImageProcessor, "
+       "PixtralImageProcessor"},
       {error("CLIPImageProcessorPil", ""), "image_processor_type is \"CLIPImageProcessorPil\""},
       {error(clip, R"(, "resample": 1)"), "config: resample is 1; 2 (bilinear) and 3 (bicubic)"},
       {error(clip, R"(, "do_flip": false, "zoom": 2)"),
@@ -169,6 +171,9 @@ TEST(ImageProcessor, ErrorsNameTheField) {
       {error(pixtral, R"(, "size": 9)"), "config: size: expected an object, got 9"},
       {error(pixtral, R"(, "do_center_crop": true)"),
        "config: do_center_crop is true, which is not implemented for Pixtral"},
+      {error(gemma, R"(, "do_pan_and_scan": true)"),
+       "config: do_pan_and_scan is true, which is not implemented"},
+      {error(gemma, R"(, "do_center_crop": true)"), "config: do_center_crop is true"},
   };
   for (const auto& [got, expected] : kCases) EXPECT_THAT(got, testing::HasSubstr(expected));
 }

@@ -12,7 +12,7 @@
 
 namespace tokamak {
 
-// CLIP, LLaVA and SigLIP: one tile per image.
+// CLIP, LLaVA, SigLIP and Gemma 3: one tile per image.
 class SingleTileProcessor : public ImageProcessor {
  public:
   struct Defaults {
@@ -20,9 +20,15 @@ class SingleTileProcessor : public ImageProcessor {
     std::optional<ImageSize> crop;
     const Channels& mean;
     const Channels& std;
+    Resampling resampling = Resampling::kBicubic;
   };
   static Defaults Clip() { return {{224}, ImageSize{224, 224}, kClipMean, kClipStd}; }
   static Defaults Siglip() { return {{0, {224, 224}}, std::nullopt, kSiglipMean, kSiglipStd}; }
+  static Defaults Gemma3() {
+    Defaults defaults = Siglip();
+    defaults.resampling = Resampling::kBilinear;
+    return defaults;
+  }
 
   SingleTileProcessor(const JsonReader& reader, const Defaults& defaults, bool may_pad);
   Result<PreparedImage> Prepare(const Image& image) const override;

@@ -8,7 +8,7 @@ SingleTileProcessor::SingleTileProcessor(const JsonReader& reader, const Default
     : pad_(reader.BoolOr("do_pad", false)),
       size_(ReadTargetSize(reader, defaults.size)),
       crop_(ReadCenterCrop(reader, defaults.crop)),
-      resampling_(ReadResampling(reader)),
+      resampling_(ReadResampling(reader, defaults.resampling)),
       table_(reader, defaults.mean, defaults.std) {
   if (!reader.BoolOr("do_resize", true)) size_.reset();
   if (pad_ && !may_pad) {

@@ -69,9 +69,10 @@ ValueTable::ValueTable(const JsonReader& reader, const Channels& mean, const Cha
   }
 }
 
-Resampling ReadResampling(const JsonReader& reader) {
+Resampling ReadResampling(const JsonReader& reader, Resampling absent) {
   constexpr int kBilinear = 2, kBicubic = 3;  // as Pillow counts
-  const int32_t resample = reader.IntOr("resample", kBicubic, NonNegative());
+  const int32_t resample = reader.IntOr(
+      "resample", absent == Resampling::kBilinear ? kBilinear : kBicubic, NonNegative());
   if (resample != kBilinear && resample != kBicubic) {
     reader.Fail(Unimplemented("{} is {}; 2 (bilinear) and 3 (bicubic) are implemented",
                               reader["resample"].path(), resample));

@@ -50,7 +50,7 @@ class ValueTable {
   std::array<uint8_t, 3> mean_levels_ = {};
 };
 
-Resampling ReadResampling(const JsonReader& reader);
+Resampling ReadResampling(const JsonReader& reader, Resampling absent = Resampling::kBicubic);
 TargetSize ReadTargetSize(const JsonReader& reader, const TargetSize& absent);
 std::optional<ImageSize> ReadCropSize(const JsonReader& reader);
 // Absent if do_center_crop is false, which it is by default if `absent` has no size.

@@ -31,6 +31,7 @@ QWEN = {'image_processor_type': 'Qwen2VLImageProcessor', 'patch_size': 4, 'min_p
         'max_pixels': 1800}
 GLM = {'image_processor_type': 'Glm4vImageProcessor', 'patch_size': 4, 'merge_size': 2, 'temporal_patch_size': 2,
        'size': {'shortest_edge': 600, 'longest_edge': 1800}}
+GEMMA = {'image_processor_type': 'Gemma3ImageProcessor'}
 
 CONFIGS = [
     # As llava-hf/llava-1.5-7b-hf has it, but smaller.
@@ -60,6 +61,15 @@ CONFIGS = [
     GLM,
     GLM | {'image_processor_type': 'Glm46VImageProcessor', 'size': {'shortest_edge': 900, 'longest_edge': 1500}, 'patch_size': 3, 'temporal_patch_size': 3,
            'resample': 2},
+    # As google/gemma-3-4b-it has it, but smaller.
+    GEMMA | {'do_convert_rgb': None, 'do_normalize': True, 'do_pan_and_scan': None, 'do_rescale': True,
+             'do_resize': True, 'image_mean': [0.5, 0.5, 0.5], 'image_seq_length': 256,
+             'image_std': [0.5, 0.5, 0.5], 'pan_and_scan_max_num_crops': None,
+             'pan_and_scan_min_crop_size': None, 'pan_and_scan_min_ratio_to_activate': None,
+             'processor_class': 'Gemma3Processor', 'resample': 2, 'rescale_factor': 0.00392156862745098,
+             'size': {'height': 12, 'width': 12}},
+    GEMMA | {'size': {'height': 9, 'width': 14}, 'do_pan_and_scan': False,
+             'pan_and_scan_max_num_crops': 4},
 ]
 PIXTRAL = {'image_processor_type': 'PixtralImageProcessor'}
 # With their processor_config.json.
