@@ -59,6 +59,8 @@ constexpr Case kCases[] = {
     {"hf/qwen2_vl_odd", {kNonCausal, kLayerNorm, kActivate, kGelu, kQuickGelu, kConvert}},
     {"hf/qwen3_vl_odd",
      {kNonCausal, kCombine, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
+    {"hf/qwen3_vl_moe_odd",
+     {kNonCausal, kMoe, kCombine, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
     {"hf/smollm3_odd"},
     {"llama_odd.gguf"},
     {"qwen3_moe_odd.gguf", {kMoe, kCombine, kConvert}},

@@ -34,7 +34,7 @@ ParseDecoderFamily ParseSmolLm3;
 // The text model of Qwen2-VL. Leaves Finish to the caller: published configurations have other
 // fields beside these.
 DecoderConfig ParseQwen2VlText(ConfigReader& reader);
-DecoderConfig ParseQwen3VlText(ConfigReader& reader);  // of Qwen3-VL
+DecoderConfig ParseQwen3VlText(ConfigReader& reader, bool experts);  // of Qwen3-VL
 // The outer field of Qwen's models that see.
 int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text);
 // The same of GLM-4.1V and of GLM-4.5V.
@@ -50,7 +50,7 @@ CreateModel CreateBert;
 CreateModel CreateGlm4v, CreateGlm4vMoe;
 CreateModel CreateLlava, CreateLlavaNext;
 CreateModel CreateMistral3;
-CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl;
+CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl, CreateQwen3VlMoe;
 
 template <ParseDecoderFamily Parse>
 Result<std::unique_ptr<Model>> CreateDecoder(ConfigReader config, nn::WeightLoad& load,

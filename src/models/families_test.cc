@@ -248,6 +248,14 @@ const Family kFamilies[] = {
      {kQwenVl + R"("text_config": {"head_dim": 6, )" + kQwenVlText + ", " + kQwenVlRope + "}, " +
       kQwen3VlVision + "}"},
      kQwenVlWithoutEffect},
+    {"Qwen3VLMoeForConditionalGeneration",
+     {kQwenVl + R"("text_config": {"head_dim": 6, "moe_intermediate_size": 16, "num_experts": 5,
+          "num_experts_per_tok": 2, )" +
+          kQwenVlText + ", " + kQwenVlRope + "}, " + kQwen3VlVision + "}",
+      kQwenVl + R"("text_config": {"head_dim": 6, "moe_intermediate_size": 16,
+          "num_experts_per_tok": 2, "num_local_experts": 5, "mlp_only_layers": [0], )" +
+          kQwenVlText + ", " + kQwenVlRope + "}, " + kQwen3VlVision + "}"},
+     kQwenVlWithoutEffect},
     {"Qwen3MoeForCausalLM",
      {kQwen3Experts + kWindow + R"("num_experts": 5)",
       kQwen3Experts + R"("num_local_experts": 5, "mlp_only_layers": [0])"}},

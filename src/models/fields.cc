@@ -151,7 +151,7 @@ void ParseSigmoidRouter(ConfigReader& reader, double scale, int32_t num_groups, 
   ParseExpertGroups(reader, num_groups, top_groups, moe.router);
 }
 
-ConfigReader OpenTextConfig(ConfigReader& outer, const char* model_type) {
+ConfigReader OpenTextConfig(ConfigReader& outer, const std::string& model_type) {
   ConfigReader text = outer.Part("text_config");
   text.ExpectOrAbsent("model_type", model_type);
   return text;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -68,7 +69,7 @@ void ParseSigmoidRouter(ConfigReader& reader, double scale, int32_t num_groups, 
 
 // Opens the text model's configuration in that of a multimodal model, of which only the text model
 // runs. Its model_type, if any, must be this one.
-ConfigReader OpenTextConfig(ConfigReader& outer, const char* model_type);
+ConfigReader OpenTextConfig(ConfigReader& outer, const std::string& model_type);
 // Reads the outer tie_word_embeddings. As in the reference, it overrides text_config: the output is
 // tied to the embeddings unless the field is false or an output matrix is stored.
 void ParseOuterTie(ConfigReader& outer, DecoderConfig& c);

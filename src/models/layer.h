@@ -42,8 +42,8 @@ class Residual {
   // out = h in these rows: f32 [R, hidden_size], which may be columns of a wider tensor. Or, if
   // `out` is n times as wide, h in n rows from each of these on, side by side.
   void Gather(Tensor rows, Tensor out) const;
-  // h[to[k]] += source[from[k]], for K distinct `to`. `indices` are 0, 1, ...; at least K. Allocates
-  // the same whatever K is, so that planning, which shows no image, counts it.
+  // h[to[k]] += source[from[k]], for K distinct `to`. `indices` are 0, 1, ...; at least K.
+  // Allocates the same whatever K is, so that planning, which shows no image, counts it.
   void AddRows(Tensor source, Tensor from, Tensor to, Tensor indices) const;
   // out = norm(h).
   void Normalize(const nn::Norm& norm, Tensor out) const {

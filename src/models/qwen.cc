@@ -45,7 +45,6 @@ void ParseQwenExperts(ConfigReader& reader, DecoderConfig& c) {
   // transformers writes the first name since version 5.
   ParseExperts(reader, c, reader.Has("num_local_experts") ? "num_local_experts" : "num_experts",
                "moe_intermediate_size");
-  c.moe.router.normalize = reader.BoolOr("norm_topk_prob", false);
   const int32_t step = reader.IntOr("decoder_sparse_step", 1);
   std::vector<int32_t> dense;
   if (reader.Has("mlp_only_layers")) dense = reader.Ints("mlp_only_layers", NonNegative());
@@ -87,6 +86,7 @@ Result<DecoderConfig> ParseQwen2Moe(ConfigReader reader) {
   c.moe.shared_intermediate_size =
       reader.Int("shared_expert_intermediate_size", kIntermediateSizes);
   c.moe.shared_gate = true;
+  c.moe.router.normalize = reader.BoolOr("norm_topk_prob", false);
   ParseQwenExperts(reader, c);
   return reader.Finish(c);
 }
@@ -97,20 +97,32 @@ Result<DecoderConfig> ParseQwen3(ConfigReader reader) {
   return reader.Finish(c);
 }
 
-DecoderConfig ParseQwen3VlText(ConfigReader& reader) {
-  // The defaults of the reference's class.
+DecoderConfig ParseQwen3VlText(ConfigReader& reader, bool experts) {
+  // The defaults of the reference's classes.
+  const int32_t heads = experts ? 16 : 32;
   reader.SetDefault("vocab_size", 151936);
-  reader.SetDefault("hidden_size", 4096);
-  reader.SetDefault("intermediate_size", 22016);
-  reader.SetDefault("num_hidden_layers", 32);
-  reader.SetDefault("num_attention_heads", 32);
-  reader.SetDefault("num_key_value_heads", 32);
-  reader.SetDefault("head_dim", 128);
+  reader.SetDefault("hidden_size", experts ? 2048 : 4096);
+  reader.SetDefault("intermediate_size", experts ? 5632 : 22016);
+  reader.SetDefault("num_hidden_layers", experts ? 24 : 32);
+  reader.SetDefault("num_attention_heads", heads);
+  reader.SetDefault("num_key_value_heads", heads);
+  if (!experts) reader.SetDefault("head_dim", 128);
   reader.SetDefault("hidden_act", "silu");
   reader.SetDefault("max_position_embeddings", 128000);
   reader.SetDefault("rms_norm_eps", 1e-6);
-  return ParseQwen3Decoder(reader,
-                           {.theta = 5e5, .sections = {24, 20, 20}, .sections_interleaved = true});
+  DecoderConfig c = ParseQwen3Decoder(
+      reader, {.theta = 5e5, .sections = {24, 20, 20}, .sections_interleaved = true});
+  if (!experts) return c;
+  reader.SetDefault("moe_intermediate_size", 1408);
+  reader.SetDefault("num_experts_per_tok", 4);
+  if (!reader.Has("num_local_experts")) reader.SetDefault("num_experts", 60);
+  // What the reference does without reading these fields.
+  reader.ExpectOrAbsent("norm_topk_prob", true);
+  reader.ExpectOrAbsent("sliding_window", JsonValue());
+  ParseQwenExperts(reader, c);
+  c.moe.router.normalize = true;
+  c.moe.storage = nn::ExpertStorage::kFusedHalves;
+  return c;
 }
 
 int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text) {
@@ -124,6 +136,7 @@ Result<DecoderConfig> ParseQwen3Moe(ConfigReader reader) {
   DecoderConfig c = ParseQwen3Decoder(reader);
   SetWindow(c, ParseQwenWindow(reader));
   reader.Ignore({"max_window_layers"});
+  c.moe.router.normalize = reader.BoolOr("norm_topk_prob", false);
   ParseQwenExperts(reader, c);
   return reader.Finish(c);
 }

@@ -1,11 +1,12 @@
-// Qwen3-VL: a tower with learned positions, which are interpolated to an image's grid
-// (models/grid_tower.h). Features of some of its layers are added to the text model's hidden states
-// after the first layers (DecoderConfig::deepstack_layers). Report: arXiv:2511.21631; DeepStack:
-// arXiv:2406.04334. Reference: transformers, models/qwen3_vl.
+// Qwen3-VL and its MoE models: a tower with learned positions, which are interpolated to an image's
+// grid (models/grid_tower.h). Features of some of its layers are added to the text model's hidden
+// states after the first layers (DecoderConfig::deepstack_layers). Report: arXiv:2511.21631;
+// DeepStack: arXiv:2406.04334. References: transformers, models/qwen3_vl and models/qwen3_vl_moe.
 #include <fmt/core.h>
 
 #include <cmath>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,8 +65,8 @@ std::vector<int32_t> ParseFeatureLayers(ConfigReader& vision, int32_t num_layers
   return layers;
 }
 
-TowerConfig ParseTower(ConfigReader& outer, const DecoderConfig& text) {
-  ConfigReader vision = OpenVisionConfig(outer, "qwen3_vl");
+TowerConfig ParseTower(ConfigReader& outer, const std::string& type, const DecoderConfig& text) {
+  ConfigReader vision = OpenVisionConfig(outer, type);
   // The defaults of the reference's class.
   vision.SetDefault("hidden_size", 1152);
   vision.SetDefault("num_heads", 16);
@@ -91,12 +92,13 @@ struct Config {
   int32_t image_token = 0;
 };
 
-Result<Config> ParseConfig(ConfigReader reader) {
+Result<Config> ParseConfig(ConfigReader reader, bool experts) {
+  const std::string type = experts ? "qwen3_vl_moe" : "qwen3_vl";
   Config c;
-  ConfigReader text = OpenTextConfig(reader, "qwen3_vl_text");
-  c.text = ParseQwen3VlText(text);
+  ConfigReader text = OpenTextConfig(reader, type + "_text");
+  c.text = ParseQwen3VlText(text, experts);
   ParseEitherTie(reader, c.text);
-  c.vision = ParseTower(reader, c.text);
+  c.vision = ParseTower(reader, type, c.text);
   c.text.deepstack_layers = static_cast<int32_t>(c.vision.feature_layers.size());
   c.image_token = ParseQwenImageToken(reader, c.text);
   return reader.Finish(std::move(c));
@@ -173,14 +175,24 @@ class Qwen3VlEncoder final : public GridTower {
   std::vector<PatchMerger> feature_mergers_;
 };
 
+Result<std::unique_ptr<Model>> Create(ConfigReader config, nn::WeightLoad& load,
+                                      const LoadOptions& options, bool experts) {
+  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config), experts));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeDecoder(c.text, load, options));
+  RETURN_IF_ERROR(AddGridTower<Qwen3VlEncoder>(*model, load, options, c.image_token, c.vision));
+  return model;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> CreateQwen3Vl(ConfigReader config, nn::WeightLoad& load,
                                              const LoadOptions& options) {
-  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config)));
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeDecoder(c.text, load, options));
-  RETURN_IF_ERROR(AddGridTower<Qwen3VlEncoder>(*model, load, options, c.image_token, c.vision));
-  return model;
+  return Create(std::move(config), load, options, /*experts=*/false);
+}
+
+Result<std::unique_ptr<Model>> CreateQwen3VlMoe(ConfigReader config, nn::WeightLoad& load,
+                                                const LoadOptions& options) {
+  return Create(std::move(config), load, options, /*experts=*/true);
 }
 
 }  // namespace tokamak

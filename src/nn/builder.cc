@@ -68,6 +68,12 @@ SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   return source;
 }
 
+SourcePtr Builder::FindEither(const Shape& first, const Shape& second,
+                              std::string_view meaning) const {
+  const bool fits = ok() && load_->tensors.Find(path_, first, meaning).ok();
+  return Find(fits ? first : second, meaning);
+}
+
 SourcePtr Builder::Columns(SourcePtr source, IndexRange cols) const {
   if (!source || cols == IndexRange{0, source->shape().cols()}) return source;
   CHECK(0 <= cols.begin && cols.begin <= cols.end && cols.end <= source->shape().cols());

@@ -84,6 +84,8 @@ class Builder {
   // Returns the tensor at this place, which must exist with this shape; null after an error.
   // `meaning` explains the shape in messages: "num_heads 9 × head_dim 64".
   SourcePtr Find(const Shape& shape, std::string_view meaning = {}) const;
+  // The same if the tensor may have either shape; `second` stands in messages.
+  SourcePtr FindEither(const Shape& first, const Shape& second, std::string_view meaning) const;
   // These columns of a stored weight, or these elements of a vector, for a rank's shard. They must
   // be whole blocks of the stored type. Null if `source` is, and after an error.
   SourcePtr Columns(SourcePtr source, IndexRange cols) const;

@@ -20,8 +20,15 @@ struct Fused {
   }
 };
 
-Fused FindFused(const Builder& b, const std::string& name, int64_t experts, int64_t out, int64_t in,
-                std::string_view meaning) {
+Fused FindFused(const Builder& b, const std::string& name, const ExpertsShape& shape, int64_t out,
+                int64_t in, std::string_view meaning) {
+  const int64_t experts = shape.num_experts;
+  if (shape.storage == ExpertStorage::kFusedHalves) {
+    const Shape saved{experts, out, in};
+    SourcePtr all = (b / name).FindEither(saved, {experts, in, out}, meaning);
+    const bool transposed = all && all->shape() != saved;
+    return {std::move(all), transposed ? in : out, transposed};
+  }
   const Builder blocks = b / (name + "_blocks");
   if (blocks.Has()) return {blocks.Find(Shape{experts, out, in}, meaning), out, false};
   return {(b / name).Find(Shape{experts, in, out}, meaning), in, true};
@@ -31,7 +38,7 @@ Fused FindFused(const Builder& b, const std::string& name, int64_t experts, int6
 
 Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
   const IndexRange shard = b.parallel().Shard(shape.intermediate_size);
-  const bool fused = shape.storage == ExpertStorage::kFused &&
+  const bool fused = shape.storage != ExpertStorage::kSeparate &&
                      ((b / "gate_up_proj").Has() || (b / "gate_up_proj_blocks").Has());
   if (fused) {
     ReadFused(b, shape, shard);
@@ -82,17 +89,19 @@ void Experts::ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, In
 
 void Experts::ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange shard) {
   const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
-  const Fused gate_up = FindFused(b, "gate_up_proj", shape.num_experts, 2 * inner, hidden,
+  const Fused gate_up = FindFused(b, "gate_up_proj", shape, 2 * inner, hidden,
                                   "experts, hidden size and twice the intermediate size");
-  const Fused down = FindFused(b, "down_proj", shape.num_experts, hidden, inner,
-                               "experts, intermediate size and hidden size");
+  const Fused down =
+      FindFused(b, "down_proj", shape, hidden, inner, "experts, intermediate size and hidden size");
   std::vector<std::vector<SourcePtr>> gate_up_parts, down_parts;
   for (int64_t e = 0; e < shape.num_experts; ++e) {
     const SourcePtr both = gate_up.Expert(b, e);
     SourcePtr columns = b.Columns(down.Expert(b, e), shard);
     if (!b.ok()) return;
-    gate_up_parts.push_back(
-        {RowRange(EveryNthRow(both, 0, 2), shard), RowRange(EveryNthRow(both, 1, 2), shard)});
+    const bool halves = shape.storage == ExpertStorage::kFusedHalves;
+    const SourcePtr gate = halves ? RowRange(both, {0, inner}) : EveryNthRow(both, 0, 2);
+    const SourcePtr up = halves ? RowRange(both, {inner, 2 * inner}) : EveryNthRow(both, 1, 2);
+    gate_up_parts.push_back({RowRange(gate, shard), RowRange(up, shard)});
     down_parts.push_back({std::move(columns)});
   }
   gate_up_ = b.PackStack(std::move(gate_up_parts), WeightUse::kInnerLinear);

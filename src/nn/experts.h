@@ -18,6 +18,9 @@ enum class ExpertStorage {
   // gate_up_proj_blocks, gate_up_proj_scales and so on. Biases are gate_up_proj_bias and
   // down_proj_bias. If none of these exist, as in GGUF files, kSeparate applies.
   kFused,
+  // Qwen3-VL-MoE: the same without biases, and with all of gate before all of up. transformers
+  // writes [experts, out, in]; if both shapes are equal, this is meant.
+  kFusedHalves,
 };
 
 struct ExpertsShape {

@@ -43,6 +43,8 @@ TURNS = {
     "pixtral_odd": [[[4, "lossy.webp", 5], [6, "rgb.png", 7, "orientation_6.jpg", 2]]],
     "mistral3_odd": [[["rgb.png", 3, "gray.jpg", 4], [5, "larger.gif", 2], [6]]],
     "mistral3_64": [[[2, "lossy.webp", 7], [3, "larger.gif", 4]]],
+    "qwen3_vl_moe_odd": [[[5, "lossy.webp", 3, "rgb.png", 6], [4]]],
+    "qwen3_vl_moe_128": [[[4, "gray.jpg", 6], [2, "rgb.png", 5]]],
 }
 
 

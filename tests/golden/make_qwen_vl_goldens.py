@@ -56,11 +56,23 @@ MODELS = {
             depth=2, hidden_size=64, out_hidden_size=32, num_heads=1, intermediate_size=48, patch_size=4,
             num_position_embeddings=49, deepstack_visual_indexes=[0]),
         dict(tie_word_embeddings=True), [[8, 4], [2, 2], [6, 12]]),
+    # A layer without experts.
+    "qwen3_vl_moe_odd": ("Qwen3VLMoe", ODD | TEXT | dict(
+        rope_parameters=rope(1000.0, mrope_section=[3, 2, 2], mrope_interleaved=True), num_experts=7,
+        num_experts_per_tok=3, moe_intermediate_size=37, mlp_only_layers=[1]), dict(
+            depth=3, hidden_size=24, out_hidden_size=42, num_heads=2, intermediate_size=37, patch_size=3,
+            num_position_embeddings=16, deepstack_visual_indexes=[0, 1]), dict(), [[4, 6], [2, 16], [10, 4]]),
+    # The released models' numbers of experts, heads and sections.
+    "qwen3_vl_moe_128": ("Qwen3VLMoe", WIDE | TEXT | dict(
+        hidden_size=32, num_attention_heads=1, intermediate_size=32, num_experts=128, num_experts_per_tok=8,
+        moe_intermediate_size=8, rope_parameters=rope(5e6, mrope_section=[24, 20, 20], mrope_interleaved=True)), dict(
+            depth=1, hidden_size=32, out_hidden_size=32, num_heads=1, intermediate_size=48, patch_size=4,
+            num_position_embeddings=49, deepstack_visual_indexes=[0]), dict(), [[8, 4], [2, 2], [6, 12]]),
 }
 # Qwen2's with the names that the classes have at run time, as other programs save.
 RUNNING = ["qwen2_vl_odd", "qwen2_5_vl_odd"]
 # With a config.json as published; that of Qwen2's has the text model's fields outermost.
-PUBLISHED = ["qwen2_vl_80", "qwen2_5_vl_80", "qwen3_vl_64"]
+PUBLISHED = ["qwen2_vl_80", "qwen2_5_vl_80", "qwen3_vl_64", "qwen3_vl_moe_128"]
 
 
 class Images(make_vision_goldens.Images):
@@ -107,6 +119,16 @@ def with_running_names(directory: pathlib.Path) -> None:
     path.chmod(0o644)
 
 
+def with_experts_transposed(directory: pathlib.Path) -> None:
+    path = directory / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    for name, tensor in tensors.items():
+        if ".experts." in name:  # [experts, in, out]
+            tensors[name] = tensor.transpose(1, 2).contiguous()
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    path.chmod(0o644)
+
+
 def as_published(directory: pathlib.Path) -> None:
     file = directory / "config.json"
     config = json.loads(file.read_text())
@@ -114,8 +136,11 @@ def as_published(directory: pathlib.Path) -> None:
     parameters = text.pop("rope_parameters")
     text["rope_theta"] = parameters.pop("rope_theta")
     del vision["rope_parameters"]
-    if config["model_type"] == "qwen3_vl":
-        text |= dict(rope_scaling=parameters, tie_word_embeddings=True)
+    if config["model_type"].startswith("qwen3"):
+        text["rope_scaling"] = parameters
+        if "num_local_experts" in text:
+            text |= dict(num_experts=text.pop("num_local_experts"), norm_topk_prob=True)
+            with_experts_transposed(directory)
         vision["model_type"] = config["model_type"]
         config["text_config"] = text
     else:
