@@ -30,11 +30,14 @@ struct EmbeddingInfo {
 // The images that a prompt may have.
 struct ImageInfo {
   std::string placeholder;     // a special token ("<image>"), in the place of an image
-  int32_t placeholder_id = 0;  // its id
-  int32_t max_images = 0;      // in one prompt
-  int32_t max_tokens = 0;      // of a prompt, for one image
-  int64_t max_bytes = 0;       // of an image's file
-  int64_t max_pixels = 0;      // of an image
+  int32_t placeholder_id = 0;  // its id; with placeholder_text, the id of a token in that
+  // If not empty, takes the place of `placeholder` in a text with images before the text becomes
+  // tokens. Gemma 3 has marks and empty lines around an image.
+  std::string placeholder_text = {};
+  int32_t max_images = 0;  // in one prompt
+  int32_t max_tokens = 0;  // of a prompt, for one image
+  int64_t max_bytes = 0;   // of an image's file
+  int64_t max_pixels = 0;  // of an image
 };
 
 // The loaded model and its device. Constant while the engine lives.

@@ -8,6 +8,18 @@
 
 namespace tokamak {
 
+std::string WriteOutPlaceholders(const ImageInfo& info, std::string text) {
+  if (info.placeholder_text.empty()) return text;
+  std::string written;
+  size_t begin = 0;
+  for (size_t at; (at = text.find(info.placeholder, begin)) != std::string::npos;) {
+    written.append(text, begin, at - begin);
+    written += info.placeholder_text;
+    begin = at + info.placeholder.size();
+  }
+  return written.append(text, begin);
+}
+
 Status CheckPlaceholders(const ImageInfo& info, size_t num_images,
                          std::span<const int32_t> prompt) {
   const auto places =

@@ -5,12 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tokamak/model_info.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
+
+// A text with images, with placeholder_text in the place of each placeholder.
+std::string WriteOutPlaceholders(const ImageInfo& info, std::string text);
 
 // kInvalidArgument, with the numbers, unless the prompt has as many placeholders as images.
 Status CheckPlaceholders(const ImageInfo& info, size_t num_images, std::span<const int32_t> prompt);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json/json_value.h"
 #include "images/decode.h"
+#include "images/placeholders.h"
 
 namespace tokamak {
 namespace {
@@ -65,6 +66,16 @@ TEST(ImageInput, PutsTheTokensOfImagesWhereTheirPlaceholdersAre) {
   EXPECT_EQ((*placed)[2].image, other.prepared->image);
   EXPECT_EQ(*(*placed)[3].image, *one.prepared->image);
   EXPECT_EQ(other.prepared->image->num_rows, 3);
+}
+
+TEST(ImageInput, TextsHaveMoreThanAPlaceholderIfTheModelSaysSo) {
+  ImageInfo info{.placeholder = "<image>"};
+  const std::string text = "a<image>b <image><imag><image>";
+  EXPECT_EQ(WriteOutPlaceholders(info, text), text);
+  info.placeholder_text = "\n<image>*</image>";
+  EXPECT_EQ(WriteOutPlaceholders(info, text),
+            "a\n<image>*</image>b \n<image>*</image><imag>\n<image>*</image>");
+  EXPECT_EQ(WriteOutPlaceholders(info, "none"), "none");
 }
 
 TEST(ImageInput, TheEngineGetsWhatTheProcessorMade) {

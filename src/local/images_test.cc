@@ -98,7 +98,9 @@ TEST(Images, NothingDependsOnTheSizesOfStepsAndOfTheEncoderCache) {
   for (const Json& conversation : Conversations()) {
     SCOPED_TRACE(conversation.dump());
     EngineOptions options = Options(conversation["model"]);
-    options.max_batch_tokens = 7;
+    // A step of Gemma 3 has room for two images.
+    const bool whole = conversation["model"].get<std::string>().starts_with("gemma3");
+    options.max_batch_tokens = whole ? 18 : 7;
     options.image_cache_tokens = 1;
     options.prefix_cache = false;
     const auto engine = Load(options);
@@ -205,6 +207,51 @@ TEST_F(ImageDirectory, WithoutAProcessorTheModelTakesOnlyText) {
   const auto engine = Load(Link("llava_odd"));
   ASSERT_NE(engine, nullptr);
   EXPECT_FALSE(engine->model().images);
+  EXPECT_EQ(Answer(*engine, Greedy({1, 2, 3}, {})).token_ids.size(), 16u);
+}
+
+// Gemma 3's images stand between marks and empty lines, which join the lines of the text.
+TEST_F(ImageDirectory, MarksOfImagesAreWrittenOutBeforeTheTextBecomesTokens) {
+  std::ofstream(path_ + "/tokenizer.json") << R"({"added_tokens": [
+      {"id": 126, "content": "<image_soft_token>", "special": true, "normalized": false},
+      {"id": 127, "content": "<start_of_image>", "special": true, "normalized": false},
+      {"id": 128, "content": "<end_of_image>", "special": true, "normalized": false}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                      "use_regex": false},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                "use_regex": false},
+    "model": {"type": "BPE", "vocab": {"a": 3, "b": 4, "\u010a": 5, "\u010a\u010a": 6,
+      "\u010a\u010a\u010a": 7}, "merges": ["\u010a \u010a", "\u010a\u010a \u010a"]}})";
+  std::filesystem::create_symlink(
+      kGoldens + std::string("hf/gemma3_vision_odd/preprocessor_config.json"),
+      path_ + "/preprocessor_config.json");
+  const auto engine = Load(Link("gemma3_vision_odd"));
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(engine->model().images->placeholder, "<start_of_image>");
+  const std::vector<ImageData> images = {{.bytes = Picture("rgb.png")}};
+  const Request expected = Greedy({3, 7, 127, kPlaceholder, 128, 6, 4}, images);
+  Request request = expected;
+  request.token_ids.clear();
+  request.prompt = "a\n<start_of_image>b";
+  request.parse_special_tokens = true;
+  const OutputChunk answer = Answer(*engine, request);
+  EXPECT_EQ(answer.usage.prompt_tokens, 15);
+  EXPECT_EQ(answer.token_ids, Answer(*engine, expected).token_ids);
+  request.prompt = "a<start_of_image><image_soft_token>";
+  EXPECT_EQ(engine->Stream(request).status().message(),
+            "images: the prompt has 1 images and 2 placeholders for them (\"<start_of_image>\"; a "
+            "text that spells it counts too)");
+}
+
+TEST(Images, AStepHasRoomForTwoWholeImages) {
+  EngineOptions options = Options("gemma3_vision_odd");
+  options.max_batch_tokens = 17;
+  EXPECT_THAT(Engine::Load(options).status().ToString(),
+              HasSubstr("max_batch_tokens: is 17, but a step computes the 9 tokens of an image "
+                        "together and needs room for twice as many, 18; or set max_images to 0"));
+  options.max_images = 0;
+  const auto engine = Load(options);
+  ASSERT_NE(engine, nullptr);
   EXPECT_EQ(Answer(*engine, Greedy({1, 2, 3}, {})).token_ids.size(), 16u);
 }
 

@@ -107,6 +107,13 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
     return Processor();
   }
   RETURN_IF_ERROR(processor.status());
+  const int32_t rows = model.image_encoder()->spec().max_image_rows;
+  if (model.spec().cache.bidirectional_images && options.max_batch_tokens / 2 < rows) {
+    return InvalidArgument(
+        "max_batch_tokens: is {}, but a step computes the {} tokens of an image together and needs "
+        "room for twice as many, {}; or set max_images to 0, and the model takes only text",
+        options.max_batch_tokens, rows, 2 * rows);
+  }
   RETURN_IF_ERROR(TryProcessor(**processor, *model.image_encoder()).WithContext(checkpoint.source));
   return processor;
 }
@@ -121,12 +128,18 @@ Result<std::unique_ptr<const ImageInput>> MakeImageInput(
   if (const int32_t patches = processor->max_patches(); patches > 0) {
     max_rows = std::min(max_rows, patches / encoder.spec().tokens_per_row);
   }
+  const ModelSpec& spec = model.spec();
   ImageInfo info = {.placeholder = std::string(tokenizer ? tokenizer->TokenPiece(id) : ""),
                     .placeholder_id = id,
                     .max_images = options.max_images,
                     .max_tokens = max_rows + processor->max_lines(),
                     .max_bytes = options.max_image_bytes,
                     .max_pixels = options.max_image_pixels};
+  if (tokenizer != nullptr && spec.image_mark >= 0) {
+    const std::string row = std::exchange(info.placeholder, tokenizer->TokenPiece(spec.image_mark));
+    info.placeholder_text = "\n\n" + info.placeholder + row +
+                            std::string(tokenizer->TokenPiece(spec.image_end)) + "\n\n";
+  }
   return std::make_unique<const ImageInput>(
       ImageInput::Options{.info = std::move(info),
                           .processor = std::move(processor),

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/random_bits.h"
+#include "images/placeholders.h"
 #include "local/bad_words.h"
 #include "local/text_decoder.h"
 
@@ -139,6 +140,9 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
                            request.images.size());
   }
   if (request.prompt) {
+    if (!request.images.empty()) {
+      request.prompt = WriteOutPlaceholders(*parts_.model.images, *std::move(request.prompt));
+    }
     ASSIGN_OR_RETURN(arrival.prompt, Tokenize(*request.prompt, request.add_special_tokens,
                                               request.parse_special_tokens));
   } else {

@@ -20,7 +20,7 @@ using ParseDecoderFamily = Result<DecoderConfig>(ConfigReader config);
 ParseDecoderFamily ParseDeepseekV2, ParseDeepseekV3;
 ParseDecoderFamily ParseErnie45;
 ParseDecoderFamily ParseExaone4;
-ParseDecoderFamily ParseGemma2, ParseGemma3, ParseGemma3Multimodal;
+ParseDecoderFamily ParseGemma2, ParseGemma3;
 ParseDecoderFamily ParseGlm4, ParseGlm4Moe;
 ParseDecoderFamily ParseGptOss;
 ParseDecoderFamily ParseLlama;
@@ -47,6 +47,7 @@ using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::Weig
                                                    const LoadOptions& options);
 
 CreateModel CreateBert;
+CreateModel CreateGemma3Vision;
 CreateModel CreateGlm4v, CreateGlm4vMoe;
 CreateModel CreateLlava, CreateLlavaNext;
 CreateModel CreateMistral3;

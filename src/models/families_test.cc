@@ -76,6 +76,10 @@ const std::string kGemma = R"("hidden_act": null, "hidden_activation": "gelu_pyt
 const std::string kGemma3Text = R"("hidden_size": 24, "intermediate_size": 40,
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50,
     "max_position_embeddings": 256, "sliding_window": 20, "sliding_window_pattern": 2)";
+const std::string kGemma3Vision = R"("image_token_index": 7, "boi_token_index": 8,
+    "eoi_token_index": 9, "mm_tokens_per_image": 4, "vision_config": {"hidden_size": 24,
+    "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 8,
+    "patch_size": 2})";
 // The ramp is wide enough for its ends to move by whole dimensions.
 const std::string kYarn = R"({"rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0,
     "original_max_position_embeddings": 64, "beta_slow": 1.0, "mscale": 1.0,
@@ -160,11 +164,12 @@ const Family kFamilies[] = {
           "full_attention": {"rope_type": "default", "rope_theta": 1000.0},
           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})"}},
     {"Gemma3ForConditionalGeneration",
-     {R"("text_config": {)" + kGemma3Text + "}",
-      R"("text_config": {)" + kGemma3Text + R"(, "rope_parameters": {
+     {kGemma3Vision + R"(, "text_config": {)" + kGemma3Text + "}",
+      kGemma3Vision + R"(, "text_config": {)" + kGemma3Text + R"(, "rope_parameters": {
           "full_attention": {"rope_type": "default", "rope_theta": 1000.0},
           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}})"},
-     {"text_config"}},  // its members have effects
+     // The first two have members with effects; the others are for texts that become tokens.
+     {"text_config", "vision_config", "boi_token_index", "eoi_token_index"}},
     {"Glm4ForCausalLM", {R"("head_dim": 8)"}},
     {"Glm4MoeForCausalLM", {R"("head_dim": 8, "moe_intermediate_size": 16, "n_routed_experts": 8,
          "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2)"}},
@@ -321,6 +326,24 @@ TEST(Gemma3, OlderFieldsGiveTheBasesOfLayerTypesWithoutOne) {
                                         rope));
   };
   EXPECT_EQ(with(R"({"full_attention": {"rope_type": "default"}})"), with("null"));
+}
+
+TEST(Gemma3, ErrorsOfImagesNameTheField) {
+  const auto error = [](const std::string& fields) {
+    return ErrorOf(Config("Gemma3ForConditionalGeneration",
+                          kGemma3Vision + fields + R"(, "text_config": {)" + kGemma3Text + "}"));
+  };
+  EXPECT_EQ(error(""), "");
+  for (const char* rows : {"3", "9", "64"}) {  // no square; no divisor of 4 patches per side
+    EXPECT_THAT(error(std::string(R"(, "mm_tokens_per_image": )") + rows),
+                HasSubstr(std::string("mm_tokens_per_image: is ") + rows +
+                          ", but must be the square of a divisor of 4"));
+  }
+  EXPECT_THAT(error(R"(, "image_token_index": 50)"), HasSubstr("image_token_index"));
+  EXPECT_THAT(error(R"(, "boi_token_index": 50)"), HasSubstr("boi_token_index"));
+  EXPECT_THAT(error(R"(, "eoi_token_index": 50)"), HasSubstr("eoi_token_index"));
+  EXPECT_THAT(error(R"(, "vision_config": {"model_type": "clip_vision_model"})"),
+              HasSubstr("vision_config: is CLIP's; this architecture needs SigLIP's"));
 }
 
 TEST(Mpt, RefusesOtherNormsThanLayerNorm) {

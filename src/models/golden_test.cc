@@ -84,7 +84,9 @@ TEST_P(TinyGoldenTest, CutAndBatchChangeNoBit) {
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 40, 17, 100, 33, 2, 64}) {
     // With a known length, they also use the RoPE factors of the whole text.
-    rows.push_back({together.AddSequence(length), {text.begin(), text.begin() + count}, 1});
+    rows.push_back({together.AddSequence(length),
+                    {text.begin(), text.begin() + together.PrefixOf(text, count)},
+                    1});
   }
   const auto logits = together.Forward(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -175,9 +177,10 @@ void ExpectTheBatchChangesNoBit(const TinyGolden& golden, const Model& model, Op
   Harness together(model, ops, WithImages({.kv_dtype = kv_dtype, .seed = 3}, model, ops, golden));
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 17, 2, 33}) {
-    rows.push_back({together.AddSequence(static_cast<int32_t>(golden.tokens.size())),
-                    {golden.tokens.begin(), golden.tokens.begin() + count},
-                    1});
+    rows.push_back(
+        {together.AddSequence(static_cast<int32_t>(golden.tokens.size())),
+         {golden.tokens.begin(), golden.tokens.begin() + together.PrefixOf(golden.tokens, count)},
+         1});
   }
   const auto in_company = together.Forward(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -251,26 +254,27 @@ TEST_P(CudaFp8CacheTest, ErrsAsMuchAsItsBitsSayAndTheBatchChangesNoBit) {
 constexpr const char* kGguf[] = {"llama_odd",  "llama_tied",    "llama_yarn",   "qwen3_odd",
                                  "qwen3_tied", "qwen3_moe_odd", "qwen3_moe_128"};
 constexpr const char* kDirectories[] = {
-    "hf_llama_f32",         "hf_llama_bf16",        "hf_qwen3_f32",        "hf_qwen3_moe_bf16",
-    "hf/mistral_odd",       "hf/mistral_128",       "hf/mixtral_odd",      "hf/mixtral_128",
-    "hf/qwen2_odd",         "hf/qwen2_128",         "hf/qwen2_moe_odd",    "hf/qwen2_moe_128",
-    "hf/smollm3_odd",       "hf/smollm3_128",       "hf/gemma2_odd",       "hf/gemma2_256",
-    "hf/gemma3_odd",        "hf/gemma3_256",        "hf/olmo2_odd",        "hf/olmo2_128",
-    "hf/phi3_odd",          "hf/phi3_long",         "hf/glm4_odd",         "hf/glm4_128",
-    "hf/glm4_moe_odd",      "hf/glm4_moe_128",      "hf/gpt_oss_odd",      "hf/gpt_oss_64",
-    "hf/mpt_odd",           "hf/mpt_128",           "gguf/qwen2_128",      "gguf/mixtral_128",
-    "gguf/gpt_oss_64",      "gguf/gemma2_256",      "hf/deepseek_v2_odd",  "hf/deepseek_v2_256",
-    "hf/deepseek_v3_odd",   "hf/deepseek_v3_256",   "hf/deepseek_v3_fp8",  "gguf/qwen2_moe_gguf",
-    "gguf/gemma3_gguf",     "gguf/phi3_gguf",       "gguf/glm4_odd",       "gguf/olmo2_128",
-    "gguf/smollm3_128",     "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",   "gguf/deepseek_v2_gguf",
-    "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",       "hf/llama_dynamic",
-    "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",     "hf/mistral3_64",
-    "hf/llava_odd",         "hf/llava_64",          "hf/llava_siglip",     "hf/llava_next_odd",
-    "hf/llava_next_siglip", "hf/llava_linear",      "hf/qwen2_vl_odd",     "hf/qwen2_vl_80",
-    "hf/qwen2_5_vl_odd",    "hf/qwen2_5_vl_80",     "hf/exaone4_odd",      "hf/exaone4_128",
-    "hf/qwen3_vl_odd",      "hf/qwen3_vl_64",       "hf/qwen3_vl_moe_odd", "hf/qwen3_vl_moe_128",
-    "hf/ernie4_5_odd",      "hf/ernie4_5_128",      "hf/glm4v_odd",        "hf/glm4v_128",
-    "hf/glm4v_moe_odd",     "hf/glm4v_moe_128",     "hf/pixtral_odd",      "gguf/ernie4_5_128"};
+    "hf_llama_f32",         "hf_llama_bf16",        "hf_qwen3_f32",         "hf_qwen3_moe_bf16",
+    "hf/mistral_odd",       "hf/mistral_128",       "hf/mixtral_odd",       "hf/mixtral_128",
+    "hf/qwen2_odd",         "hf/qwen2_128",         "hf/qwen2_moe_odd",     "hf/qwen2_moe_128",
+    "hf/smollm3_odd",       "hf/smollm3_128",       "hf/gemma2_odd",        "hf/gemma2_256",
+    "hf/gemma3_odd",        "hf/gemma3_256",        "hf/olmo2_odd",         "hf/olmo2_128",
+    "hf/phi3_odd",          "hf/phi3_long",         "hf/glm4_odd",          "hf/glm4_128",
+    "hf/glm4_moe_odd",      "hf/glm4_moe_128",      "hf/gpt_oss_odd",       "hf/gpt_oss_64",
+    "hf/mpt_odd",           "hf/mpt_128",           "gguf/qwen2_128",       "gguf/mixtral_128",
+    "gguf/gpt_oss_64",      "gguf/gemma2_256",      "hf/deepseek_v2_odd",   "hf/deepseek_v2_256",
+    "hf/deepseek_v3_odd",   "hf/deepseek_v3_256",   "hf/deepseek_v3_fp8",   "gguf/qwen2_moe_gguf",
+    "gguf/gemma3_gguf",     "gguf/phi3_gguf",       "gguf/glm4_odd",        "gguf/olmo2_128",
+    "gguf/smollm3_128",     "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",    "gguf/deepseek_v2_gguf",
+    "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",        "hf/llama_dynamic",
+    "hf/gemma3_vision_odd", "hf/gemma3_vision_256", "hf/gemma3_images_odd", "hf/gemma3_images_256",
+    "hf/mistral3_odd",      "hf/mistral3_64",       "hf/llava_odd",         "hf/llava_64",
+    "hf/llava_siglip",      "hf/llava_next_odd",    "hf/llava_next_siglip", "hf/llava_linear",
+    "hf/qwen2_vl_odd",      "hf/qwen2_vl_80",       "hf/qwen2_5_vl_odd",    "hf/qwen2_5_vl_80",
+    "hf/exaone4_odd",       "hf/exaone4_128",       "hf/qwen3_vl_odd",      "hf/qwen3_vl_64",
+    "hf/qwen3_vl_moe_odd",  "hf/qwen3_vl_moe_128",  "hf/ernie4_5_odd",      "hf/ernie4_5_128",
+    "hf/glm4v_odd",         "hf/glm4v_128",         "hf/glm4v_moe_odd",     "hf/glm4v_moe_128",
+    "hf/pixtral_odd",       "gguf/ernie4_5_128"};
 
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.
 std::vector<GoldenCase> Cases() {

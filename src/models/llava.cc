@@ -114,6 +114,7 @@ Result<Config> ParseConfig(ConfigReader reader, bool next) {
     c.pixtral = ParsePixtral(reader, /*merge_size=*/1, /*feature_layer=*/-2);
   } else {
     c.vision = ParseVisionTower(reader);
+    c.vision.feature_layers = ParseFeatureLayers(reader, c.vision.num_layers, -2);
   }
   c.image_token = reader.IntOr("image_token_index", 32000, NonNegative(c.text.vocab_size - 1));
   reader.ExpectOrAbsent("image_token_id", c.image_token);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "models/fields.h"
+#include "models/grid_tower.h"
 #include "weights/reordered.h"
 
 namespace tokamak {
@@ -33,7 +34,12 @@ nn::OwnedTensor ReadPositions(const nn::Builder& b, const VisionTowerConfig& c) 
       c.clip ? b.ReadValues({(b / "class_embedding").Find(Shape{hidden})}) : std::vector<float>();
   if (!b.ok()) return {};
   for (size_t i = 0; i < of_class.size(); ++i) values[i] += of_class[i];
-  return b.Store(values, {c.num_tokens(), hidden});
+  std::vector<float> ordered(values.begin(), values.begin() + c.class_tokens() * hidden);
+  for (int32_t i = 0; i < c.grid() * c.grid(); ++i) {
+    const auto row = values.begin() + (c.class_tokens() + c.PatchAt(i)) * hidden;
+    ordered.insert(ordered.end(), row, row + hidden);
+  }
+  return b.Store(ordered, {c.num_tokens(), hidden});
 }
 
 }  // namespace
@@ -86,10 +92,10 @@ float* UnfoldPatch(const Pixels& image, size_t top, size_t left, size_t size, fl
   return out;
 }
 
-VisionTowerConfig ParseVisionTower(ConfigReader& outer) {
+VisionTowerConfig ParseVisionTower(ConfigReader& outer, const char* absent) {
   ConfigReader vision = outer.Part("vision_config");
   VisionTowerConfig c;
-  const std::string type = vision.StringOr("model_type", "clip_vision_model");
+  const std::string type = vision.StringOr("model_type", absent);
   c.clip = type == "clip_vision_model";
   if (!c.clip && type != "siglip_vision_model") {
     vision.Fail("model_type", "\"" + type +
@@ -121,7 +127,6 @@ VisionTowerConfig ParseVisionTower(ConfigReader& outer) {
   vision.ExpectOrAbsent("num_channels", 3);
   // For training, for comparing images with texts, and for classifying them.
   vision.Ignore({"initializer_factor", "projection_dim", "vision_use_head", "vocab_size"});
-  c.feature_layers = ParseFeatureLayers(outer, c.num_layers, -2);
   return c;
 }
 
@@ -136,7 +141,9 @@ VisionTower::VisionTower(const nn::Builder& top, const VisionTowerConfig& config
                                         {hidden, 3, c.patch_size, c.patch_size}, /*bias=*/!c.clip);
   positions_ = ReadPositions(b / "embeddings", c);
   if (c.clip) pre_norm_ = nn::Norm(b / "pre_layrnorm", hidden, c.norm);
-  const int32_t used = *std::max_element(c.feature_layers.begin(), c.feature_layers.end());
+  const bool all = c.square > 0;
+  const int32_t used =
+      all ? c.num_layers : *std::max_element(c.feature_layers.begin(), c.feature_layers.end());
   for (int32_t i = 0; i < used && b.ok(); ++i) {
     const nn::Builder at = b / "encoder.layers" / i;
     layers_.push_back({nn::Norm(at / "layer_norm1", hidden, c.norm),
@@ -148,7 +155,11 @@ VisionTower::VisionTower(const nn::Builder& top, const VisionTowerConfig& config
                            at / "mlp", c.mlp, nn::PlainMlpNames{.up = "fc1", .down = "fc2"})});
   }
   for (int32_t i = used; i < c.num_layers; ++i) b.Skip(fmt::format("encoder.layers.{}.", i));
-  b.Skip("post_layernorm.");
+  if (all) {
+    post_norm_ = nn::Norm(b / "post_layernorm", hidden, c.norm);
+  } else {
+    b.Skip("post_layernorm.");
+  }
   b.Skip("head.");                    // SigLIP's pooling
   b.Skip("embeddings.position_ids");  // 0, 1, 2, ...
 }
@@ -166,8 +177,8 @@ void VisionTower::Unfold(std::span<const float> tiles, std::span<float> patches)
     const float* const tile = tiles.data() + at;
     for (int32_t i = 0; i < config_.class_tokens(); ++i) out = std::fill_n(out, width, 0.0f);
     for (size_t i = 0; i < grid * grid; ++i) {
-      const size_t top = i / grid * patch, left = i % grid * patch;
-      out = UnfoldPatch({tile, side, side}, top, left, patch, out);
+      const auto index = static_cast<size_t>(config_.PatchAt(static_cast<int32_t>(i)));
+      out = UnfoldPatch({tile, side, side}, index / grid * patch, index % grid * patch, patch, out);
     }
   }
 }
@@ -195,6 +206,14 @@ void VisionTower::Forward(nn::Pass& pass, Tensor patches, Tensor features) const
     }
     if (state < layers_.size()) layers_[state].Forward(h);
   }
+}
+
+Tensor VisionTower::ForwardSquares(nn::Pass& pass, Tensor patches) const {
+  const int64_t hidden = config_.attention.hidden_size;
+  Residual h(pass, hidden);
+  Embed(pass, patches, h.first());
+  for (const PreNorm& layer : layers_) layer.Forward(h);
+  return NormalizeSquares(pass, h, post_norm_, hidden, config_.square_patches(), DType::kF32);
 }
 
 }  // namespace tokamak

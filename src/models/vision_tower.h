@@ -31,8 +31,21 @@ struct VisionTowerConfig {
   // The hidden states that become features, side by side: 0 is the first layer's input, i the
   // output of layer i - 1. At least one. Layers behind the last of them are not loaded.
   std::vector<int32_t> feature_layers;
+  // If above 0, features are for ForwardSquares instead: the last layer's output, normalized once
+  // more, of squares with so many patches per side. It divides grid(). The patches of a square are
+  // tokens that follow each other, row by row, as are the squares.
+  int32_t square = 0;
 
   int32_t grid() const { return image_size / patch_size; }  // patches per side
+  int32_t square_patches() const { return square * square; }
+  // The i-th patch among the tokens, counted row by row.
+  int32_t PatchAt(int32_t i) const {
+    if (square == 0) return i;
+    const int32_t index = i / square_patches(), place = i % square_patches();
+    const int32_t y = index / (grid() / square) * square + place / square;
+    const int32_t x = index % (grid() / square) * square + place % square;
+    return y * grid() + x;
+  }
   int32_t class_tokens() const { return clip ? 1 : 0; }
   int32_t num_tokens() const { return class_tokens() + grid() * grid(); }
   int32_t patch_values() const { return 3 * patch_size * patch_size; }
@@ -41,8 +54,9 @@ struct VisionTowerConfig {
   }
 };
 
-// Reads the vision_config of `outer`, and the field vision_feature_layer beside it.
-VisionTowerConfig ParseVisionTower(ConfigReader& outer);
+// Reads the vision_config of `outer`, without feature_layers. `absent`: the model_type of a
+// vision_config that has none.
+VisionTowerConfig ParseVisionTower(ConfigReader& outer, const char* absent = "clip_vision_model");
 
 // Reads vision_feature_layer, one or several hidden states of a tower, which count from its end if
 // they are negative: VisionTowerConfig::feature_layers. `absent`: the value if there is none.
@@ -79,6 +93,10 @@ class VisionTower {
   // Runs the layers over patches, f32 [T, patch_values]; pass.positions count the tokens of a tile.
   // Writes the features of pass.logit_rows: f32 [R, num_features].
   void Forward(nn::Pass& pass, Tensor patches, Tensor features) const;
+  // The same with VisionTowerConfig::square. Returns the features of the squares that begin with
+  // pass.logit_rows, side by side: f32 [R, square_patches · hidden_size]. This and what it needs
+  // stay allocated in the pass's arena.
+  Tensor ForwardSquares(nn::Pass& pass, Tensor patches) const;
 
  private:
   // h = embeddings of patches and positions.
@@ -88,6 +106,7 @@ class VisionTower {
   nn::Linear patch_embedding_;
   nn::OwnedTensor positions_;  // f32 [num_tokens, hidden_size], the class embedding included
   nn::Norm pre_norm_;          // CLIP's
+  nn::Norm post_norm_;         // only with squares
   std::vector<PreNorm> layers_;
 };
 

@@ -22,7 +22,10 @@ struct ModelSpec {
   int32_t num_moe_layers = 0;  // layers with experts
   int32_t max_experts = 0;     // of any layer
   // -1 and 0 for models that do not see.
-  int32_t image_token = -1;        // stands for one row of an image
+  int32_t image_token = -1;  // stands for one row of an image
+  // If texts have a mark in the place of an image: this token, which stays before the image's rows
+  // when they are added, with image_end behind them, and an empty line on either side. -1: none.
+  int32_t image_mark = -1, image_end = -1;
   int64_t image_weight_bytes = 0;  // of weight_bytes, those of the image encoder
   nn::CacheLayout cache;
 };

@@ -135,10 +135,8 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   checkpoint.source = config_path;
   checkpoint.directory = folder;
   ASSIGN_OR_RETURN(checkpoint.architecture, ArchitectureOf(config, config_path));
-  const std::optional<TextModelNames> text_model =
-      FindTextModel(config, checkpoint.architecture, *model);
+  const std::optional<TextModelNames> text_model = FindTextModel(config, *model);
   for (const StoredTensor& tensor : model->tensors()) {
-    if (text_model && text_model->LeavesOut(tensor.name)) continue;
     const int times = tensor.type_name == kFp8TypeName ? 2 : 1;  // converted to bf16
     checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0)) * times;
   }

@@ -14,16 +14,11 @@ constexpr TextModelNames kRunning = {
     .model = "model.language_model.", .output = "lm_head.", .others = "model."};
 // Published checkpoints whose text model has its own class's names, as Qwen2-VL's.
 constexpr TextModelNames kPlain = {.model = "model.", .output = "lm_head.", .others = ""};
-constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector."};
-constexpr std::string_view kTextOnly[] = {"Gemma3ForConditionalGeneration"};
 
 class TextModelTensors final : public TensorSource {
  public:
   TextModelTensors(std::shared_ptr<TensorSource> whole, const TextModelNames& names)
-      : whole_(std::move(whole)), names_(names) {
-    if (!names.text_only) return;
-    for (const std::string_view part : kVisionParts) Skip(part);
-  }
+      : whole_(std::move(whole)), names_(names) {}
 
   bool Has(std::string_view name) const override { return whole_->Has(names_.Stored(name)); }
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
@@ -48,13 +43,7 @@ std::string TextModelNames::Stored(std::string_view name) const {
   return std::string(others) + std::string(name);
 }
 
-bool TextModelNames::LeavesOut(std::string_view stored_name) const {
-  return text_only &&
-         std::any_of(std::begin(kVisionParts), std::end(kVisionParts),
-                     [&](std::string_view part) { return stored_name.starts_with(Stored(part)); });
-}
-
-std::optional<TextModelNames> FindTextModel(const JsonValue& config, std::string_view architecture,
+std::optional<TextModelNames> FindTextModel(const JsonValue& config,
                                             const SafetensorsModel& model) {
   const auto has_part = [&](const char* name) {
     const JsonValue* part = config.Find(name);
@@ -66,12 +55,7 @@ std::optional<TextModelNames> FindTextModel(const JsonValue& config, std::string
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const StoredTensor& tensor) { return tensor.name.starts_with(prefix); });
   };
-  TextModelNames names = has_tensor(kRunning.model)    ? kRunning
-                         : has_tensor("model.layers.") ? kPlain
-                                                       : kPublished;
-  names.text_only =
-      std::find(std::begin(kTextOnly), std::end(kTextOnly), architecture) != std::end(kTextOnly);
-  return names;
+  return has_tensor(kRunning.model) ? kRunning : has_tensor("model.layers.") ? kPlain : kPublished;
 }
 
 std::shared_ptr<TensorSource> MakeTextModelTensors(std::shared_ptr<TensorSource> whole,

@@ -17,19 +17,14 @@ namespace tokamak {
 // "lm_head.", and that of all other tensors.
 struct TextModelNames {
   std::string_view model, output, others;
-  // Only the text model of this class is served: the vision encoder and the projector are left out.
-  bool text_only = false;
 
   // The checkpoint's name of a text model's tensor, or of another one by its published name (or of
   // a name prefix).
   std::string Stored(std::string_view name) const;
-  // Whether the tensor is one of those left out.
-  bool LeavesOut(std::string_view stored_name) const;
 };
 
 // Absent if the configuration has neither a "text_config" nor a "vision_config".
-std::optional<TextModelNames> FindTextModel(const JsonValue& config, std::string_view architecture,
-                                            const SafetensorsModel& model);
+std::optional<TextModelNames> FindTextModel(const JsonValue& config, const SafetensorsModel& model);
 
 // The tensors by these names, taken from `whole`.
 std::shared_ptr<TensorSource> MakeTextModelTensors(std::shared_ptr<TensorSource> whole,

@@ -199,7 +199,7 @@ GGUF_MODELS = {
 EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 IMAGES = {
     "Gemma3": dict(vision_config=EYES | dict(model_type="siglip_vision_model"), mm_tokens_per_image=4,
-                   boi_token_index=255999, eoi_token_index=256000, image_token_index=262144),
+                   boi_token_index=127, eoi_token_index=128, image_token_index=126),
 }
 # Saved with the published fields, without those that transformers adds.
 PUBLISHED = ["gemma3_images_256"]

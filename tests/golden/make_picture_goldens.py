@@ -1,13 +1,15 @@
 """Makes the goldens of conversations with pictures (pictures.json): from the files to the tokens.
 
 The models are those of make_vision_goldens.py, make_qwen_vl_goldens.py, make_glm_vl_goldens.py and
-make_pixtral_goldens.py, which get a preprocessor_config.json here. transformers prepares the pictures (images/) as Pillow decodes them, and continues the conversations greedily, in
-float32 on a CPU. Needs torchvision.
+make_pixtral_goldens.py, which get a preprocessor_config.json here. transformers prepares the pictures
+(images/) as Pillow decodes them, and continues the conversations greedily, in float32 on a CPU. Needs
+torchvision. With names of models, only their conversations are made anew.
 
-  python3 tests/golden/make_picture_goldens.py
+  python3 tests/golden/make_picture_goldens.py [NAME...]
 """
 import json
 import pathlib
+import sys
 
 import PIL.Image
 import PIL.ImageOps
@@ -45,6 +47,8 @@ TURNS = {
     "mistral3_64": [[[2, "lossy.webp", 7], [3, "larger.gif", 4]]],
     "qwen3_vl_moe_odd": [[[5, "lossy.webp", 3, "rgb.png", 6], [4]]],
     "qwen3_vl_moe_128": [[[4, "gray.jpg", 6], [2, "rgb.png", 5]]],
+    "gemma3_vision_odd": [[[5, "rgb.png", 6, "gray.jpg", 4], [9, "lossy.webp", 3], [2]]],
+    "gemma3_vision_256": [[["lossy.webp", 4], [3, "orientation_6.jpg", 8]]],
 }
 
 
@@ -76,6 +80,11 @@ def tiled(config) -> bool:
     return config.model_type == "llava_next"
 
 
+def bidirectional(config) -> bool:
+    """Whether the tokens of an image see each other."""
+    return config.model_type == "gemma3"
+
+
 def processor(config):
     if config.vision_config.model_type == "pixtral":
         return PixtralProcessor(config, 30 if config.model_type == "llava" else config.vision_config.image_size - 1)
@@ -95,6 +104,8 @@ def processor(config):
         return transformers.LlavaNextImageProcessor(
             size={"shortest_edge": side}, crop_size={"height": side, "width": side},
             image_grid_pinpoints=config.image_grid_pinpoints)
+    if bidirectional(config):
+        return transformers.Gemma3ImageProcessor(size={"height": side, "width": side})
     if config.vision_config.model_type == "siglip_vision_model":
         return transformers.SiglipImageProcessor(size={"height": side, "width": side})
     return transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
@@ -113,7 +124,7 @@ class Conversation:
 
     def pictures(self, prepared) -> dict:
         """The model's arguments for images."""
-        lists = {name: [values[name] for values in prepared] for name in prepared[0]}
+        lists = {name: [values[name] for values in prepared] for name in prepared[0] if name != "num_crops"}
         if self.lines:
             most = [max(values.shape[i] for values in lists["pixel_values"]) for i in (2, 3)]
             lists["pixel_values"] = [
@@ -132,6 +143,8 @@ class Conversation:
         pictures = self.pictures(self.values)
         if "image_grid_thw" in pictures:
             pictures["mm_token_type_ids"] = (ids == self.token).int()
+        if bidirectional(self.model.config):
+            pictures["token_type_ids"] = (ids == self.token).int()
         return dict(input_ids=ids) | pictures
 
     def say(self, parts) -> list:
@@ -182,8 +195,13 @@ def converse(model, preprocess, turns, seed: int):
 
 @torch.no_grad()
 def main() -> None:
+    path, wanted = HERE.parent / "pictures.json", sys.argv[1:]
+    kept = json.loads(path.read_text())["conversations"] if wanted else []
     lines = []
     for place, (name, conversations) in enumerate(TURNS.items()):
+        if wanted and name not in wanted:
+            lines += [json.dumps(made, separators=(",", ":")) for made in kept if made["model"] == name]
+            continue
         model = transformers.AutoModelForImageTextToText.from_pretrained(
             HERE / name, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
         preprocess = processor(model.config)
@@ -197,7 +215,7 @@ def main() -> None:
                 seed += 1000
             print(name, number, "smallest margin", least)
             lines.append(json.dumps({"model": name, "turns": made}, separators=(",", ":")))
-    (HERE.parent / "pictures.json").write_text(
+    path.write_text(
         '{"made_with": "transformers ' + transformers.__version__ + ', torch ' + torch.__version__ +
         ', float32, eager attention",\n "conversations": [\n  ' + ",\n  ".join(lines) + "\n ]}\n")
 

@@ -20,7 +20,7 @@ from transformers.models.llava_next.modeling_llava_next import get_anyres_image_
 
 import make_goldens
 import make_tiny_llama
-from make_goldens import HERE, ODD, WIDE, WIDE_HEADS
+from make_goldens import HERE, ODD, WIDE, WIDE_HEADS, rope
 
 GENERATED = 64
 KEPT_ROWS = 5  # of each image
@@ -28,6 +28,10 @@ KEPT_ROWS = 5  # of each image
 IMAGE_TOKEN = 126
 PROMPT_COUNTS = [9, 17]  # around the first image
 COUNTS = [20, 31, 0, 70]  # around three images, two of them next to each other
+COUNTS_APART = [20, 31, 2, 70]
+GEMMA3 = dict(model_type="gemma3_text", rope_parameters={
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000.0},
+    "sliding_attention": rope(100.0)})
 
 # Name: (prefix of the classes, text_config, vision_config, other fields, numbers of text tokens
 # around the images, sizes of the images).
@@ -65,9 +69,25 @@ MODELS = {
     "llava_linear": ("Llava", ODD | dict(model_type="llama"), dict(
         model_type="clip_vision_model", hidden_size=32, intermediate_size=40, num_hidden_layers=2,
         num_attention_heads=2, image_size=28, patch_size=14), dict(), COUNTS, [[28, 28]] * 3),
+    # Rows are averages of 2 x 2 patches; images are longer than the window and a chunk.
+    "gemma3_vision_odd": ("Gemma3", ODD | GEMMA3 | dict(
+        query_pre_attn_scalar=20, sliding_window=7,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"]), dict(
+            model_type="siglip_vision_model", hidden_size=42, intermediate_size=61, num_hidden_layers=2,
+            num_attention_heads=6, image_size=31, patch_size=5, layer_norm_eps=1e-2),
+        dict(mm_tokens_per_image=9, tie_word_embeddings=False), COUNTS_APART, [[31, 31]] * 3),
+    # The released models' heads of text, and SigLIP's of 72; averages of 4 x 4 patches.
+    "gemma3_vision_256": ("Gemma3", GEMMA3 | dict(
+        vocab_size=136, hidden_size=16, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=256, num_hidden_layers=2, max_position_embeddings=512, sliding_window=64,
+        layer_types=["sliding_attention", "full_attention"]), dict(
+            model_type="siglip_vision_model", hidden_size=72, intermediate_size=77, num_hidden_layers=2,
+            num_attention_heads=1, image_size=56, patch_size=7, vision_use_head=False),
+        dict(mm_tokens_per_image=4), COUNTS_APART, [[56, 56]] * 3),
 }
 # Written as older versions of transformers did.
-OLDER = {"llava_64": "published", "llava_siglip": "running", "llava_next_siglip": "running"}
+OLDER = {"llava_64": "published", "llava_siglip": "running", "llava_next_siglip": "running",
+         "gemma3_vision_256": "published"}
 LINEAR = {"llava_linear"}
 
 
@@ -82,10 +102,12 @@ def pixels(shape, seed: int) -> torch.Tensor:
 
 class Images:
     """Images, in the order of their placeholders."""
+    bidirectional = False  # whether the tokens of an image see each other
 
     def __init__(self, config, sizes, seed: int):
         side = config.vision_config.image_size
         self.tiled = hasattr(config, "image_grid_pinpoints")
+        self.bidirectional = config.model_type == "gemma3"
         self.images = []
         for i, size in enumerate(sizes):
             grid = get_anyres_image_grid_shape(size, config.image_grid_pinpoints, side) if self.tiled else (0, 0)
@@ -108,7 +130,8 @@ class Images:
 
     def inputs(self, ids: torch.Tensor, count: int, dtype=torch.float32) -> dict:
         """The model's arguments for a sequence with the first images."""
-        return dict(input_ids=ids) | self.features(count, dtype)
+        types = dict(token_type_ids=(ids == IMAGE_TOKEN).int()) if self.bidirectional else {}
+        return dict(input_ids=ids) | self.features(count, dtype) | types
 
 
 def text_tokens(generator, vocab: int, count: int) -> list:
@@ -185,7 +208,8 @@ def randomize(model, seed: int) -> None:
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if ("norm" in name or "ln_q" in name) and name.endswith("weight"):
-            parameter.data = 1 + 0.3 * noise
+            stored_minus_1 = model.config.model_type == "gemma3" and "vision_tower" not in name
+            parameter.data = 0.3 * noise + (0 if stored_minus_1 else 1)
         elif parameter.dim() >= 4:  # the patch embedding
             parameter.data = noise * (0.7 / parameter[0].numel() ** 0.5)
         elif any(part in name for part in ("position_embedding", "pos_embed", "class_embedding")):
@@ -216,7 +240,9 @@ def older(directory: pathlib.Path, running: bool) -> None:
         defaults = transformers.AutoConfig.for_model(config[part]["model_type"]).to_dict()
         config[part] = {k: v for k, v in config[part].items()
                         if k in ("model_type", "head_dim") or v != defaults.get(k)}
-    config |= dict(ignore_index=-100, torch_dtype=config.pop("dtype"), vocab_size=config["text_config"]["vocab_size"])
+    config["torch_dtype"] = config.pop("dtype")
+    if config["model_type"] != "gemma3":
+        config |= dict(ignore_index=-100, vocab_size=config["text_config"]["vocab_size"])
     file.write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
 
 
@@ -253,7 +279,8 @@ def create(family: str, text: dict, vision: dict, others: dict):
     """A model of these classes and configurations, with random weights."""
     config = getattr(transformers, family + "Config")(
         text_config=copy.deepcopy(text), vision_config=copy.deepcopy(vision), image_token_index=IMAGE_TOKEN,
-        bos_token_id=1, eos_token_id=1, pad_token_id=None, attn_implementation="eager", **copy.deepcopy(others))
+        bos_token_id=1, eos_token_id=1, pad_token_id=None, attn_implementation="eager",
+        **(dict(boi_token_index=127, eoi_token_index=128) if family == "Gemma3" else {}), **copy.deepcopy(others))
     return getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
 
 

@@ -69,14 +69,14 @@ std::string BatchMixOptions::ToString() const {
 }
 
 BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,
-                               int32_t block_size) {
+                               int32_t block_size, int32_t cache_groups) {
   const auto below = [random](int32_t end) {
     return static_cast<int32_t>((*random)() % static_cast<uint64_t>(end));
   };
   int32_t needed = 0;
   for (const Case& c : cases) {
     const int32_t positions = c.num_prompt_tokens() + c.request.sampling.max_tokens.value_or(0);
-    needed = std::max(needed, (positions + block_size - 1) / block_size);
+    needed = std::max(needed, cache_groups * ((positions + block_size - 1) / block_size));
   }
   constexpr int32_t kBatchTokens[] = {2, 3, 5, 8, 13, 16, 24, 33, 48, 64, 100, 200, 512};
   BatchMixOptions options;

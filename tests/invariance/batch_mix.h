@@ -35,10 +35,10 @@ struct BatchMixOptions {
   std::string ToString() const;
 };
 
-// Random circumstances: enough blocks for the largest case, and a random number more. The caller
-// sets the executor and the steps in flight.
+// Random circumstances: enough blocks for the largest case in all cache groups, and a random number
+// more. The caller sets the executor and the steps in flight.
 BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,
-                               int32_t block_size);
+                               int32_t block_size, int32_t cache_groups);
 
 // Submits all cases in random order and collects their answers. After the first request, arrivals
 // and cancellations come from the engine's callbacks, at points that only the seed decides. So a

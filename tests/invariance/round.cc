@@ -122,6 +122,7 @@ BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t fi
   random.cuda_graphs = i < 2 || drafts_only ? CudaGraphs::kOff : CudaGraphs::kOn;
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
+  random.max_batch_tokens = std::max(random.max_batch_tokens, options.least_batch_tokens);
   if (drafts_only) {
     SetDrafts(options, options.draft_mixes[static_cast<size_t>(i)], &random);
   } else {
@@ -151,7 +152,8 @@ Result<std::string> Run(const RoundOptions& options, std::vector<Counts>* counts
   for (int32_t i = 0; i < num_mixes; ++i) {
     Counts* const into = &(*counts)[num_draft_mixes > 0 ? static_cast<size_t>(i) : 0];
     const BatchMixOptions circumstances =
-        Circumstances(options, i, first_depth, RandomBatchMix(&random, cases, base.block_size));
+        Circumstances(options, i, first_depth,
+                      RandomBatchMix(&random, cases, base.block_size, options.cache_groups));
     BatchMix mix(base, kv_token_bytes, circumstances, random());
     const auto answers = mix.Run(cases, into);
     const std::string where =

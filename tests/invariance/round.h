@@ -30,7 +30,10 @@ struct RoundOptions {
   std::string salt;                                // with `seed`, decides everything random
   uint64_t seed = 0;
   int32_t requests = 0;  // plus a quarter more that are cancelled
-  bool tiny = true;      // a model from WriteTinyModel; otherwise a real one, which gets text
+  // Of the model: cache groups, and the least that max_batch_tokens may be.
+  int32_t cache_groups = 1;
+  int32_t least_batch_tokens = 0;
+  bool tiny = true;  // a model from WriteTinyModel; otherwise a real one, which gets text
   std::vector<DraftMix> draft_mixes = {};  // if there are any, these are the mixes
 
   bool gpu() const { return device != "cpu"; }

@@ -104,7 +104,9 @@ Status WriteJson(const Json& json, const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> SeeingModels() { return {"llava_64", "llava_odd", "llava_siglip"}; }
+std::vector<std::string> SeeingModels() {
+  return {"llava_64", "llava_odd", "llava_siglip", "gemma3_vision_odd"};
+}
 
 Status WriteSeeingModel(const std::string& model, const std::string& path) {
   const std::vector<std::string> models = SeeingModels();

@@ -84,6 +84,7 @@ void Harness::MakeCache() {
     shape.block_size = options_.block_size;
     shape.window = layout.groups[g].window;
     shape.kv_dtype = options_.kv_dtype;
+    shape.bidirectional = layout.bidirectional_images;
     shape.max_seqs = options_.max_seqs;
     shape.max_tokens = options_.max_tokens;
     shape.max_blocks_per_seq = options_.num_blocks;
@@ -236,6 +237,7 @@ std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& ro
     const Tensor tables = Upload(group.block_tables.data(), DType::kI32,
                                  static_cast<int64_t>(group.block_tables.size()));
     batch.block_tables = Tensor(tables.data, DType::kI32, {num_rows, static_cast<int64_t>(stride)});
+    batch.bidirectional = bidirectional_;
     group.plan->Fill(batch, *stream_);
     const auto count = static_cast<int64_t>(group.slot_mapping.size());
     metadata.push_back({group.plan.get(), Upload(group.slot_mapping.data(), DType::kI64, count)});
@@ -248,6 +250,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<int32_t> image_from, image_to;
   std::vector<std::array<int32_t, 3>> rope_positions;
   bool planar = !options_.rope_positions.empty();  // positions of a token may differ
+  bidirectional_.clear();
   for (Group& group : groups_) group.slot_mapping.clear();
   for (const Row& given : rows) {
     const Row row = Switch(given);
@@ -269,6 +272,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
       } else {
         positions.push_back(offset + position);
       }
+      if (shows_image) AddToRange(std::ssize(ids), /*first=*/i == 0);
       if (shows_image) {
         image_from.push_back(sequence.num_image_rows++);
         image_to.push_back(static_cast<int32_t>(ids.size()));
@@ -307,7 +311,10 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   if (!options_.position_rows.empty()) SetPositionRows(pass);
   const Tensor hidden = model_.Forward(pass);
   CHECK(hidden.rows() == static_cast<int64_t>(logit_rows.size()));
+  return ReadLogits(pass, hidden);
+}
 
+std::vector<Harness::Logits> Harness::ReadLogits(nn::Pass& pass, Tensor hidden) {
   constexpr int64_t kChunk = 64;  // bounds the memory of logits
   std::vector<Logits> result;
   for (int64_t begin = 0; begin < hidden.rows(); begin += kChunk) {
@@ -324,13 +331,30 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   return result;
 }
 
+void Harness::AddToRange(int64_t token, bool first) {
+  if (!model_.spec().cache.bidirectional_images) return;
+  if (first || bidirectional_.empty() || bidirectional_.back().end < token) {
+    bidirectional_.push_back({token, token});
+  }
+  bidirectional_.back().end = token + 1;
+}
+
+int32_t Harness::PrefixOf(const std::vector<int32_t>& tokens, int32_t count) const {
+  const auto shows_image = [&](int32_t at) {
+    return tokens[static_cast<size_t>(at)] == model_.spec().image_token;
+  };
+  if (!model_.spec().cache.bidirectional_images) return count;
+  while (count < std::ssize(tokens) && shows_image(count) && shows_image(count - 1)) ++count;
+  return count;
+}
+
 std::vector<Harness::Logits> Harness::Run(const std::vector<int32_t>& tokens, int32_t num_logits,
                                           int32_t chunk) {
   const auto total = static_cast<int32_t>(tokens.size());
   const int sequence = AddSequence(total);
   std::vector<Logits> result;
-  for (int32_t begin = 0; begin < total; begin += chunk) {
-    const int32_t end = begin + std::min(chunk, total - begin);
+  for (int32_t begin = 0, end = 0; begin < total; begin = end) {
+    end = PrefixOf(tokens, begin + std::min(chunk, total - begin));
     Row row;
     row.sequence = sequence;
     row.tokens.assign(tokens.begin() + begin, tokens.begin() + end);

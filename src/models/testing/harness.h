@@ -52,14 +52,17 @@ class Harness {
   // start (CacheSpec::original_context); others are recomputed when they get that long.
   int AddSequence(int32_t known_length = 0);
   int32_t length(int sequence) const;
+  // The shortest prefix of a text, of `count` tokens at least, that a step may end with: where
+  // tokens of an image see each other, none ends within an image.
+  int32_t PrefixOf(const std::vector<int32_t>& tokens, int32_t count) const;
   // The most bytes that any step has needed, logits included.
   size_t arena_peak() const { return arena_->peak(); }
 
   // Runs one step and returns the requested logits, row after row.
   std::vector<Logits> Forward(const std::vector<Row>& rows);
 
-  // Runs a new sequence of `tokens` in chunks of at most `chunk`, and returns the logits of its
-  // last `num_logits` tokens.
+  // Runs a new sequence of `tokens` in chunks of `chunk` (see PrefixOf), and returns the logits of
+  // its last `num_logits` tokens.
   std::vector<Logits> Run(const std::vector<int32_t>& tokens, int32_t num_logits,
                           int32_t chunk = 1 << 30);
 
@@ -83,6 +86,10 @@ class Harness {
   std::vector<nn::AttentionMetadata> FillPlans(const std::vector<Row>& rows,
                                                const std::vector<int32_t>& query_start_loc,
                                                const std::vector<int32_t>& seq_lens);
+  // Notes that a token of the step shows an image. `first`: it is the first token of its row.
+  void AddToRange(int64_t token, bool first);
+  // The logits of these hidden states.
+  std::vector<Logits> ReadLogits(nn::Pass& pass, Tensor hidden);
   Tensor Upload(const void* data, DType dtype, int64_t count);
 
   const Model& model_;
@@ -96,6 +103,7 @@ class Harness {
   std::vector<Group> groups_;        // per cache group
   std::vector<int32_t> table_rows_;  // of the step
   std::vector<int32_t> rope_positions_, token_indices_;
+  std::vector<BatchRows> bidirectional_;  // of the step
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_blocks_;
 };

@@ -175,6 +175,9 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   const ChatFormat& format = ChatFormatFor(conversation);
   ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
   RETURN_IF_ERROR(CheckLength("messages", rendered.text));
+  if (!prepared.request.images.empty()) {
+    rendered.text = WriteOutPlaceholders(*loaded_.model().images, std::move(rendered.text));
+  }
   // The template writes special tokens as text, the begin-of-text token included.
   ASSIGN_OR_RETURN(auto ids, loaded_.Tokenize(rendered.text, /*add_special=*/false, true));
   if (ids.empty())
@@ -344,6 +347,9 @@ Result<PreparedResponse> Preparer::Tokenize(std::string body) const {
   PreparedResponse prepared{.images = std::move(request.images),
                             .prompt = {.return_pieces = request.return_pieces},
                             .unknown_fields = std::move(request.unknown_fields)};
+  if (!prepared.images.empty()) {
+    request.text = WriteOutPlaceholders(*loaded_.model().images, *std::move(request.text));
+  }
   ASSIGN_OR_RETURN(prepared.prompt.tokens,
                    loaded_.Tokenize(*request.text, request.add_special_tokens, true));
   RETURN_IF_ERROR(CheckImages(prepared.images.size(), prepared.prompt.tokens));
