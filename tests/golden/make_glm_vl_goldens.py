@@ -28,7 +28,7 @@ MODELS = {
         dict(tie_word_embeddings=True), [[8, 4], [2, 2], [6, 12]]),
     # Patches of three frames, and squares of 3 x 3 patches.
     "glm4v_moe_odd": ("Glm4vMoe", ODD | TEXT | dict(
-        head_dim=12, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=19,
+        head_dim=12, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=23,
         routed_scaling_factor=1.7, n_group=3, topk_group=2, first_k_dense_replace=1, norm_topk_prob=False,
         rope_parameters=rope(1000.0, partial_rotary_factor=0.5, mrope_section=[1, 1, 1])), dict(
             depth=2, hidden_size=36, out_hidden_size=42, num_heads=3, intermediate_size=37, patch_size=3, image_size=12,
