@@ -118,8 +118,11 @@ const std::string kQwenVlVision = R"("depth": 2, "num_heads": 2, "patch_size": 2
 const std::set<std::string> kQwenVlWithoutEffect = {
     "head_dim",        "hidden_size",  "num_attention_heads", "out_hidden_size",
     "rope_parameters", "rope_scaling", "text_config",         "vision_config"};
+const std::string kQwen3VlText =
+    R"("head_dim": 12, "rope_scaling": {"mrope_section": [2, 2, 2]}, )" + kQwenVlText + "}, ";
 const std::string kQwen3VlVision = R"("vision_config": {"hidden_size": 24, "out_hidden_size": 24,
-    "intermediate_size": 40, "num_position_embeddings": 9, "deepstack_visual_indexes": [0], )" +
+    "intermediate_size": 40, "hidden_act": "gelu", "num_position_embeddings": 9,
+    "deepstack_visual_indexes": [0], )" +
                                    kQwenVlVision;
 // The sections fix the fraction of a head that rotates.
 const std::set<std::string> kGlm4vWithoutEffect = {
@@ -250,16 +253,13 @@ const Family kFamilies[] = {
       kQwen2Experts + R"("num_local_experts": 5, "mlp_only_layers": [0])"}},
     {"Qwen3ForCausalLM", {kWindow + R"("max_window_layers": 1)"}},
     {"Qwen3VLForConditionalGeneration",
-     {kQwenVl + R"("text_config": {"head_dim": 6, )" + kQwenVlText + ", " + kQwenVlRope + "}, " +
-      kQwen3VlVision + "}"},
+     {kQwenVl + R"("text_config": {)" + kQwen3VlText + kQwen3VlVision + "}"},
      kQwenVlWithoutEffect},
     {"Qwen3VLMoeForConditionalGeneration",
-     {kQwenVl + R"("text_config": {"head_dim": 6, "moe_intermediate_size": 16, "num_experts": 5,
-          "num_experts_per_tok": 2, )" +
-          kQwenVlText + ", " + kQwenVlRope + "}, " + kQwen3VlVision + "}",
-      kQwenVl + R"("text_config": {"head_dim": 6, "moe_intermediate_size": 16,
-          "num_experts_per_tok": 2, "num_local_experts": 5, "mlp_only_layers": [0], )" +
-          kQwenVlText + ", " + kQwenVlRope + "}, " + kQwen3VlVision + "}"},
+     {kQwenVl + R"("text_config": {"num_experts": 5, )" + kQwen3Experts + kQwen3VlText +
+          kQwen3VlVision + "}",
+      kQwenVl + R"("text_config": {"num_local_experts": 5, "mlp_only_layers": [0], )" +
+          kQwen3Experts + kQwen3VlText + kQwen3VlVision + "}"},
      kQwenVlWithoutEffect},
     {"Qwen3MoeForCausalLM",
      {kQwen3Experts + kWindow + R"("num_experts": 5)",

@@ -50,7 +50,7 @@ const std::map<std::string_view, Values> kValues = {
     {"vision_feature_select_strategy", {R"("full")"}},
     {"vision_feature_layer", {"[1, 1]", "1"}},
     {"embed_dim", {"48"}},
-    {"mrope_section", {"[2, 1]"}},
+    {"mrope_section", {"[2, 1]", "[4, 1, 1]"}},
     {"window_size", {"12"}},
     {"fullatt_block_indexes", {"[0]"}},
     {"deepstack_visual_indexes", {"[1]"}},
