@@ -63,9 +63,12 @@ class Engine : public LoadedModel {
 
   // Decodes an image and prepares it for the model, on the calling thread, as Submit would. The
   // result may be part of any number of requests to this engine. kInvalidArgument if the model
-  // takes only text or the file is not an image, kDataLoss for a broken file, kResourceExhausted
-  // beyond a limit of ModelInfo::images, kUnavailable while images that wait take too much memory.
-  virtual Result<ImageData> PrepareImage(std::string_view bytes) const = 0;
+  // takes only text or no such options, or the file is not an image; kDataLoss for a broken file;
+  // kResourceExhausted beyond a limit of ModelInfo::images; kUnavailable while images that wait
+  // take too much memory.
+  virtual Result<ImageData> PrepareImage(std::string_view bytes,
+                                         const ImageOptions& options) const = 0;
+  Result<ImageData> PrepareImage(std::string_view bytes) const { return PrepareImage(bytes, {}); }
 };
 
 }  // namespace tokamak

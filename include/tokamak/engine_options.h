@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "tokamak/image_options.h"
 #include "tokamak/option_values.h"
 #include "tokamak/sampling_params.h"
 
@@ -40,6 +41,7 @@ struct EngineOptions {
   int32_t max_images = 16;                // of one prompt; 0: the model takes only text
   int64_t max_image_bytes = 32 << 20;     // of an image's file
   int32_t max_image_pixels = 64'000'000;  // of an image; decoding takes up to 14 bytes for each
+  ImageOptions image_options = {};        // of images that have none; absent: the model's own
   // Tokens of images that the encoder cache holds, at least those of one image. 0: those of as many
   // images as a prompt may have, but at most 256 MiB.
   int32_t image_cache_tokens = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tokamak/image_options.h"
 #include "tokamak/option_values.h"
 #include "tokamak/sampling_params.h"
 
@@ -38,6 +39,9 @@ struct ImageInfo {
   int32_t max_tokens = 0;  // of a prompt, for one image
   int64_t max_bytes = 0;   // of an image's file
   int64_t max_pixels = 0;  // of an image
+  // What absent ImageOptions are; empty: images have none.
+  ImageOptions options = {};
+  int32_t max_scaled_pixels = 0;  // the most that ImageOptions::max_pixels may be
 };
 
 // The loaded model and its device. Constant while the engine lives.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tokamak/image_options.h"
 #include "tokamak/sampling_params.h"
 #include "tokamak/status.h"
 
@@ -20,7 +21,8 @@ struct PromptImage;  // an image as the engine takes it
 // An image of a prompt.
 struct ImageData {
   std::string bytes = {};  // of a file: JPEG, PNG, WebP or GIF
-  // Set by Engine::PrepareImage; the bytes are then not read.
+  ImageOptions options = {};
+  // Set by Engine::PrepareImage; bytes and options are then not read.
   std::shared_ptr<const PromptImage> prepared = {};
   std::vector<int32_t> tokens = {};  // of the prompt, in the place of the image's placeholder
 };

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/paths.h"
+#include "images/image_options.h"
 
 namespace tokamak::cli {
 namespace {
@@ -44,6 +45,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"cors_origins", "--cors-origin"},
     {"dry_sequence_breakers", "--dry-sequence-breaker"},
     {"host_cache_bytes", "--host-cache-memory"},
+    {"image_options.max_pixels", "--mm-processor-kwargs max_pixels"},
+    {"image_options.min_pixels", "--mm-processor-kwargs min_pixels"},
     {"kv_cache_bytes", "--kv-cache-memory"},
     {"record_path", "--record"},
     {"tls_cert_file", "--tls-cert"},
@@ -58,6 +61,20 @@ std::string FlagOf(std::string_view word) {
   if (kFields.find(fmt::format(" {} ", word)) == std::string_view::npos) return text;
   std::replace(text.begin(), text.end(), '_', '-');
   return "--" + text;
+}
+
+Result<ImageOptions> ParseImageOptions(const std::string& text) {
+  const std::optional<JsonValue> json = JsonValue::Parse(text, {});
+  if (!json || !json->is_object()) {
+    return InvalidArgument("\"{}\" is not a JSON object, such as {{\"max_pixels\": 500000}}", text);
+  }
+  const auto describe = [](const JsonMismatch& mismatch) {
+    return fmt::format("must be {}, got {}", mismatch.expected, mismatch.got->ToString());
+  };
+  const JsonReader fields(*json, "", describe, JsonReader::Track::kNone);
+  const ImageOptions options = ReadImageOptions(fields);
+  RETURN_IF_ERROR(fields.status());
+  return options;
 }
 
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
@@ -158,6 +175,17 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
             "How an embedding model makes a vector: mean, cls, last, or auto (as its files say)");
   flags.Add("--record", o.record_path,
             "Write arrivals and steps to this file, for `tokamak replay`");
+}
+
+void AddImageOptions(Flags& flags, ImageOptions& options) {
+  flags.AddParsed(
+      "--mm-processor-kwargs", "JSON",
+      [&options](const std::string& text) {
+        ASSIGN_OR_RETURN(options, ParseImageOptions(text));
+        return Status();
+      },
+      "How large images are shown to models that keep their size: {\"min_pixels\": N, "
+      "\"max_pixels\": N}; default: as the model's files say");
 }
 
 void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& s) {

@@ -35,6 +35,8 @@ struct SamplingFlags {
   EarlyStopping early_stopping = EarlyStopping::kNo;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
+// Adds --mm-processor-kwargs.
+void AddImageOptions(Flags& flags, ImageOptions& options);
 // Adds a flag for each default but max_tokens.
 void AddDefaultSamplingFlags(Flags& flags, SamplingDefaults& sampling);
 // Takes each value from the flags, else from the checkpoint, else from `sampling.params`.

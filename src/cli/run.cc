@@ -195,6 +195,7 @@ void AddRunCommand(CommandLine& line) {
   f.Add("--image", flags->images,
         "File with an image for the prompt, or the first message; repeatable. With --raw and "
         "--token-ids the prompt has the model's placeholder for each");
+  AddImageOptions(f, flags->engine.image_options);
   f.Add("--json", flags->json, "Print one JSON object per answer");
   f.Add("--json-schema", flags->structure.json_schema,
         "Answer with JSON that is valid under the schema in this file");

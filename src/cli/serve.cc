@@ -147,6 +147,7 @@ void AddServeCommand(CommandLine& line) {
              "Size of an image's file (default 32MiB)");
   f.Add("--max-image-pixels", flags->engine.max_image_pixels,
         "Width times height of an image; decoding takes up to 14 bytes for each");
+  AddImageOptions(f, flags->engine.image_options);
   f.Add("--image-root", flags->server.image_root,
         "Folder whose files clients may show the model by file: URLs; otherwise none");
   f.AddParsed(

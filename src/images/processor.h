@@ -11,6 +11,7 @@
 
 #include "base/json/json_value.h"
 #include "images/image.h"
+#include "tokamak/image_options.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -48,6 +49,14 @@ class ImageProcessor {
   virtual std::vector<TileGrid> grids() const { return {}; }
   // kInvalidArgument or kResourceExhausted for an image that is too narrow.
   virtual Result<PreparedImage> Prepare(const Image& image) const = 0;
+  // The same with options, which CheckImageOptions has accepted. Absent ones are those of
+  // options().
+  virtual Result<PreparedImage> PrepareWith(const ImageOptions& /*options*/,
+                                            const Image& image) const {
+    return Prepare(image);
+  }
+  // The options of an image without any, complete; empty if images have none.
+  virtual ImageOptions options() const { return {}; }
   // The patches of the largest image, if the processor keeps about its size; else 0.
   virtual int32_t max_patches() const { return 0; }
   // Null if the rows of an image follow each other without tokens between them; else a line has

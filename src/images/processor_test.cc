@@ -1,6 +1,7 @@
 // The values come from transformers (tests/golden/make_image_processor_goldens.py).
 #include "images/processor.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,9 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json/json_reader.h"
 #include "base/json/json_value.h"
+#include "images/image_options.h"
 #include "images/testing/ppm.h"
 
 namespace tokamak {
@@ -27,6 +30,14 @@ std::string ReadFile(const std::string& name) {
 }
 
 JsonValue Json(const std::string& text) { return JsonValue::Parse(text, {}).value(); }
+
+// `value` must outlive the result.
+JsonReader Fields(const JsonValue& value) {
+  const auto describe = [](const JsonMismatch& mismatch) {
+    return fmt::format("must be {}", mismatch.expected);
+  };
+  return JsonReader(value, "", describe, JsonReader::Track::kNone);
+}
 
 std::unique_ptr<const ImageProcessor> Read(const std::string& config) {
   return ReadImageProcessor(Json(config), "config").value();
@@ -45,20 +56,22 @@ std::vector<int32_t> Ints(const JsonValue& array) {
   return ints;
 }
 
-TEST(ImageProcessor, GivesTheValuesOfTransformers) {
-  const JsonValue cases = Json(ReadFile("image_processors/cases.json"));
-  const std::string bytes = ReadFile("image_processors/values.bin");
+void ExpectValues(const std::string& cases_file, const std::string& values_file) {
+  const JsonValue cases = Json(ReadFile("image_processors/" + cases_file));
+  const std::string bytes = ReadFile("image_processors/" + values_file);
   size_t at = 0;
   for (const JsonValue& golden : *cases.AsArray()) {
     const JsonValue* const outer = golden.Find("outer");
     const auto processor = ReadImageProcessor(*golden.Find("config"), "config", kAnyPatches,
                                               outer != nullptr ? *outer : JsonValue());
     ASSERT_TRUE(processor.ok()) << processor.status().ToString();
+    const JsonValue* kwargs = golden.Find("kwargs");
+    const ImageOptions options = kwargs ? ReadImageOptions(Fields(*kwargs)) : ImageOptions();
     for (const JsonValue& image : *golden.Find("images")->AsArray()) {
       const std::string name = *image.Find("file")->AsString();
-      SCOPED_TRACE(golden.Find("config")->ToString(1000) + " " + name);
+      SCOPED_TRACE(golden.ToString(1000) + " " + name);
       const Image decoded = ReadPpm(kGolden + "resized/" + name + ".ppm");
-      const Result<PreparedImage> prepared = (*processor)->Prepare(decoded);
+      const Result<PreparedImage> prepared = (*processor)->PrepareWith(options, decoded);
       ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
       ASSERT_EQ(prepared->shape, Ints(*image.Find("shape")));
       EXPECT_EQ((std::vector{prepared->grid_height, prepared->grid_width}),
@@ -77,6 +90,12 @@ TEST(ImageProcessor, GivesTheValuesOfTransformers) {
     }
   }
   EXPECT_EQ(at, bytes.size());
+}
+
+TEST(ImageProcessor, GivesTheValuesOfTransformers) { ExpectValues("cases.json", "values.bin"); }
+
+TEST(ImageProcessor, GivesTheValuesOfTransformersWithArguments) {
+  ExpectValues("kwargs.json", "kwargs.bin");
 }
 
 TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
@@ -176,6 +195,57 @@ TEST(ImageProcessor, ErrorsNameTheField) {
       {error(gemma, R"(, "do_center_crop": true)"), "config: do_center_crop is true"},
   };
   for (const auto& [got, expected] : kCases) EXPECT_THAT(got, testing::HasSubstr(expected));
+}
+
+TEST(ImageOptions, AreTheProcessorsUnlessSaidOtherwise) {
+  const auto options = [](const std::string& fields) {
+    return Read(R"({"image_processor_type": "Qwen2VLImageProcessor")" + fields + "}")->options();
+  };
+  EXPECT_EQ(options("").min_pixels, 3136);
+  EXPECT_EQ(options("").max_pixels, 1003520);
+  EXPECT_EQ(options(R"(, "max_pixels": 500)").max_pixels, 500);
+  EXPECT_TRUE(options(R"(, "do_resize": false)").empty());
+  EXPECT_TRUE(Read(R"({"image_processor_type": "CLIPImageProcessor"})")->options().empty());
+}
+
+TEST(ImageOptions, ErrorsNameTheField) {
+  const ImageOptions absent = {.min_pixels = 100, .max_pixels = 900};
+  const auto error = [&](const std::string& text, const ImageOptions& own) {
+    const JsonValue value = Json(text);
+    const JsonReader fields = Fields(value);
+    const ImageOptions options = ReadImageOptions(fields);
+    if (!fields.ok()) return fields.status().ToString();
+    return CheckImageOptions(options, own, 1000, "kwargs").ToString();
+  };
+  for (const char* good : {"{}", "null", R"({"max_pixels": 1000})", R"({"min_pixels": 900})",
+                           R"({"min_pixels": 1, "max_pixels": 1, "fps": null})",
+                           R"({"size": {"longest_edge": 100}, "min_pixels": null})",
+                           R"({"size": {"longest_edge": 2000}, "max_pixels": 1000})"}) {
+    EXPECT_EQ(error(good, absent), "ok") << good;
+  }
+  EXPECT_EQ(error("{}", {}), "ok");
+  const std::pair<std::string, std::string> kCases[] = {
+      {"[]", "must be an object"},
+      {R"({"max_pixels": "a"})", "max_pixels: must be an integer"},
+      {R"({"max_pixels": 3000000000})", "max_pixels: must be an integer"},
+      {R"({"size": 4})", "size: must be an object"},
+      {R"({"size": {"height": 9, "width": 9}})",
+       "size.height: is not supported; shortest_edge and longest_edge are"},
+      {R"({"fps": 2})", "fps: is not supported; min_pixels and max_pixels are"},
+      {R"({"max_pixels": 1001})",
+       "kwargs.max_pixels: must be from 1 to 1000 for this model, got 1001"},
+      {R"({"max_pixels": 0})", "kwargs.max_pixels: must be from 1 to 1000 for this model, got 0"},
+      {R"({"min_pixels": 0})", "kwargs.min_pixels: must be at least 1, got 0"},
+      {R"({"min_pixels": 9, "max_pixels": 8})",
+       "kwargs.max_pixels: min_pixels is 9 and max_pixels only 8; give both"},
+      {R"({"max_pixels": 99})", "kwargs.max_pixels: min_pixels is 100 and max_pixels only 99"},
+      {R"({"min_pixels": 901})", "kwargs.min_pixels: min_pixels is 901 and max_pixels only 900"},
+  };
+  for (const auto& [text, expected] : kCases) {
+    EXPECT_THAT(error(text, absent), testing::HasSubstr(expected)) << text;
+  }
+  EXPECT_THAT(error(R"({"max_pixels": 500})", {}),
+              testing::HasSubstr("kwargs.max_pixels: this model does not scale images"));
 }
 
 TEST(ImageProcessor, IsReadFromTheFilesThatTransformersReads) {

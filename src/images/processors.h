@@ -66,7 +66,11 @@ class Qwen2VlProcessor : public ImageProcessor {
   // `glm`: the limits count the pixels of all frames of a patch, and an image that is smaller than
   // a merged patch is enlarged first.
   Qwen2VlProcessor(const JsonReader& reader, int32_t max_patches, bool glm);
-  Result<PreparedImage> Prepare(const Image& image) const override;
+  Result<PreparedImage> Prepare(const Image& image) const override {
+    return PrepareWith({}, image);
+  }
+  Result<PreparedImage> PrepareWith(const ImageOptions& options, const Image& image) const override;
+  ImageOptions options() const override;
   int32_t max_patches() const override {
     return max_pixels_ / (frames() * patch_size_ * patch_size_);
   }
@@ -75,7 +79,7 @@ class Qwen2VlProcessor : public ImageProcessor {
   int32_t frames() const { return glm_ ? temporal_patch_size_ : 1; }  // that the limits count
   // The size from which SizeFor starts.
   ImageSize AtLeastAPatch(const Image& image) const;
-  ImageSize SizeFor(const ImageSize& from) const;
+  ImageSize SizeFor(const ImageSize& from, const ImageOptions& options) const;
   void AppendPatch(const Image& image, int32_t top, int32_t left, std::vector<float>& values) const;
 
   bool glm_, resize_;

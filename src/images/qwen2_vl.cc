@@ -54,18 +54,20 @@ ImageSize Qwen2VlProcessor::AtLeastAPatch(const Image& image) const {
 
 // smart_resize of the reference: multiples of a merged patch, a number of pixels within the limits,
 // about the same aspect ratio.
-ImageSize Qwen2VlProcessor::SizeFor(const ImageSize& from) const {
+ImageSize Qwen2VlProcessor::SizeFor(const ImageSize& from, const ImageOptions& options) const {
+  const int32_t min_pixels = options.min_pixels.value_or(min_pixels_);
+  const int32_t max_pixels = options.max_pixels.value_or(max_pixels_);
   const double height = from.height, width = from.width, factor = patch_size_ * merge_size_;
   const double pixels = frames() * height * width;
   // Rounds halves to even, as Python does.
   double to_height = std::nearbyint(height / factor) * factor;
   double to_width = std::nearbyint(width / factor) * factor;
-  if (frames() * to_height * to_width > max_pixels_) {
-    const double beta = std::sqrt(pixels / max_pixels_);
+  if (frames() * to_height * to_width > max_pixels) {
+    const double beta = std::sqrt(pixels / max_pixels);
     to_height = std::max(factor, std::floor(height / beta / factor) * factor);
     to_width = std::max(factor, std::floor(width / beta / factor) * factor);
-  } else if (frames() * to_height * to_width < min_pixels_) {
-    const double beta = std::sqrt(min_pixels_ / pixels);
+  } else if (frames() * to_height * to_width < min_pixels) {
+    const double beta = std::sqrt(min_pixels / pixels);
     to_height = std::ceil(height * beta / factor) * factor;
     to_width = std::ceil(width * beta / factor) * factor;
   }
@@ -87,7 +89,13 @@ void Qwen2VlProcessor::AppendPatch(const Image& image, int32_t top, int32_t left
   }
 }
 
-Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
+ImageOptions Qwen2VlProcessor::options() const {
+  if (!resize_) return {};
+  return {.min_pixels = min_pixels_, .max_pixels = max_pixels_};
+}
+
+Result<PreparedImage> Qwen2VlProcessor::PrepareWith(const ImageOptions& options,
+                                                    const Image& image) const {
   constexpr int kMaxAspectRatio = 200;
   const ImageSize from = AtLeastAPatch(image);
   const auto [shorter, longer] = std::minmax(from.width, from.height);
@@ -99,7 +107,7 @@ Result<PreparedImage> Qwen2VlProcessor::Prepare(const Image& image) const {
   }
   Image changed;
   if (resize_) {
-    ASSIGN_OR_RETURN(changed, ResizeWithinLimit(image, SizeFor(from), resampling_));
+    ASSIGN_OR_RETURN(changed, ResizeWithinLimit(image, SizeFor(from, options), resampling_));
   }
   const Image& resized = resize_ ? changed : image;
   const int32_t factor = patch_size_ * merge_size_;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/random_bits.h"
 #include "images/decode.h"
+#include "images/image_options.h"
 #include "images/placeholders.h"
 
 namespace tokamak {
@@ -18,21 +19,25 @@ ImageInput::ImageInput(Options options)
       secret_{RandomBits(), RandomBits(), RandomBits(), RandomBits()},
       held_bytes_(std::make_shared<std::atomic<int64_t>>(0)) {}
 
-Result<ImageData> ImageInput::Prepare(std::string_view bytes) const {
-  ASSIGN_OR_RETURN(PromptImage prompt, Read(bytes, /*salt=*/""));
+Result<ImageData> ImageInput::Prepare(std::string_view bytes, const ImageOptions& options) const {
+  ASSIGN_OR_RETURN(PromptImage prompt, Read(bytes, options, /*salt=*/""));
   std::vector<int32_t> tokens = prompt.place.tokens;
   return ImageData{.prepared = std::make_shared<const PromptImage>(std::move(prompt)),
                    .tokens = std::move(tokens)};
 }
 
-Result<PromptImage> ImageInput::Read(std::string_view bytes, std::string_view salt) const {
+Result<PromptImage> ImageInput::Read(std::string_view bytes, ImageOptions options,
+                                     std::string_view salt) const {
   const ImageInfo& info = options_.info;
+  RETURN_IF_ERROR(CheckImageOptions(options, info.options, info.max_scaled_pixels, "options"));
+  if (!options.min_pixels) options.min_pixels = info.options.min_pixels;
+  if (!options.max_pixels) options.max_pixels = info.options.max_pixels;
   PreparedImage prepared;
   {
     ASSIGN_OR_RETURN(const Image image,
                      DecodeImage(bytes, {.max_bytes = static_cast<uint64_t>(info.max_bytes),
                                          .max_pixels = info.max_pixels}));
-    ASSIGN_OR_RETURN(prepared, options_.processor->Prepare(image));
+    ASSIGN_OR_RETURN(prepared, options_.processor->PrepareWith(options, image));
   }
   ASSIGN_OR_RETURN(ImageTokens place, options_.tokens(prepared));
   const auto num_rows = static_cast<int32_t>(
@@ -93,8 +98,9 @@ Result<std::vector<ArrivalImage>> ImageInput::Place(const std::vector<ImageData>
   RETURN_IF_ERROR(CheckPlaceholders(info, images.size(), prompt).WithContext("images"));
   std::vector<PromptImage> read;
   for (size_t i = 0; i < images.size(); ++i) {
+    const ImageData& given = images[i];
     Result<PromptImage> image =
-        images[i].prepared ? Salted(*images[i].prepared, salt) : Read(images[i].bytes, salt);
+        given.prepared ? Salted(*given.prepared, salt) : Read(given.bytes, given.options, salt);
     if (!image.ok()) return image.status().WithContext(fmt::format("images[{}]", i));
     read.push_back(*std::move(image));
   }

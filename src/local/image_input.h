@@ -48,7 +48,7 @@ class ImageInput {
   const ImageInfo& info() const { return options_.info; }
 
   // Engine::PrepareImage.
-  Result<ImageData> Prepare(std::string_view bytes) const;
+  Result<ImageData> Prepare(std::string_view bytes, const ImageOptions& options = {}) const;
   // Puts the tokens of images in the place of their placeholders. Returns the runs of rows among
   // them, of which an image may have several. Equal images get equal ids if the salts are equal.
   // kInvalidArgument, with the numbers, if there are more or fewer images than placeholders, or
@@ -58,7 +58,8 @@ class ImageInput {
                                           std::vector<int32_t>& prompt) const;
 
  private:
-  Result<PromptImage> Read(std::string_view bytes, std::string_view salt) const;
+  Result<PromptImage> Read(std::string_view bytes, ImageOptions options,
+                           std::string_view salt) const;
   Result<PromptImage> Salted(PromptImage prepared, std::string_view salt) const;
   Result<std::shared_ptr<const EncodeImage>> Hold(EncodeImage image) const;
   ImageId IdOf(const ContentDigest& content, std::string_view salt) const;

@@ -89,6 +89,65 @@ TEST(ImageInput, TheEngineGetsWhatTheProcessorMade) {
   EXPECT_EQ(image->image_width, decoded.width);
 }
 
+// Like MakeInput, but for images that keep about their size.
+ImageInput MakeScalingInput() {
+  const JsonValue config = *JsonValue::Parse(
+      R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 2, "min_pixels": 16,
+          "max_pixels": 400})",
+      {});
+  return ImageInput({.info = {.placeholder = "<image>",
+                              .placeholder_id = kPlaceholder,
+                              .max_images = 3,
+                              .max_bytes = 1 << 16,
+                              .max_pixels = 1 << 20,
+                              .options = {.min_pixels = 16, .max_pixels = 200},
+                              .max_scaled_pixels = 400},
+                     .processor = ReadImageProcessor(config, "config").value(),
+                     .row_token = kRow,
+                     .tokens = [](const PreparedImage& image) -> Result<ImageTokens> {
+                       return ImageTokens{
+                           std::vector<int32_t>(static_cast<size_t>(image.shape[0]) / 4, kRow)};
+                     }});
+}
+
+TEST(ImageInput, OptionsChangeTheSizeOfAnImage) {
+  const ImageInput input = MakeScalingInput();
+  const auto pixels = [&](const ImageOptions& options) {
+    const std::shared_ptr<const EncodeImage> image =
+        input.Prepare(kOther, options)->prepared->image;
+    std::vector<int32_t> prompt = {kPlaceholder, kPlaceholder};
+    const std::vector<ImageData> both = {{.bytes = kOther, .options = options},
+                                         input.Prepare(kOther, options).value()};
+    const auto placed = input.Place(both, "", prompt).value();
+    EXPECT_EQ(*placed[0].image, *image);
+    EXPECT_EQ(*placed[1].image, *image);
+    return image->shape[0] * 4;
+  };
+  const int32_t by_default = pixels({});
+  EXPECT_GT(by_default, 100);
+  EXPECT_LE(by_default, 200);
+  EXPECT_GT(pixels({.max_pixels = 400}), 200);
+  EXPECT_LE(pixels({.max_pixels = 50}), 50);
+  EXPECT_GE(pixels({.min_pixels = 390, .max_pixels = 400}), 390);
+  EXPECT_NE(input.Prepare(kOther)->prepared->image->id,
+            input.Prepare(kOther, {.max_pixels = 50})->prepared->image->id);
+}
+
+TEST(ImageInput, OptionsThatTheModelDoesNotTakeAreErrors) {
+  const auto refusal = [](const ImageInput& input, const ImageOptions& options) {
+    std::vector<int32_t> prompt = {kPlaceholder};
+    const Status status = input.Prepare(kOne, options).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(input.Place({{.bytes = kOne, .options = options}}, "", prompt).status().ToString(),
+              status.WithContext("images[0]").ToString());
+    return status.ToString();
+  };
+  EXPECT_THAT(refusal(MakeScalingInput(), {.max_pixels = 401}),
+              HasSubstr("options.max_pixels: must be from 1 to 400 for this model, got 401"));
+  EXPECT_THAT(refusal(MakeInput(), {.min_pixels = 20}),
+              HasSubstr("options.min_pixels: this model does not scale images to a number"));
+}
+
 TEST(ImageInput, ImagesHaveTheSameIdIfContentAndSaltAreEqual) {
   const ImageInput input = MakeInput();
   const auto id = [&](const std::string& bytes, const std::string& salt) {

@@ -182,6 +182,40 @@ TEST(Images, LinesEndWithTokensOfTheTokenizer) {
   EXPECT_EQ(cached("rgb.png"), 27);
 }
 
+TEST(Images, TheEnginesOptionsAreThoseOfImagesWithout) {
+  EngineOptions options = Options("qwen2_vl_odd");
+  options.image_options = {.max_pixels = 300};
+  const auto engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  const ImageInfo info = engine->model().images.value();
+  EXPECT_EQ(info.options.min_pixels, 72);
+  EXPECT_EQ(info.options.max_pixels, 300);
+  EXPECT_EQ(info.max_scaled_pixels, 900);
+  EXPECT_EQ(info.max_tokens, 900 / 9 / 4);
+  const std::string picture = Picture("lossy.webp");
+  const auto tokens = [&](const ImageOptions& given) {
+    return engine->PrepareImage(picture, given)->tokens.size();
+  };
+  EXPECT_LE(tokens({}), 300 / 9 / 4);
+  EXPECT_EQ(tokens({}), tokens({.max_pixels = 300}));
+  EXPECT_GT(tokens({.max_pixels = 900}), tokens({}));
+}
+
+TEST(Images, OptionsThatTheModelDoesNotTakeAreErrorsOfLoading) {
+  const auto error = [](const std::string& model, int32_t max_images) {
+    EngineOptions options = Options(model);
+    options.image_options = {.max_pixels = 901};
+    options.max_images = max_images;
+    return Engine::Load(options).status().ToString();
+  };
+  EXPECT_THAT(error("qwen2_vl_odd", 1),
+              HasSubstr("image_options.max_pixels: must be from 1 to 900"));
+  const std::string other = "image_options.max_pixels: this model does not scale images";
+  EXPECT_THAT(error("qwen2_vl_odd", 0), HasSubstr(other));
+  EXPECT_THAT(error("llava_odd", 1), HasSubstr(other));
+  EXPECT_THAT(error("qwen2_odd", 1), HasSubstr(other));
+}
+
 // A copy of a golden's directory.
 class ImageDirectory : public testing::Test {
  protected:

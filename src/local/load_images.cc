@@ -7,9 +7,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "images/image_options.h"
 
 namespace tokamak {
 namespace {
+
+constexpr std::string_view kOptions = "image_options";  // the field, in messages
 
 // That of the model, or of a dummy model's config.json.
 std::string DirectoryOf(const Checkpoint& checkpoint) {
@@ -99,12 +102,16 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
                                                                  const Model& model,
                                                                  const EngineOptions& options) {
   using Processor = std::unique_ptr<const ImageProcessor>;
-  if (model.image_encoder() == nullptr || options.max_images == 0) return Processor();
+  const auto without_images = [&]() -> Result<Processor> {
+    RETURN_IF_ERROR(CheckImageOptions(options.image_options, {}, 0, kOptions));
+    return Processor();
+  };
+  if (model.image_encoder() == nullptr || options.max_images == 0) return without_images();
   Result<Processor> processor =
       LoadImageProcessor(DirectoryOf(checkpoint), model.image_encoder()->spec().max_image_tokens);
   if (processor.status().code() == StatusCode::kNotFound) {
     LogWarning("images are refused: {}", processor.status().message());
-    return Processor();
+    return without_images();
   }
   RETURN_IF_ERROR(processor.status());
   const int32_t rows = model.image_encoder()->spec().max_image_rows;
@@ -115,6 +122,9 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
         options.max_batch_tokens, rows, 2 * rows);
   }
   RETURN_IF_ERROR(TryProcessor(**processor, *model.image_encoder()).WithContext(checkpoint.source));
+  const ImageOptions own = (*processor)->options();
+  RETURN_IF_ERROR(
+      CheckImageOptions(options.image_options, own, own.max_pixels.value_or(0), kOptions));
   return processor;
 }
 
@@ -134,7 +144,12 @@ Result<std::unique_ptr<const ImageInput>> MakeImageInput(
                     .max_images = options.max_images,
                     .max_tokens = max_rows + processor->max_lines(),
                     .max_bytes = options.max_image_bytes,
-                    .max_pixels = options.max_image_pixels};
+                    .max_pixels = options.max_image_pixels,
+                    .options = processor->options()};
+  info.max_scaled_pixels = info.options.max_pixels.value_or(0);
+  const ImageOptions& given = options.image_options;
+  if (given.min_pixels) info.options.min_pixels = given.min_pixels;
+  if (given.max_pixels) info.options.max_pixels = given.max_pixels;
   if (tokenizer != nullptr && spec.image_mark >= 0) {
     const std::string row = std::exchange(info.placeholder, tokenizer->TokenPiece(spec.image_mark));
     info.placeholder_text = "\n\n" + info.placeholder + row +

@@ -125,9 +125,10 @@ void LocalEngine::Take(EngineMessage message) {
   }
 }
 
-Result<ImageData> LocalEngine::PrepareImage(std::string_view bytes) const {
+Result<ImageData> LocalEngine::PrepareImage(std::string_view bytes,
+                                            const ImageOptions& options) const {
   if (!parts_.images) return InvalidArgument("this model takes only text, no images");
-  return parts_.images->Prepare(bytes);
+  return parts_.images->Prepare(bytes, options);
 }
 
 Result<Arrival> LocalEngine::MakeArrival(Request request) const {

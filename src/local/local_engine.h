@@ -51,7 +51,8 @@ class LocalEngine final : public LoadedEngine<Engine> {
   Status PrepareStructuredOutput(const StructuredOutput& output) const override {
     return constraints_->Prepare(output);
   }
-  Result<ImageData> PrepareImage(std::string_view bytes) const override;
+  Result<ImageData> PrepareImage(std::string_view bytes,
+                                 const ImageOptions& options) const override;
   EngineStats stats() const override EXCLUDES(mutex_);
   void Snapshot(SnapshotCallback on_snapshot) override;
   Status health() const override { return core_->health(); }

@@ -226,6 +226,52 @@ class ImagesElsewhere(WithFolder):
             self.assertIn(why, str(ended.exception))
 
 
+class SizesOfImages(unittest.TestCase):
+    """mm_processor_kwargs, for a model that keeps about an image's size."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory(prefix='tokamak-images-'))
+        image_model.write(cls.folder, 'qwen2_vl_odd')  # from 72 to 900 pixels, 36 for each token
+
+    def test_requests_choose_them(self):
+        with support.Server('--precise', '--mm-processor-kwargs', '{"max_pixels": 300}',
+                            model=self.folder) as server:
+            def tokens(path, **options):
+                said = {'role': 'user', 'content': [image_part('lossy.webp')]}
+                status, answer = server.request(path, {'messages': [said], 'max_tokens': 1, **options})
+                self.assertEqual(status, 200, answer)
+                return answer['count'] if path == '/tokenize' else answer['usage']['prompt_tokens']
+
+            for path in ('/tokenize', '/v1/chat/completions'):
+                small = tokens(path)
+                self.assertLessEqual(small, 300 // 36)
+                large = tokens(path, mm_processor_kwargs={'size': {'longest_edge': 900}})
+                self.assertGreater(large, small)
+                self.assertEqual(tokens(path, mm_processor_kwargs={'max_pixels': 900}), large)
+            status, answer = server.request('/v1/chat/completions', {
+                'messages': [{'role': 'user', 'content': 'a'}], 'mm_processor_kwargs': {'max_pixels': 901}})
+            self.assertEqual(status, 400)
+            self.assertEqual(answer['error']['param'], 'mm_processor_kwargs.max_pixels')
+            self.assertIn('from 1 to 900 for this model, got 901', answer['error']['message'])
+
+    def test_flags_choose_them(self):
+        def run(kwargs):
+            return tokamak('run', self.folder, '--raw', '-p', '<image>', '--image', picture('lossy.webp'),
+                           '--max-tokens', '1', '--json', '--mm-processor-kwargs', kwargs, check=False)
+
+        small, large = (json.loads(run(kwargs).stdout)['usage']['prompt_tokens']
+                        for kwargs in ('{"max_pixels": 300}', '{}'))
+        self.assertLess(small, large)
+        for kwargs, why in (('300', 'is not a JSON object'), ('{"fps": 2}', 'fps: is not supported'),
+                            ('{"max_pixels": "a"}', 'max_pixels: must be an integer, got "a"'),
+                            ('{"max_pixels": 901}', '--mm-processor-kwargs max_pixels: must be from 1 to 900')):
+            with self.subTest(kwargs):
+                failed = run(kwargs)
+                self.assertNotEqual(failed.returncode, 0)
+                self.assertIn(why, failed.stderr)
+
+
 class WithoutImages(unittest.TestCase):
     def test_a_text_model_names_the_part(self):
         with tempfile.TemporaryDirectory(prefix='tokamak-images-') as folder:

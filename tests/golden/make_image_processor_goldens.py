@@ -2,9 +2,10 @@
 """Runs the image processors of transformers on small images: tests/golden/image_processors/.
 
 cases.json has a list of {"config", "images": [{"file", "shape", "grid"}]}, with "outer" if the fields
-of processor_config.json count; files are in tests/golden/resized. values.bin has the pixel values of all of them in that order, as float32.
-sizes.json has grids that the processors choose for images of many sizes, and what LLaVA-NeXT keeps
-of grids of features. Made with transformers 5.23.0, torch 2.15.0, torchvision 0.29.2, NumPy 2.4.6.
+of processor_config.json count; files are in tests/golden/resized. values.bin has the pixel values of
+all of them in that order, as float32. kwargs.json and kwargs.bin are the same for calls with "kwargs".
+sizes.json has grids that the processors choose for images of many sizes, and what LLaVA-NeXT keeps of
+grids of features. Made with transformers 5.23.0, torch 2.15.0, torchvision 0.29.2, NumPy 2.4.6.
 """
 import json
 import pathlib
@@ -85,6 +86,16 @@ PAIRS = [
                 'patch_size': {'height': 9, 'width': 9}}, {'patch_size': 4}),
     (PIXTRAL, {}),
 ]
+STILL = QWEN | {'temporal_patch_size': 1}
+# Arguments of the call, of which vLLM's mm_processor_kwargs are made.
+KWARGS = [
+    (STILL, {'max_pixels': 650}),
+    (STILL, {'min_pixels': 800}),
+    (STILL, {'min_pixels': 100, 'max_pixels': 300}),
+    (STILL, {'size': {'shortest_edge': 100, 'longest_edge': 300}}),
+    (STILL, {'size': {'shortest_edge': 1, 'longest_edge': 2000}, 'max_pixels': 200}),
+    (GLM, {'size': {'shortest_edge': 300, 'longest_edge': 700}}),
+]
 
 
 def read(name):
@@ -102,11 +113,11 @@ def unit(outer):
     return outer.get('patch_size', 16) * outer.get('spatial_merge_size', 1)
 
 
-def run(config, outer, image):
+def run(config, outer, image, kwargs):
     """Returns the pixel values of one image, uint8 [height, width, 3], and its grid."""
     more = {} if outer is None else {'patch_size': unit(outer)}  # as PixtralProcessor does
     batch = processor(config)(torch.from_numpy(image.copy()).permute(2, 0, 1),
-                              return_tensors='pt', input_data_format='channels_first', **more)
+                              return_tensors='pt', input_data_format='channels_first', **more, **kwargs)
     values = batch['pixel_values']
     if outer is not None:
         return values, [side // unit(outer) for side in values.shape[2:]]
@@ -131,18 +142,28 @@ def unpadded(height, width, rows, columns):
 def main():
     warnings.simplefilter('ignore')
     FOLDER.mkdir(exist_ok=True)
+    configs = [(config, None) for config in CONFIGS] + PAIRS
+    write_cases('cases.json', 'values.bin', [(*pair, {}) for pair in configs], IMAGES)
+    write_cases('kwargs.json', 'kwargs.bin', [(config, None, kwargs) for config, kwargs in KWARGS], IMAGES[3:])
+    write_sizes()
+
+
+def write_cases(cases_file, values_file, calls, names):
     cases, values = [], []
-    for config, outer in [(config, None) for config in CONFIGS] + PAIRS:
+    for config, outer, kwargs in calls:
         images = []
-        for name in IMAGES:
-            prepared, grid = run(config, outer, read(name))
+        for name in names:
+            prepared, grid = run(config, outer, read(name), kwargs)
             images.append({'file': name, 'shape': list(prepared.shape), 'grid': grid})
             values.append(prepared.to(torch.float32).numpy().astype('<f4').tobytes())
-        cases.append({'config': config, 'images': images} | ({} if outer is None else {'outer': outer}))
-    (FOLDER / 'cases.json').write_text(''.join(
+        more = {'outer': outer, 'kwargs': kwargs or None}
+        cases.append({'config': config, 'images': images} | {k: v for k, v in more.items() if v is not None})
+    (FOLDER / cases_file).write_text(''.join(
         f'{"," if i else "["}\n{json.dumps(case)}' for i, case in enumerate(cases)) + '\n]\n')
-    (FOLDER / 'values.bin').write_bytes(b''.join(values))
+    (FOLDER / values_file).write_bytes(b''.join(values))
 
+
+def write_sizes():
     rng = np.random.default_rng(33)
     grids, regions = [], []
     sides = [int(2 ** side) for side in rng.uniform(0, 9, 120)]

@@ -11,6 +11,7 @@
 #include "chat/prepare_messages.h"
 #include "images/data_url.h"
 #include "images/file_url.h"
+#include "images/image_options.h"
 
 namespace tokamak {
 namespace {
@@ -24,7 +25,7 @@ void CheckImage(const JsonReader& part) {
   const JsonReader image = part["image_url"];
   if (!image.is_object()) return image.Fail("must be an object with \"url\"");
   if (!image["url"].is_string()) return image.Fail("url", "must be a string");
-  // Models of this server have one way to see an image.
+  // No model of this server has ways to see an image with these names.
   const JsonReader detail = image["detail"];
   const JsonValue& value = detail.value();
   if (detail.present() && value != "auto" && value != "low" && value != "high") {
@@ -138,6 +139,21 @@ bool ReadTools(const JsonReader& fields) {
   return tools.value().size() > 0 && choice.value() != "none";
 }
 
+// Reads the options of all images, and checks them.
+ImageOptions ReadOptions(const JsonReader& fields, const std::optional<ImageInfo>& images) {
+  const JsonReader kwargs = fields["mm_processor_kwargs"];
+  if (IsOff(kwargs.value())) return {};
+  if (!images) {
+    kwargs.Fail("is not supported: this model takes only text; leave it out");
+    return {};
+  }
+  const ImageOptions options = ReadImageOptions(kwargs);
+  const Status status =
+      CheckImageOptions(options, images->options, images->max_scaled_pixels, kwargs.path());
+  if (!status.ok()) kwargs.Fail(status);
+  return options;
+}
+
 // Reads the image of a checked part, which is at `path`.
 Result<MessageImage> ReadImage(std::string path, const JsonValue& part, const ImageInfo& info) {
   const std::string& url = *part.Find("image_url")->Find("url")->AsString();
@@ -193,6 +209,7 @@ bool CheckConversation(const JsonReader& fields, const std::optional<ImageInfo>&
   if (messages.value().size() == 0) messages.Fail("must not be empty");
   const bool use_tools = ReadTools(fields);
   fields.Read("add_generation_prompt", conversation.add_generation_prompt);
+  (void)ReadOptions(fields, images);
   const JsonReader variables = fields["chat_template_kwargs"];
   if (variables.present() && !variables.is_object()) variables.Bad("an object");
   std::string effort;
@@ -239,11 +256,13 @@ Status ReadConversation(const JsonValue& body, const FieldSpellings& spellings, 
                         const std::optional<ImageInfo>& images, ChatInput& conversation,
                         std::vector<MessageImage>& read) {
   const std::string list = spellings.Apply(std::string("messages"));
+  const ImageOptions options = ReadOptions(ReadFields(body), images);
   std::vector<Value> messages;
   const auto read_image = [&](const JsonValue& part, size_t index) -> Status {
     std::string path =
         fmt::format("{}[{}].content[{}].image_url.url", list, messages.size(), index);
     ASSIGN_OR_RETURN(MessageImage image, ReadImage(std::move(path), part, *images));
+    image.options = options;
     read.push_back(std::move(image));
     return Status();
   };

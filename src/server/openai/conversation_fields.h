@@ -1,5 +1,5 @@
 // The fields of a request that make a conversation: "messages", "tools", "tool_choice",
-// "add_generation_prompt", "chat_template_kwargs", "reasoning_effort".
+// "add_generation_prompt", "chat_template_kwargs", "reasoning_effort", "mm_processor_kwargs".
 #pragma once
 
 #include <memory>
@@ -38,6 +38,7 @@ struct MessageImage {
   std::string path;        // of its URL: "messages[0].content[1].image_url.url"
   std::string url = {};    // file:, http: or https:; empty: a data: URL, whose bytes are here
   std::string bytes = {};  // of the image's file
+  ImageOptions options = {};
   std::shared_ptr<const void> counted = {};  // as WebClient::File
 
   bool on_web() const;  // and not fetched yet

@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr char kPath[] = "/v1/chat/completions";
 
@@ -73,6 +74,66 @@ TEST_F(ImagesTest, TokenizeShowsTheirSpans) {
   EXPECT_EQ(engine_.Detokenize(answer["tokens"]), text);
   EXPECT_EQ(answer["images"], (Json{{{"position", text.find('#')}, {"count", 3}},
                                     {{"position", text.find("##<")}, {"count", 2}}}));
+}
+
+TEST_F(ImagesTest, OptionsOfARequestAreThoseOfItsImages) {
+  engine_.TakeImages(3);
+  Start();
+  const auto options = [&](const std::string& name, const Json& kwargs) {
+    Json body = Json::parse(Body({Image("Zm9v"), Image("Zg==")}));
+    body[name] = kwargs;
+    const auto response = Connect().Post(kPath, body.dump());
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_THAT(response.headers, Not(HasSubstr("Tokamak-Ignored-Fields")));
+    std::vector<std::pair<int, int>> all;
+    for (const ImageData& image : engine_.last_request().images) {
+      all.emplace_back(image.options.min_pixels.value_or(0), image.options.max_pixels.value_or(0));
+    }
+    return all;
+  };
+  using testing::Pair;
+  const auto both = [](int least, int most) {
+    return ElementsAre(Pair(least, most), Pair(least, most));
+  };
+  const std::string field = "mm_processor_kwargs";
+  EXPECT_THAT(options(field, {{"min_pixels", 5}, {"max_pixels", 99}}), both(5, 99));
+  EXPECT_THAT(options(field, {{"size", {{"longest_edge", 80}}}}), both(0, 80));
+  EXPECT_THAT(options(field, Json::object()), both(0, 0));
+  EXPECT_THAT(options(field, nullptr), both(0, 0));
+  EXPECT_THAT(options("extra_body", {{field, {{"max_pixels", 70}}}}), both(0, 70));
+}
+
+TEST_F(ImagesTest, OptionsThatTheModelDoesNotTakeAreErrors) {
+  const auto refusal = [&](const Json& kwargs, const char* path) {
+    Json body = Json::parse(Body({Image("Zm9v")}));
+    body["mm_processor_kwargs"] = kwargs;
+    return Refusal(body.dump(), path);
+  };
+  engine_.TakeImages(3);
+  Start();
+  const struct {
+    Json kwargs;
+    std::string param, message;
+  } kCases[] = {
+      {{{"max_pixels", 101}}, "mm_processor_kwargs.max_pixels", "must be from 1 to 100"},
+      {{{"min_pixels", 65}}, "mm_processor_kwargs.min_pixels", "and max_pixels only 64"},
+      {{{"max_pixels", -1}}, "mm_processor_kwargs.max_pixels", "must be from 1 to 100"},
+      {{{"max_pixels", 9.5}}, "mm_processor_kwargs.max_pixels", "must be an integer"},
+      {{{"fps", 2}}, "mm_processor_kwargs.fps", "is not supported"},
+      {{{"size", {{"height", 2}}}}, "mm_processor_kwargs.size.height", "is not supported"},
+      {"low", "mm_processor_kwargs", "must be an object"},
+  };
+  for (const auto& [kwargs, param, message] : kCases) {
+    for (const char* path : {kPath, "/tokenize"}) {
+      const auto got = refusal(kwargs, path);
+      EXPECT_EQ(got.second, param) << kwargs;
+      EXPECT_THAT(got.first, HasSubstr(message)) << kwargs;
+    }
+  }
+  EXPECT_THAT(
+      Refusal(R"({"text": "a", "mm_processor_kwargs": {"max_pixels": 9}})", "/tokenize").first,
+      HasSubstr("goes with \"messages\""));
+  EXPECT_EQ(engine_.submitted(), 0);
 }
 
 TEST_F(ImagesTest, AModelOfTextRefusesThemByTheirPart) {

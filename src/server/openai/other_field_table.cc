@@ -111,7 +111,7 @@ constexpr OtherField kTable[] = {
     {"image_data", kGenerate, kRefused, kTextOnly},
     {"audio", kGenerate, kRefused, kTextOnly},
     {"modalities", kGenerate, kRefused, kTextOnly, R"([["text"]])"},
-    {"mm_processor_kwargs", kGenerate | kEmbed, kRefused, kTextOnly},
+    {"mm_processor_kwargs", kText | kEmbed, kRefused, "images are for /v1/chat/completions"},
     {"truncate_prompt_tokens", kGenerate, kRefused, "send a shorter prompt"},
     {"truncate", kGenerate, kRefused, "send a shorter prompt"},
     {"truncate", kEmbed, kRefused, "use \"truncate_prompt_tokens\""},

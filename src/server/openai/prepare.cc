@@ -402,7 +402,7 @@ Result<ImageData> Preparer::Decode(MessageImage image) const {
     const auto max_bytes = static_cast<uint64_t>(loaded_.model().images->max_bytes);
     ASSIGN_OR_RETURN(image.bytes, sources_.root->Read(image.url, {.max_bytes = max_bytes}));
   }
-  return served_.engine->PrepareImage(image.bytes);
+  return served_.engine->PrepareImage(image.bytes, image.options);
 }
 
 Result<std::vector<ImageData>> Preparer::Decode(std::vector<MessageImage> images) const {

@@ -19,8 +19,11 @@ void CheckRefusal(const Status& status) {
   if (!status.ok() && status.message().empty()) std::abort();
 }
 
-const std::optional<ImageInfo> kImages =
-    ImageInfo{.placeholder = "<image>", .max_images = 2, .max_bytes = 64};
+const std::optional<ImageInfo> kImages = ImageInfo{.placeholder = "<image>",
+                                                   .max_images = 2,
+                                                   .max_bytes = 64,
+                                                   .options = {.min_pixels = 4, .max_pixels = 64},
+                                                   .max_scaled_pixels = 100};
 
 // The template sees as many images as there are.
 void CheckImages(const ChatInput& conversation, const std::vector<MessageImage>& images) {
@@ -35,6 +38,7 @@ void CheckImages(const ChatInput& conversation, const std::vector<MessageImage>&
   if (parts != images.size() || parts > 2) std::abort();
   for (const MessageImage& image : images) {
     if (image.bytes.empty() || image.bytes.size() > 64 || image.path.empty()) std::abort();
+    if (image.options.max_pixels.value_or(64) > 100) std::abort();
   }
 }
 

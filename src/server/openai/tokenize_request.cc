@@ -29,7 +29,7 @@ bool ReadTokenize(const JsonReader& fields, const std::optional<ImageInfo>& imag
   fields.Read("add_special_tokens", request.add_special_tokens);
   if (any_text) {
     for (const char* name : {"messages", "tools", "tool_choice", "add_generation_prompt",
-                             "chat_template_kwargs", "reasoning_effort"}) {
+                             "chat_template_kwargs", "reasoning_effort", "mm_processor_kwargs"}) {
       if (fields.Has(name))
         fields.Fail(name, "goes with \"messages\"; give either text or messages");
     }

@@ -103,7 +103,8 @@ Status FakeEngine::PrepareStructuredOutput(const StructuredOutput& output) const
   return refused(output.text, "structured_output");
 }
 
-Result<ImageData> FakeEngine::PrepareImage(std::string_view bytes) const {
+Result<ImageData> FakeEngine::PrepareImage(std::string_view bytes,
+                                           const ImageOptions& options) const {
   {
     MutexLock lock(mutex_);
     const bool hold = hold_images_;
@@ -112,7 +113,9 @@ Result<ImageData> FakeEngine::PrepareImage(std::string_view bytes) const {
     holding_ -= hold;
   }
   if (bytes == "refused") return ResourceExhausted("the image is refused");
-  return ImageData{.bytes = std::string(bytes), .tokens = std::vector<int32_t>(bytes.size(), '#')};
+  return ImageData{.bytes = std::string(bytes),
+                   .options = options,
+                   .tokens = std::vector<int32_t>(bytes.size(), '#')};
 }
 
 std::string FakeEngine::Detokenize(const std::vector<int32_t>& ids) const {

@@ -39,7 +39,8 @@ class FakeEngine : public Engine {
   // Refuses schemas that hold the word "refused", at their member "a".
   Status PrepareStructuredOutput(const StructuredOutput& output) const override;
   // Takes any bytes but "refused", as an image of so many tokens.
-  Result<ImageData> PrepareImage(std::string_view bytes) const override;
+  Result<ImageData> PrepareImage(std::string_view bytes,
+                                 const ImageOptions& options) const override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
   // Answers at once, unless HoldSnapshots was called.
@@ -59,7 +60,9 @@ class FakeEngine : public Engine {
                      .max_images = max_images,
                      .max_tokens = 9,
                      .max_bytes = 9,
-                     .max_pixels = 1};
+                     .max_pixels = 1,
+                     .options = {.min_pixels = 4, .max_pixels = 64},
+                     .max_scaled_pixels = 100};
   }
   // The engine fails for good: running requests end with this error.
   void Break(Status error) EXCLUDES(mutex_);
