@@ -1,127 +1,19 @@
 #include "weights/gguf_config.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <set>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/printable.h"
+#include "weights/gguf_keys.h"
 
 namespace tokamak {
 namespace {
-
-// Reads keys below "<architecture>.", keeps the first error and records which keys were read.
-class KeyReader {
- public:
-  KeyReader(const GgufFile& file, std::string_view architecture)
-      : file_(file), prefix_(std::string(architecture) + ".") {}
-
-  bool Has(const char* key) const { return file_.metadata().Has(prefix_ + key); }
-  bool HasTensor(const char* name) const { return file_.FindTensor(name) != nullptr; }
-
-  JsonValue Int(const char* key) {
-    return Value<int64_t>(key, "an integer", [](const GgufValue& v) { return v.Int(); });
-  }
-  // For arithmetic; 0 after an error.
-  int64_t Size(const char* key) {
-    constexpr int64_t kMost = 1 << 30;
-    const int64_t value = Int(key).AsInt().value_or(0);
-    if (0 <= value && value <= kMost) return value;
-    Unsupported(key, fmt::format("{}", value), fmt::format("at most {} is supported", kMost));
-    return 0;
-  }
-  JsonValue IntOr(const char* key, JsonValue absent) {
-    return Has(key) ? Int(key) : std::move(absent);
-  }
-  JsonValue Bool(const char* key) {
-    return Value<bool>(key, "a bool", [](const GgufValue& v) { return v.Bool(); });
-  }
-  JsonValue Number(const char* key) {
-    return Value<double>(key, "a number", [](const GgufValue& v) { return v.Number(); });
-  }
-  JsonValue String(const char* key) {
-    return Value<std::string>(key, "a string", [](const GgufValue& v) { return v.String(); });
-  }
-  // If the key exists, it must have this value. Others are not implemented.
-  void ExpectNumber(const char* key, double expected) {
-    if (!Has(key)) return;
-    const JsonValue value = Number(key);
-    if (!value.AsDouble() || *value.AsDouble() == expected) return;
-    Unsupported(key, fmt::format("{}", *value.AsDouble()),
-                fmt::format("only {} is supported", expected));
-  }
-  // Warns that the key is missing and what is done `instead`.
-  void WarnOfMissing(const char* key, const std::string& instead) {
-    LogWarning("{}: the metadata has no {}: {}", file_.name(), Quoted(prefix_ + key), instead);
-  }
-  void Ignore(const char* key) { read_.insert(prefix_ + key); }
-
-  void Unsupported(const char* key, const std::string& value, const std::string& supported) {
-    Fail(Unimplemented("{}: metadata {} is {}; {}", file_.name(), Quoted(prefix_ + key), value,
-                       supported));
-  }
-  void Fail(Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-
-  Status Finish() const {
-    RETURN_IF_ERROR(status_);
-    std::vector<std::string> unread;
-    for (const auto& entry : file_.metadata().entries()) {
-      if (entry.key.starts_with(prefix_) && !read_.contains(entry.key) && unread.size() < 10) {
-        unread.push_back(Quoted(entry.key));
-      }
-    }
-    if (unread.empty()) return Status();
-    return Unimplemented(
-        "{}: this version does not know the metadata {}. They may change what the model computes, "
-        "so they are not ignored.",
-        file_.name(), fmt::join(unread, ", "));
-  }
-
- private:
-  // Returns the value, or null after an error. An array with one value per layer counts as that
-  // value if all are equal.
-  template <typename T, typename Convert>
-  JsonValue Value(const char* key, const char* kind, Convert convert) {
-    const std::string full = prefix_ + key;
-    read_.insert(full);
-    const GgufValue* value = file_.metadata().Find(full);
-    if (value == nullptr) {
-      Fail(NotFound("{}: the metadata has no {}; this architecture needs it", file_.name(),
-                    Quoted(full)));
-      return {};
-    }
-    GgufValue first = *value;
-    if (value->is_array() && value->size() > 0) first = value->Element(0);
-    const auto converted = convert(first);
-    if (!converted) {
-      Fail(DataLoss("{}: metadata {} has type {}, expected {}", file_.name(), Quoted(full),
-                    Name(value->type()), kind));
-      return {};
-    }
-    for (uint64_t i = 1; value->is_array() && i < value->size(); ++i) {
-      if (convert(value->Element(i)) == converted) continue;
-      Fail(Unimplemented("{}: metadata {} differs between layers, which is not supported",
-                         file_.name(), Quoted(full)));
-      return {};
-    }
-    return JsonValue(T(*converted));
-  }
-
-  const GgufFile& file_;
-  const std::string prefix_;
-  std::set<std::string, std::less<>> read_;
-  Status status_;
-};
 
 bool IsDeepseek(const GgufArchitecture& architecture) {
   return std::string_view(architecture.name) == "deepseek2";
 }
 
-void TranslateAttention(KeyReader& keys, JsonValue* config) {
+void TranslateAttention(GgufKeyReader& keys, JsonValue* config) {
   const JsonValue heads = keys.Int("attention.head_count");
   config->Set("num_attention_heads", heads);
   config->Set("num_key_value_heads", keys.IntOr("attention.head_count_kv", heads));
@@ -136,7 +28,7 @@ void TranslateAttention(KeyReader& keys, JsonValue* config) {
 
 // llama.cpp runs MLA as multi-query attention over the latents, so new files have a single
 // key-value head of the latent's size. Older files have the sizes of a real head instead.
-void TranslateLatentAttention(KeyReader& keys, JsonValue* config) {
+void TranslateLatentAttention(GgufKeyReader& keys, JsonValue* config) {
   const JsonValue heads = keys.Int("attention.head_count");
   const int64_t turned = keys.Size("rope.dimension_count");
   const int64_t rank = keys.Size("attention.kv_lora_rank");
@@ -164,7 +56,7 @@ void TranslateLatentAttention(KeyReader& keys, JsonValue* config) {
 bool HadGroups(int64_t num_experts) { return num_experts == 160 || num_experts == 256; }
 
 // For DeepSeek and GLM-4.5. Absent keys mean what they mean to llama.cpp.
-void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architecture,
+void TranslateRoutedExperts(GgufKeyReader& keys, const GgufArchitecture& architecture,
                             JsonValue* config) {
   const bool v2 = std::string_view(architecture.hf_name) == "DeepseekV2ForCausalLM";
   keys.ExpectNumber("expert_gating_func", v2 ? kGgufSoftmaxGate : kGgufSigmoidGate);
@@ -204,7 +96,8 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
 
 // Sets what llama.cpp assumes for architectures without such keys: experts in every layer, a
 // softmax, and, except for Qwen2-MoE, weights of the chosen experts divided by their sum.
-void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, JsonValue* config) {
+void TranslateExperts(GgufKeyReader& keys, const GgufArchitecture& architecture,
+                      JsonValue* config) {
   if (!architecture.has_experts) {
     keys.ExpectNumber("expert_count", 0);
     keys.ExpectNumber("expert_used_count", 0);
@@ -231,7 +124,7 @@ void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, Jso
 }
 
 // Fields that only these families have. llama.cpp hard-codes the rest.
-void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, JsonValue* config) {
+void TranslateFamily(GgufKeyReader& keys, const GgufArchitecture& architecture, JsonValue* config) {
   const std::string_view family = architecture.hf_name;
   if (family == "GptOssForCausalLM") {
     config->Set("sliding_window", keys.Int("attention.sliding_window"));
@@ -295,7 +188,7 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Json
 
 // Applies llama.cpp's defaults: base 10000, all dimensions of a head, linear scaling if only a
 // factor is given. With `has_factors`, TranslateLongRope reads the rest.
-void TranslateRope(KeyReader& keys, bool has_factors, JsonValue* config) {
+void TranslateRope(GgufKeyReader& keys, bool has_factors, JsonValue* config) {
   config->Set("rope_theta",
               keys.Has("rope.freq_base") ? keys.Number("rope.freq_base") : JsonValue(10000.0));
   if (keys.Has("rope.dimension_count")) {
@@ -348,7 +241,7 @@ void TranslateRope(KeyReader& keys, bool has_factors, JsonValue* config) {
 }
 
 // Reads LongRoPE's factors, which are tensors: one set for short contexts, one for long.
-Status TranslateLongRope(const GgufFile& file, KeyReader& keys, JsonValue* config) {
+Status TranslateLongRope(const GgufFile& file, GgufKeyReader& keys, JsonValue* config) {
   const StoredTensor* sets[] = {file.FindTensor("rope_factors_short.weight"),
                                 file.FindTensor("rope_factors_long.weight")};
   if (keys.Has("rope.scaling.original_context_length")) {
@@ -379,7 +272,7 @@ Status TranslateLongRope(const GgufFile& file, KeyReader& keys, JsonValue* confi
   return Status();
 }
 
-Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, JsonValue* config) {
+Status TranslateVocabulary(const GgufFile& file, GgufKeyReader& keys, JsonValue* config) {
   const StoredTensor* embeddings = file.FindTensor("token_embd.weight");
   if (embeddings == nullptr || embeddings->shape.rank() != 2) {
     return DataLoss("{}: {}; is this a model, or only its vocabulary?", file.name(),
@@ -403,7 +296,7 @@ Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, JsonValue* con
 }
 
 // Fields that every family has.
-JsonValue TranslateSizes(KeyReader& keys) {
+JsonValue TranslateSizes(GgufKeyReader& keys) {
   JsonValue config;
   config.Set("hidden_size", keys.Int("embedding_length"));
   config.Set("num_hidden_layers", keys.Int("block_count"));
@@ -413,7 +306,7 @@ JsonValue TranslateSizes(KeyReader& keys) {
 }
 
 // BERT. The format does not say which GELU; BERT uses the exact one.
-Result<JsonValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
+Result<JsonValue> TranslateEncoder(const GgufFile& file, GgufKeyReader& keys) {
   JsonValue config = TranslateSizes(keys);
   config.Set("num_attention_heads", keys.Int("attention.head_count"));
   config.Set("layer_norm_eps", keys.Number("attention.layer_norm_epsilon"));
@@ -438,7 +331,7 @@ Result<JsonValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
 }
 
 // MPT, whose config.json has its own field names.
-Result<JsonValue> TranslateMpt(const GgufFile& file, KeyReader& keys) {
+Result<JsonValue> TranslateMpt(const GgufFile& file, GgufKeyReader& keys) {
   JsonValue config, attention;
   const int64_t width = keys.Size("embedding_length");
   const int64_t ratio = width > 0 ? keys.Size("feed_forward_length") / width : 0;
@@ -464,7 +357,7 @@ Result<JsonValue> TranslateMpt(const GgufFile& file, KeyReader& keys) {
 }  // namespace
 
 Result<JsonValue> TranslateGgufConfig(const GgufFile& file, const GgufArchitecture& architecture) {
-  KeyReader keys(file, architecture.name);
+  GgufKeyReader keys(file, architecture.name);
   if (architecture.encoder) return TranslateEncoder(file, keys);
   if (std::string_view(architecture.name) == "mpt") return TranslateMpt(file, keys);
   JsonValue config = TranslateSizes(keys);
