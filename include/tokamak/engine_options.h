@@ -15,7 +15,10 @@ namespace tokamak {
 // Options that are fixed once an engine is loaded. Only `model` must be set. The defaults suit a
 // machine that runs nothing else.
 struct EngineOptions {
-  std::string model = {};            // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string model = {};  // .gguf file, Hugging Face directory, or dummy:<config.json>
+  // llama.cpp's mmproj file with the image encoder of a .gguf model, or "none". Empty: the only
+  // mmproj*.gguf in the model's folder, if it is this model's.
+  std::string mmproj = {};
   std::string dummy_dtype = "bf16";  // type of a dummy model's matrices: bf16, q4_k, ...
   std::string device = "auto";       // cpu, cuda, cuda:N, auto
   std::string isa = "auto";          // CPU kernels: auto, or one listed by `tokamak run --help`

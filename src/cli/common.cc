@@ -28,7 +28,7 @@ constexpr std::string_view kFields =
     "max_body_bytes max_choices "
     "max_connections max_connections_per_client max_context max_image_bytes max_image_pixels "
     "max_images max_logprobs max_output_tokens "
-    "max_queue max_seqs "
+    "max_queue max_seqs mmproj "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
     "steps_in_flight synthetic_acceptance target_itl_ms threads "
     // Sampling.
@@ -104,6 +104,9 @@ void AddModel(Flags& flags, std::string& model) {
 void AddEngineFlags(Flags& flags, EngineOptions& o) {
   AddModel(flags, o.model);
   flags.Group("Engine");
+  flags.Add("--mmproj", o.mmproj,
+            "llama.cpp's file with the image encoder of a .gguf model, or none; default: the only "
+            "mmproj*.gguf in the model's folder");
   flags.Add("--dummy-dtype", o.dummy_dtype, "Type of a dummy model's matrices: bf16, q4_k, ...");
   flags.Add("--device", o.device,
             "cpu, cuda, cuda:N, or auto: a GPU that can run it, else the CPU");

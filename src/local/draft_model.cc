@@ -53,7 +53,8 @@ Status CheckSameTokens(const Checkpoint& model, const Checkpoint& draft) {
 
 Result<Checkpoint> OpenDraftModel(const Checkpoint& model, const EngineOptions& options) {
   ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
-  Result<Checkpoint> draft = OpenCheckpoint(options.draft_model, {.dummy_dtype = dummy_dtype});
+  Result<Checkpoint> draft =
+      OpenCheckpoint(options.draft_model, {.dummy_dtype = dummy_dtype, .mmproj = "none"});
   if (!draft.ok()) return draft.status().WithContext("draft_model");
   if (IsForEmbedding(options, *draft)) {
     return InvalidArgument("draft_model: {} makes embeddings and cannot generate text",

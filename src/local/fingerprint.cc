@@ -27,6 +27,17 @@ Status AddWeights(const Parts& parts, const std::vector<StoredTensor>& tensors, 
   return Status();
 }
 
+Status AddGguf(const GgufFile& file, uint64_t& hash) {
+  for (const GgufPart& part : file.parts()) {
+    std::vector<std::byte> metadata(part.data_offset);  // a few MB
+    RETURN_IF_ERROR(part.source->ReadAt(0, metadata.data(), metadata.size()));
+    hash = Hash64(metadata.data(), metadata.size(), hash + 1);
+    const std::string size = fmt::format("{}", part.source->size());
+    hash = Hash64(size.data(), size.size(), hash + 1);
+  }
+  return AddWeights(file.parts(), file.tensors(), hash);
+}
+
 }  // namespace
 
 Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
@@ -36,13 +47,8 @@ Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const Engine
     hash = Hash64(text.data(), text.size(), hash + 1);
   };
   if (checkpoint.gguf != nullptr) {
-    for (const GgufPart& part : checkpoint.gguf->parts()) {
-      std::vector<std::byte> metadata(part.data_offset);  // a few MB
-      RETURN_IF_ERROR(part.source->ReadAt(0, metadata.data(), metadata.size()));
-      hash = Hash64(metadata.data(), metadata.size(), hash + 1);
-      add(fmt::format("{}", part.source->size()));
-    }
-    RETURN_IF_ERROR(AddWeights(checkpoint.gguf->parts(), checkpoint.gguf->tensors(), hash));
+    RETURN_IF_ERROR(AddGguf(*checkpoint.gguf, hash));
+    if (checkpoint.mmproj) RETURN_IF_ERROR(AddGguf(*checkpoint.mmproj, hash));
   } else if (checkpoint.safetensors != nullptr) {
     for (const SafetensorsPart& part : checkpoint.safetensors->parts()) {
       add(fmt::format("{} {} {}", part.header_hash, part.header_bytes, part.source->size()));

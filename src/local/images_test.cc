@@ -53,8 +53,8 @@ OutputChunk Answer(Engine& engine, const Request& request) {
 }
 
 // Conversations with transformers, turn by turn.
-Json Conversations() {
-  return Json::parse(std::ifstream(std::string(kGoldens) + "pictures.json"))["conversations"];
+Json Conversations(const std::string& file = "pictures.json") {
+  return Json::parse(std::ifstream(kGoldens + file))["conversations"];
 }
 
 // Adds what the user says.
@@ -67,6 +67,19 @@ void Say(const Json& turn, std::vector<int32_t>& prompt, std::vector<ImageData>&
       const std::vector<int32_t> tokens = part;
       prompt.insert(prompt.end(), tokens.begin(), tokens.end());
     }
+  }
+}
+
+// Compares the answers in a conversation.
+void ExpectAnswers(Engine& engine, const Json& conversation) {
+  std::vector<int32_t> prompt;
+  std::vector<ImageData> images;
+  for (const Json& turn : conversation["turns"]) {
+    Say(turn, prompt, images);
+    const OutputChunk answer = Answer(engine, Greedy(prompt, images));
+    EXPECT_EQ(answer.token_ids, turn["answer"].get<std::vector<int32_t>>());
+    EXPECT_EQ(answer.usage.prompt_tokens, turn["prompt_tokens"]);
+    prompt.insert(prompt.end(), answer.token_ids.begin(), answer.token_ids.end());
   }
 }
 
@@ -93,6 +106,45 @@ TEST(Images, AnswersAreThoseOfTheReference) {
   }
 }
 
+// Like Options, for tests/golden/mmproj.
+EngineOptions MmprojOptions(const std::string& model) {
+  EngineOptions options = Options("");
+  options.model = kGoldens + fmt::format("mmproj/{0}/{0}.gguf", model);
+  return options;
+}
+
+TEST(Mmproj, AnswersAreThoseOfTheReference) {
+  Json conversations = Conversations("mmproj/pictures.json");
+  for (const Json& conversation : Conversations()) {
+    if (conversation["model"] == "qwen2_5_vl_odd") conversations.push_back(conversation);
+  }
+  EXPECT_GT(conversations.size(), 1u);
+  for (const Json& conversation : conversations) {
+    SCOPED_TRACE(conversation.dump());
+    EngineOptions options = MmprojOptions(conversation["model"]);
+    // As in the directory; GGUF has no field for it.
+    if (conversation["model"] == "qwen2_5_vl_odd") options.image_options = {72, 900};
+    const auto engine = Load(options);
+    ASSERT_TRUE(engine != nullptr && engine->model().images);
+    ExpectAnswers(*engine, conversation);
+  }
+}
+
+TEST(Mmproj, MayBeLeftOut) {
+  EngineOptions options = MmprojOptions("qwen2_5_vl_odd");
+  const auto with = Load(options);
+  options.mmproj = "none";
+  const auto without = Load(options);
+  ASSERT_TRUE(with != nullptr && without != nullptr);
+  EXPECT_TRUE(with->model().images);
+  EXPECT_FALSE(without->model().images);
+  EXPECT_NE(with->system_fingerprint(), without->system_fingerprint());
+  EXPECT_LT(without->model().weight_bytes, with->model().weight_bytes);
+  // For texts, positions in three dimensions are positions in one.
+  const Request request = Greedy({5, 6, 7, 8}, {});
+  EXPECT_EQ(Answer(*with, request).token_ids, Answer(*without, request).token_ids);
+}
+
 // The encoder cache holds one image, and steps are shorter than one.
 TEST(Images, NothingDependsOnTheSizesOfStepsAndOfTheEncoderCache) {
   for (const Json& conversation : Conversations()) {
@@ -105,14 +157,7 @@ TEST(Images, NothingDependsOnTheSizesOfStepsAndOfTheEncoderCache) {
     options.prefix_cache = false;
     const auto engine = Load(options);
     ASSERT_NE(engine, nullptr);
-    std::vector<int32_t> prompt;
-    std::vector<ImageData> images;
-    for (const Json& turn : conversation["turns"]) {
-      Say(turn, prompt, images);
-      const OutputChunk answer = Answer(*engine, Greedy(prompt, images));
-      EXPECT_EQ(answer.token_ids, turn["answer"].get<std::vector<int32_t>>());
-      prompt.insert(prompt.end(), answer.token_ids.begin(), answer.token_ids.end());
-    }
+    ExpectAnswers(*engine, conversation);
   }
 }
 

@@ -360,7 +360,7 @@ std::optional<double> MeasureReadGbS(const ModelInfo& model) {
 Result<Checkpoint> Open(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
-  return OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype});
+  return OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype, .mmproj = options.mmproj});
 }
 
 }  // namespace

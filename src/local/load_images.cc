@@ -107,8 +107,11 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
     return Processor();
   };
   if (model.image_encoder() == nullptr || options.max_images == 0) return without_images();
+  const int32_t max_patches = model.image_encoder()->spec().max_image_tokens;
   Result<Processor> processor =
-      LoadImageProcessor(DirectoryOf(checkpoint), model.image_encoder()->spec().max_image_tokens);
+      checkpoint.mmproj
+          ? ReadImageProcessor(checkpoint.image_processor, checkpoint.mmproj->name(), max_patches)
+          : LoadImageProcessor(DirectoryOf(checkpoint), max_patches);
   if (processor.status().code() == StatusCode::kNotFound) {
     LogWarning("images are refused: {}", processor.status().message());
     return without_images();

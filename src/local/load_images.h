@@ -12,9 +12,9 @@
 
 namespace tokamak {
 
-// Reads how images are prepared, from the model's directory, or that of a dummy model's
-// config.json, and checks that the model takes what comes of it. Null if the model takes only text
-// or max_images is 0; also, with a line in the log, if the directory does not say.
+// Reads how images are prepared, from the mmproj file or the model's directory, or that of a dummy
+// model's config.json, and checks that the model takes what comes of it. Null if the model takes
+// only text or max_images is 0; also, with a line in the log, if the directory does not say.
 Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoint& checkpoint,
                                                                  const Model& model,
                                                                  const EngineOptions& options);

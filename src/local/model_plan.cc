@@ -211,8 +211,9 @@ Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& 
 Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t concurrency) {
   EngineOptions options = given;
   ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
-  ASSIGN_OR_RETURN(Checkpoint checkpoint,
-                   OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype}));
+  ASSIGN_OR_RETURN(
+      Checkpoint checkpoint,
+      OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype, .mmproj = options.mmproj}));
   const auto tensors = std::make_shared<TypedTensors>(checkpoint.tensors);
   checkpoint.tensors = tensors;
   ModelPlan plan;

@@ -23,6 +23,7 @@ constexpr char kKvCacheDtype[] = "kv_cache_dtype";
 constexpr char kAttention[] = "attention";
 constexpr char kMla[] = "mla";
 constexpr char kDraftModel[] = "draft_model";
+constexpr char kMmproj[] = "mmproj";
 constexpr char kFingerprint[] = "system_fingerprint";
 
 std::string Property(const RecordHeader& header, std::string_view key) {
@@ -49,6 +50,7 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   if (cache.groups.empty()) return DataLoss("{}: the record contains no cache group", replay.path);
   EngineOptions options;
   options.model = replay.model.empty() ? Property(header, kModel) : replay.model;
+  options.mmproj = Property(header, kMmproj);
   options.device = Property(header, kDevice);
   options.isa = Property(header, kIsa);
   RETURN_IF_ERROR(ReadOption(header, kKernels, options.kernels));
@@ -104,6 +106,7 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                        {kKvCacheDtype, std::string(Name(options.kv_cache_dtype))},
                        {kMla, std::string(Name(options.mla))},
                        {kDraftModel, options.draft_model},
+                       {kMmproj, options.mmproj},
                        {kFingerprint, system_fingerprint}};
   header.options = core;
   header.options.on_request_done = nullptr;

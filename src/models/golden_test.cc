@@ -277,6 +277,9 @@ constexpr const char* kDirectories[] = {
     "hf/glm4v_odd",         "hf/glm4v_128",         "hf/glm4v_moe_odd",     "hf/glm4v_moe_128",
     "hf/pixtral_odd",       "gguf/ernie4_5_128"};
 
+constexpr const char* kMmproj[] = {"mmproj/llava_odd", "mmproj/qwen2_vl_gguf",
+                                   "mmproj/qwen2_5_vl_odd"};
+
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.
 std::vector<GoldenCase> Cases() {
   const std::vector<std::string> backends = PreciseBackendNames();
@@ -288,6 +291,7 @@ std::vector<GoldenCase> Cases() {
     cases.emplace_back(model, backends.front());
     cases.emplace_back(model, backends.back());
   }
+  for (const char* model : kMmproj) cases.emplace_back(model, backends.back());
   return cases;
 }
 
@@ -321,6 +325,10 @@ INSTANTIATE_TEST_SUITE_P(Gguf, CudaGoldenTest,
                          CudaTestName);
 INSTANTIATE_TEST_SUITE_P(Directories, CudaGoldenTest,
                          ::testing::Combine(::testing::ValuesIn(kDirectories),
+                                            ::testing::ValuesIn(kPaths)),
+                         CudaTestName);
+INSTANTIATE_TEST_SUITE_P(Mmproj, CudaGoldenTest,
+                         ::testing::Combine(::testing::ValuesIn(kMmproj),
                                             ::testing::ValuesIn(kPaths)),
                          CudaTestName);
 INSTANTIATE_TEST_SUITE_P(Families, CudaFp8CacheTest,

@@ -3,10 +3,12 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "weights/dummy_weights.h"
 #include "weights/fp8_blocks.h"
 #include "weights/gguf_config.h"
+#include "weights/gguf_mmproj.h"
 #include "weights/gguf_names.h"
 #include "weights/gguf_tensors.h"
 #include "weights/hf_checkpoint.h"
@@ -15,6 +17,7 @@ namespace tokamak {
 namespace {
 
 constexpr std::string_view kDummyPrefix = "dummy:";
+constexpr std::string_view kNone = "none";  // no mmproj file
 
 bool IsDirectory(const std::string& path) {
   struct stat info;
@@ -27,6 +30,24 @@ bool HasMxfp4Experts(const JsonValue& config) {
   const JsonValue* method = quantization ? quantization->Find("quant_method") : nullptr;
   const std::string* name = method ? method->AsString() : nullptr;
   return name != nullptr && *name == "mxfp4";
+}
+
+// Adds the image encoder that the options name, or that is beside the model.
+Status AddImageEncoder(const std::string& path, const std::string& mmproj, Checkpoint& model) {
+  if (mmproj == kNone || (mmproj.empty() && !MayHaveMmproj(*model.gguf))) return Status();
+  std::string file = mmproj;
+  if (file.empty()) {
+    ASSIGN_OR_RETURN(file, FindMmproj(path));
+    if (file.empty()) return Status();
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> encoder, GgufFile::Open(file));
+  const Status added = AddMmproj(std::move(encoder), model);
+  if (mmproj.empty() && added.code() == StatusCode::kInvalidArgument) {
+    LogWarning("images are refused: {}", added.message());
+    return Status();
+  }
+  if (added.ok() && mmproj.empty()) LogInfo("images are encoded with {}", file);
+  return added;
 }
 
 }  // namespace
@@ -81,17 +102,23 @@ Result<Checkpoint> MakeDummyCheckpoint(JsonValue config, const std::string& sour
 }
 
 Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptions& options) {
+  const bool is_gguf = !path.starts_with(kDummyPrefix) && !IsDirectory(path);
+  if (!is_gguf && !options.mmproj.empty() && options.mmproj != kNone) {
+    return InvalidArgument("mmproj: {} is no GGUF file, so it has its image encoder itself", path);
+  }
   if (path.starts_with(kDummyPrefix)) {
     const std::string config_path = path.substr(kDummyPrefix.size());
     ASSIGN_OR_RETURN(JsonValue config, ReadConfigFile(config_path));
     return MakeDummyCheckpoint(std::move(config), config_path, options);
   }
-  if (IsDirectory(path)) {
+  if (!is_gguf) {
     const size_t end = path.find_last_not_of('/');  // "model/" becomes "model"
     return OpenHfCheckpoint(end == std::string::npos ? path : path.substr(0, end + 1));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
-  return MakeGgufCheckpoint(std::move(file));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, MakeGgufCheckpoint(std::move(file)));
+  RETURN_IF_ERROR(AddImageEncoder(path, options.mmproj, checkpoint));
+  return checkpoint;
 }
 
 }  // namespace tokamak

@@ -35,6 +35,10 @@ struct Checkpoint {
   int64_t weight_bytes = 0;  // as stored; 0 if unknown (dummy weights)
   // The GGUF file, which also has the tokenizer and the chat template. Null for other formats.
   std::shared_ptr<const GgufFile> gguf;
+  // The file with its image encoder, and how that says images are prepared, as in
+  // preprocessor_config.json. Null without one.
+  std::shared_ptr<const GgufFile> mmproj;
+  JsonValue image_processor;
   // Path and weights of a Hugging Face directory. Empty and null for other formats.
   std::string directory;
   std::shared_ptr<const SafetensorsModel> safetensors;
@@ -51,6 +55,9 @@ struct CheckpointOptions {
   // seed. With BF16, experts are MXFP4 if the configuration says that they are stored so.
   DType dummy_dtype = DType::kBF16;
   uint64_t dummy_seed = 0;
+  // The mmproj file of a GGUF model, or "none". Empty: the only mmproj*.gguf in the same folder, if
+  // it is this model's.
+  std::string mmproj = {};
 };
 
 // Opens a .gguf file (the first one of a split model), a Hugging Face directory, or

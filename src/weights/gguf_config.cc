@@ -375,6 +375,9 @@ Result<JsonValue> TranslateGgufConfig(const GgufFile& file, const GgufArchitectu
                     file.FindTensor("rope_factors_long.weight") != nullptr,
                 &config);
   TranslateFamily(keys, architecture, &config);
+  if (std::string_view(architecture.name) == "qwen2vl") {
+    keys.Ignore("rope.dimension_sections");  // gguf_mmproj.cc reads it
+  }
   if (phi3) RETURN_IF_ERROR(TranslateLongRope(file, keys, &config));
   keys.Ignore("tensor_data_layout");
   keys.Ignore("pooling_type");  // weights/embedding_spec.h reads it

@@ -1,17 +1,20 @@
 // Opens bytes as a GGUF model and uses all of it: metadata, rows, configuration, inspection. If
-// "GGUF" occurs again later, splits the bytes there into the parts of a split model.
+// "GGUF" occurs again later, splits the bytes there: into the parts of a split model, and into a
+// model and its image encoder.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "quant/quantize.h"
 #include "weights/checkpoint.h"
 #include "weights/gguf.h"
+#include "weights/gguf_mmproj.h"
 #include "weights/inspect.h"
 
 namespace tokamak {
@@ -49,9 +52,36 @@ void ReadWeight(const WeightSource& weight) {
   DequantizeRow(weight.dtype(), data.data(), cols * rows, values.data());
 }
 
-void UseCheckpoint(const std::shared_ptr<const GgufFile>& file) {
+void UseMmproj(Checkpoint& checkpoint, const std::shared_ptr<const GgufFile>& mmproj) {
+  const Status added = AddMmproj(mmproj, checkpoint);
+  if (!added.ok()) {
+    CHECK(!added.message().empty() && checkpoint.mmproj == nullptr);
+    return;
+  }
+  TensorSource& tensors = *checkpoint.tensors;
+  ConfigReader reader = checkpoint.Reader();
+  ConfigReader vision = reader.Part("vision_config");
+  const int64_t hidden = vision.IntOr("hidden_size", 4), patch = vision.IntOr("patch_size", 4);
+  const std::pair<const char*, Shape> kWeights[] = {
+      {"visual.blocks.0.attn.qkv.weight", {3 * hidden, hidden}},
+      {"visual.blocks.0.attn.qkv.bias", {3 * hidden}},
+      {"visual.patch_embed.proj.weight", {hidden, 3, 2, patch, patch}},
+      {"vision_tower.embeddings.patch_embedding.weight", {hidden, 3, patch, patch}},
+      {"vision_tower.encoder.layers.0.mlp.fc1.weight", {hidden, hidden}}};
+  for (const auto& [name, shape] : kWeights) {
+    const auto weight = tensors.Find(name, shape);
+    if (weight.ok()) ReadWeight(**weight);
+  }
+  tensors.Skip("visual.");
+  (void)tensors.CheckAllUsed();
+}
+
+// `mmproj`: null, or the file of an image encoder.
+void UseCheckpoint(const std::shared_ptr<const GgufFile>& file,
+                   const std::shared_ptr<const GgufFile>& mmproj) {
   Result<Checkpoint> checkpoint = MakeGgufCheckpoint(file);
   if (!checkpoint.ok()) return;
+  if (mmproj != nullptr) return UseMmproj(*checkpoint, mmproj);
   ConfigReader reader = checkpoint->Reader();
   const int64_t hidden = reader.Int("hidden_size");
   const int64_t heads = reader.Int("num_attention_heads");
@@ -75,6 +105,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::shared_ptr<const ByteSource>> parts;
   const size_t second = bytes.find("GGUF", 4);
   parts.push_back(MakeMemoryBytes("a", bytes.substr(0, second)));
+  if (second != std::string::npos) {  // also as a model and its image encoder
+    const auto model = GgufFile::FromParts(parts);
+    const auto mmproj = GgufFile::FromParts({MakeMemoryBytes("b", bytes.substr(second))});
+    if (model.ok() && mmproj.ok()) UseCheckpoint(*model, *mmproj);
+  }
   if (second != std::string::npos) parts.push_back(MakeMemoryBytes("b", bytes.substr(second)));
   const auto file = GgufFile::FromParts(std::move(parts));
   if (!file.ok()) return 0;
@@ -83,7 +118,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto weight = (*file)->Weight(tensor);
     if (weight.ok()) ReadWeight(**weight);
   }
-  UseCheckpoint(*file);
+  UseCheckpoint(*file, nullptr);
   std::ostringstream out;
   if (size % 64 < 2) PrintInspection(**file, /*json=*/size % 64 == 1, out);
   return 0;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
-#include <vector>
+#include <utility>
 
 namespace tokamak {
 namespace {
@@ -128,11 +128,76 @@ constexpr GgufTensorName kGemmaTensors[] = {
     {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm", GgufRows::kPlusOne},
 };
 
+// CLIP and LLaVA's projector.
+constexpr GgufTensorName kLlavaImageTensors[] = {
+    {"vision_tower.embeddings.class_embedding", "v.class_embd"},
+    {"vision_tower.embeddings.patch_embedding", "v.patch_embd"},
+    {"vision_tower.embeddings.position_embedding", "v.position_embd"},
+    {"vision_tower.pre_layrnorm", "v.pre_ln"},
+    {"vision_tower.encoder.layers.*.layer_norm1", "v.blk.*.ln1"},
+    {"vision_tower.encoder.layers.*.self_attn.q_proj", "v.blk.*.attn_q"},
+    {"vision_tower.encoder.layers.*.self_attn.k_proj", "v.blk.*.attn_k"},
+    {"vision_tower.encoder.layers.*.self_attn.v_proj", "v.blk.*.attn_v"},
+    {"vision_tower.encoder.layers.*.self_attn.out_proj", "v.blk.*.attn_out"},
+    {"vision_tower.encoder.layers.*.layer_norm2", "v.blk.*.ln2"},
+    {"vision_tower.encoder.layers.*.mlp.fc1", "v.blk.*.ffn_up"},
+    {"vision_tower.encoder.layers.*.mlp.fc2", "v.blk.*.ffn_down"},
+    {"multi_modal_projector.linear_1", "mm.0"},
+    {"multi_modal_projector.linear_2", "mm.2"},
+};
+
+// qkv is three tensors in most files, and each frame of the patch embedding is one
+// (gguf_mmproj.cc).
+constexpr GgufTensorName kQwenImageTensors[] = {
+    {"visual.patch_embed.proj.weight", "v.patch_embd.weight"},
+    {"visual.blocks.*.norm1", "v.blk.*.ln1"},
+    {"visual.blocks.*.attn.qkv", "v.blk.*.attn_qkv"},
+    {"visual.blocks.*.attn.q", "v.blk.*.attn_q"},
+    {"visual.blocks.*.attn.k", "v.blk.*.attn_k"},
+    {"visual.blocks.*.attn.v", "v.blk.*.attn_v"},
+    {"visual.blocks.*.attn.proj", "v.blk.*.attn_out"},
+    {"visual.blocks.*.norm2", "v.blk.*.ln2"},
+    {"visual.blocks.*.mlp.fc1", "v.blk.*.ffn_up"},
+    {"visual.blocks.*.mlp.fc2", "v.blk.*.ffn_down"},
+    {"visual.blocks.*.mlp.gate_proj", "v.blk.*.ffn_gate"},
+    {"visual.blocks.*.mlp.up_proj", "v.blk.*.ffn_up"},
+    {"visual.blocks.*.mlp.down_proj", "v.blk.*.ffn_down"},
+    {"visual.merger.ln_q", "v.post_ln"},
+    {"visual.merger.mlp.*", "mm.*"},
+};
+
+constexpr GgufArchitecture kProjectors[] = {
+    {"mlp", "LlavaForConditionalGeneration", kLlavaImageTensors, false, true},
+    {"qwen2vl_merger", "Qwen2VLForConditionalGeneration", kQwenImageTensors, false, true},
+    {"qwen2.5vl_merger", "Qwen2_5_VLForConditionalGeneration", kQwenImageTensors, false, true},
+};
+
+constexpr GgufArchitecture OfOldFiles(GgufArchitecture projector) {
+  projector.swaps_ffn = true;
+  return projector;
+}
+constexpr GgufArchitecture kOldProjectors[] = {
+    OfOldFiles(kProjectors[0]), OfOldFiles(kProjectors[1]), OfOldFiles(kProjectors[2])};
+
+// What Skip knows of image encoders: a part of them, or all.
+constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
+    {"model.layers.", "blk."},
+    {"lm_head.", "output."},
+    {"vision_tower.", "v."},
+    {"vision_tower.encoder.layers.", "v.blk."},
+    {"vision_tower.post_layernorm.", "v.post_ln."},
+    {"multi_modal_projector.", "mm."},
+    {"visual.", "v."},
+    {"visual.", "mm."},
+};
+
 constexpr GgufArchitecture kArchitectures[] = {
     {"bert", "BertModel", kBertTensors, false, /*encoder=*/true},
     {"llama", "LlamaForCausalLM", kLlamaTensors},
     {"llama", "MixtralForCausalLM", kLlamaTensors, true},
     {"qwen2", "Qwen2ForCausalLM", kQwenTensors},
+    // For texts, mRoPE is RoPE.
+    {"qwen2vl", "Qwen2ForCausalLM", kQwenTensors},
     {"qwen3", "Qwen3ForCausalLM", kQwenTensors},
     {"qwen3moe", "Qwen3MoeForCausalLM", kQwenTensors, true},
     {"qwen2moe", "Qwen2MoeForCausalLM", kQwenTensors, true},
@@ -154,6 +219,24 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"ernie4_5", "Ernie4_5ForCausalLM", {}},
 };
 
+std::string NamesOf(std::span<const GgufArchitecture> list) {
+  std::string out;
+  for (const GgufArchitecture& architecture : list) {
+    if (out.ends_with(architecture.name)) continue;  // two families with one name
+    if (!out.empty()) out += ", ";
+    out += architecture.name;
+  }
+  return out;
+}
+
+// Exchanges the parts "ffn_up" and "ffn_down" of a name.
+void SwapFfn(std::string& name) {
+  constexpr std::string_view kUp = ".ffn_up", kDown = ".ffn_down";
+  const size_t up = name.find(kUp), down = name.find(kDown);
+  if (up != std::string::npos) name.replace(up, kUp.size(), kDown);
+  if (down != std::string::npos) name.replace(down, kDown.size(), kUp);
+}
+
 bool IsNumber(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
@@ -174,14 +257,29 @@ const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts
   return found;
 }
 
-std::string SupportedGgufArchitectures() {
-  std::string out;
-  for (const GgufArchitecture& architecture : kArchitectures) {
-    if (out.ends_with(architecture.name)) continue;  // two families with one name
-    if (!out.empty()) out += ", ";
-    out += architecture.name;
+std::string SupportedGgufArchitectures() { return NamesOf(kArchitectures); }
+
+const GgufArchitecture* FindGgufProjector(std::string_view type, bool swaps_ffn) {
+  for (const GgufArchitecture& projector : swaps_ffn ? kOldProjectors : kProjectors) {
+    if (projector.name == type) return &projector;
   }
-  return out;
+  return nullptr;
+}
+
+std::string SupportedGgufProjectors() { return NamesOf(kProjectors); }
+
+bool IsInGgufProjector(std::string_view hf_name) {
+  return hf_name.starts_with("vision_tower.") || hf_name.starts_with("multi_modal_projector.") ||
+         hf_name.starts_with("visual.");
+}
+
+std::vector<std::string> GgufPrefixes(std::string_view hf_prefix) {
+  std::vector<std::string> prefixes;
+  for (const auto& [hf, gguf] : kPrefixes) {
+    if (!hf_prefix.starts_with(hf)) continue;
+    prefixes.push_back(std::string(gguf) + std::string(hf_prefix.substr(hf.size())));
+  }
+  return prefixes;
 }
 
 GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture,
@@ -226,6 +324,7 @@ GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture,
     place.expert = expert;
   }
   if (entry->hf != whole) place.name += last;
+  if (architecture.swaps_ffn) SwapFfn(place.name);
   return place;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tokamak {
 
@@ -39,6 +40,7 @@ struct GgufArchitecture {
   bool has_experts = false;
   bool encoder = false;
   bool sigmoid_gate = false;  // the router's activation
+  bool swaps_ffn = false;     // files call the first matrix of an MLP ffn_down, the second ffn_up
 };
 
 // Null if not supported. `experts` and `sigmoid_gate` select between families that share a name.
@@ -46,6 +48,13 @@ const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts
                                              bool sigmoid_gate);
 // "llama, ...", for messages.
 std::string SupportedGgufArchitectures();
+
+// The tensors of image encoders with this projector (clip.projector_type), and the class of the
+// whole model. `swaps_ffn`: as in files of old converters. Null if not supported.
+const GgufArchitecture* FindGgufProjector(std::string_view type, bool swaps_ffn);
+std::string SupportedGgufProjectors();
+// Whether a Hugging Face name is that of a tensor of an image encoder.
+bool IsInGgufProjector(std::string_view hf_name);
 
 struct GgufTensorPlace {
   std::string name;  // in the file; empty if the format has no name for it
@@ -55,5 +64,8 @@ struct GgufTensorPlace {
 // Example: "model.layers.7.self_attn.q_proj.weight" → "blk.7.attn_q.weight" with interleaved query
 // heads.
 GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture, std::string_view hf_name);
+// The prefixes in files of all names with this prefix, if they have any.
+// Example: "model.layers.7." → "blk.7."
+std::vector<std::string> GgufPrefixes(std::string_view hf_prefix);
 
 }  // namespace tokamak

@@ -164,17 +164,10 @@ class GgufTensors final : public TensorSource {
   }
 
   void Skip(std::string_view prefix) override {
-    constexpr std::string_view kLayers = "model.layers.";
-    std::string stored;
-    if (prefix.starts_with(kLayers)) {
-      stored = "blk." + std::string(prefix.substr(kLayers.size()));
-    } else if (prefix == "lm_head.") {
-      stored = "output.";
-    } else {
-      return;
-    }
-    for (size_t i = 0; i < used_.size(); ++i) {
-      if (file_->tensors()[i].name.starts_with(stored)) used_[i] = true;
+    for (const std::string& stored : GgufPrefixes(prefix)) {
+      for (size_t i = 0; i < used_.size(); ++i) {
+        if (file_->tensors()[i].name.starts_with(stored)) used_[i] = true;
+      }
     }
   }
 

@@ -65,7 +65,58 @@ class PickedRows final : public WeightSource {
   Shape shape_;
 };
 
+class RowsInTurnSource final : public WeightSource {
+ public:
+  RowsInTurnSource(std::vector<std::shared_ptr<const WeightSource>> sources, int64_t run,
+                   const Shape& shape)
+      : sources_(std::move(sources)), run_(run), shape_(shape) {
+    int64_t elements = 0;
+    for (const auto& source : sources_) {
+      CHECK(source->dtype() == dtype());
+      elements += source->shape().elements();
+    }
+    CHECK(elements == shape_.elements());
+  }
+
+  const std::string& name() const override { return sources_.front()->name(); }
+  DType dtype() const override { return sources_.front()->dtype(); }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    CHECK(0 <= begin && begin <= end && end <= shape_.rows());
+    if (shape_.rank() == 1) return begin == end ? Status() : ReadVectors(destination);
+    const size_t row_bytes = RowBytes(dtype(), shape_.cols());
+    const auto turns = static_cast<int64_t>(sources_.size());
+    while (begin < end) {
+      const int64_t in_run = begin % run_, count = std::min(end - begin, run_ - in_run);
+      const int64_t at = begin / (run_ * turns) * run_ + in_run;
+      const auto& source = sources_[static_cast<size_t>(begin / run_ % turns)];
+      RETURN_IF_ERROR(source->ReadRows(at, at + count, destination));
+      begin += count;
+      destination += static_cast<size_t>(count) * row_bytes;
+    }
+    return Status();
+  }
+
+ private:
+  Status ReadVectors(std::byte* destination) const {
+    for (const auto& source : sources_) {
+      RETURN_IF_ERROR(source->ReadRows(0, 1, destination));
+      destination += RowBytes(dtype(), source->shape().cols());
+    }
+    return Status();
+  }
+
+  const std::vector<std::shared_ptr<const WeightSource>> sources_;
+  const int64_t run_;
+  const Shape shape_;
+};
+
 }  // namespace
+
+std::shared_ptr<const WeightSource> RowsInTurn(
+    std::vector<std::shared_ptr<const WeightSource>> sources, int64_t run, const Shape& shape) {
+  return std::make_shared<RowsInTurnSource>(std::move(sources), run, shape);
+}
 
 std::shared_ptr<const WeightSource> PickRows(std::shared_ptr<const WeightSource> source,
                                              std::vector<RowRun> runs) {

@@ -22,4 +22,9 @@ struct RowRun {
 std::shared_ptr<const WeightSource> PickRows(std::shared_ptr<const WeightSource> source,
                                              std::vector<RowRun> runs);
 
+// The rows of all sources in turn, `run` of each at a time, as a weight of this shape. Vectors have
+// one row each and are joined. The sources must have the same type and as many elements together.
+std::shared_ptr<const WeightSource> RowsInTurn(
+    std::vector<std::shared_ptr<const WeightSource>> sources, int64_t run, const Shape& shape);
+
 }  // namespace tokamak

@@ -28,9 +28,9 @@ def tokens_of(text):
     return [int(token) for token in re.findall(r'\d+', text)]
 
 
-def conversations(model):
+def conversations(model, file='pictures.json'):
     """Those that transformers has had with the model: lists of turns."""
-    made = json.loads((GOLDENS / 'pictures.json').read_text())['conversations']
+    made = json.loads((GOLDENS / file).read_text())['conversations']
     return [conversation['turns'] for conversation in made if conversation['model'] == model]
 
 

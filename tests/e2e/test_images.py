@@ -7,6 +7,7 @@ import concurrent.futures
 import functools
 import http.server
 import json
+import pathlib
 import tempfile
 import threading
 import unittest
@@ -270,6 +271,39 @@ class SizesOfImages(unittest.TestCase):
                 failed = run(kwargs)
                 self.assertNotEqual(failed.returncode, 0)
                 self.assertIn(why, failed.stderr)
+
+
+class Mmproj(unittest.TestCase):
+    """A GGUF model whose image encoder is in another file."""
+    FOLDER = image_model.GOLDENS / 'mmproj' / 'llava_odd'
+
+    def run_turn(self, folder, *flags, **options):
+        turn = image_model.conversations('llava_odd', 'mmproj/pictures.json')[0][0]
+        ids, images = [], []
+        for part in turn['parts']:
+            ids += [image_model.IMAGE] if isinstance(part, str) else part
+            images += ['--image', picture(part)] if isinstance(part, str) else []
+        ran = tokamak('run', folder / 'llava_odd.gguf', '--precise', '--token-ids', ','.join(map(str, ids)), *images,
+                      '--temperature', '0', '--max-tokens', str(LENGTH), '--ignore-eos', '--json', *flags, **options)
+        return ran, turn['answer']
+
+    def test_is_found_beside_the_model_or_named(self):
+        mmproj = self.FOLDER / 'mmproj-llava_odd.gguf'
+        found, answer = self.run_turn(self.FOLDER)
+        self.assertIn(f'images are encoded with {mmproj}', found.stderr)
+        self.assertEqual(json.loads(found.stdout)['token_ids'], answer)
+        with tempfile.TemporaryDirectory(prefix='tokamak-images-') as folder:
+            folder = pathlib.Path(folder)
+            (folder / 'llava_odd.gguf').symlink_to(self.FOLDER / 'llava_odd.gguf')
+            named, answer = self.run_turn(folder, '--mmproj', mmproj)
+            self.assertEqual(json.loads(named.stdout)['token_ids'], answer)
+            failed, _ = self.run_turn(folder, check=False)
+            self.assertIn('this model takes only text, no images', failed.stderr)
+            for name in ('mmproj-1.gguf', 'mmproj-2.gguf'):
+                (folder / name).symlink_to(mmproj)
+            failed, _ = self.run_turn(folder, check=False)
+            self.assertIn('--mmproj: there are several files beside', failed.stderr)
+            self.assertIn('mmproj-2.gguf; name one of them', failed.stderr)
 
 
 class WithoutImages(unittest.TestCase):

@@ -17,8 +17,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATHS = ('default', 'plain', 'precise')
-# "hf_", "gguf_": how a golden is stored. "_odd", "_128", ...: which one of its family it is.
-STORED = re.compile(r'^(hf|gguf)_')
+# "hf_", "gguf_", "mmproj_": how a golden is stored. "_odd", "_128", ...: which one of its family it is.
+STORED = re.compile(r'^(hf|gguf|mmproj)_')
 MEMBER = re.compile(r'(_(odd|tied|yarn|dynamic|long|gguf|fp8|f32|bf16|\d+))+$')
 
 

@@ -193,19 +193,20 @@ def converse(model, preprocess, turns, seed: int):
     return made, least
 
 
-@torch.no_grad()
-def main() -> None:
-    path, wanted = HERE.parent / "pictures.json", sys.argv[1:]
+def hold(conversations_of: dict, place: int, make_processor, path: pathlib.Path, save: bool, wanted=()) -> None:
+    """Writes conversations to a file, and perhaps the processors to the models' directories. Keeps the
+    conversations of models that are not wanted, unless all are."""
     kept = json.loads(path.read_text())["conversations"] if wanted else []
     lines = []
-    for place, (name, conversations) in enumerate(TURNS.items()):
+    for place, (name, conversations) in enumerate(conversations_of.items(), place):
         if wanted and name not in wanted:
             lines += [json.dumps(made, separators=(",", ":")) for made in kept if made["model"] == name]
             continue
         model = transformers.AutoModelForImageTextToText.from_pretrained(
             HERE / name, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
-        preprocess = processor(model.config)
-        preprocess.save_pretrained(HERE / name)
+        preprocess = make_processor(model.config)
+        if save:
+            preprocess.save_pretrained(HERE / name)
         for number, turns in enumerate(conversations):
             seed = 100 * place + number
             while True:
@@ -218,6 +219,11 @@ def main() -> None:
     path.write_text(
         '{"made_with": "transformers ' + transformers.__version__ + ', torch ' + torch.__version__ +
         ', float32, eager attention",\n "conversations": [\n  ' + ",\n  ".join(lines) + "\n ]}\n")
+
+
+@torch.no_grad()
+def main() -> None:
+    hold(TURNS, 0, processor, HERE.parent / "pictures.json", save=True, wanted=sys.argv[1:])
 
 
 if __name__ == "__main__":

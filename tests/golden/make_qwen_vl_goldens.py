@@ -68,6 +68,10 @@ MODELS = {
         moe_intermediate_size=8, rope_parameters=rope(5e6, mrope_section=[24, 20, 20], mrope_interleaved=True)), dict(
             depth=1, hidden_size=32, out_hidden_size=32, num_heads=1, intermediate_size=48, patch_size=4,
             num_position_embeddings=49, deepstack_visual_indexes=[0]), dict(), [[8, 4], [2, 2], [6, 12]]),
+    # Only for make_mmproj.py: without the windows of the text model, for which GGUF has no field.
+    "qwen2_vl_gguf": ("Qwen2VL", ODD_HEADS | TEXT | dict(rope_parameters=rope(1000.0, mrope_section=[1, 2, 2])), dict(
+        depth=3, embed_dim=36, hidden_size=60, num_heads=3, mlp_ratio=3, patch_size=3), dict(),
+        [[4, 6], [2, 16], [10, 4]]),
 }
 # Qwen2's with the names that the classes have at run time, as other programs save.
 RUNNING = ["qwen2_vl_odd", "qwen2_5_vl_odd"]

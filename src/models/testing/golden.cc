@@ -20,9 +20,11 @@ nlohmann::json ReadJson(const std::string& file) {
   return nlohmann::json::parse(stream);
 }
 
-// "gguf/x" is "hf/x" in GGUF format.
-bool IsConverted(const std::string& model) { return model.starts_with("gguf/"); }
-std::string Original(const std::string& model) { return "hf/" + model.substr(5); }
+// "gguf/x" is "hf/x" in GGUF format, "mmproj/x" with an mmproj file.
+bool IsConverted(const std::string& model) {
+  return model.starts_with("gguf/") || model.starts_with("mmproj/");
+}
+std::string Original(const std::string& model) { return "hf" + model.substr(model.find('/')); }
 
 GoldenGreedy ToGreedy(const nlohmann::json& json, const std::string& name, const char* tokens) {
   return {name, json.at("prompt"), json.at(tokens), json.at("margins")};
@@ -49,6 +51,9 @@ std::string GoldenPath(const std::string& file) {
 }
 
 std::string TinyModelPath(const std::string& model) {
+  if (model.starts_with("mmproj/")) {
+    return GoldenPath(model + model.substr(model.find('/')) + ".gguf");
+  }
   if (IsConverted(model)) return GoldenPath(Original(model) + ".gguf");
   return GoldenPath(model.starts_with("hf") ? model : model + ".gguf");
 }

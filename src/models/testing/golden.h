@@ -66,8 +66,8 @@ struct RealGolden {
 };
 
 std::string GoldenPath(const std::string& file);
-// Path of a tiny model: "hf..." is a directory, "gguf/x" is "hf/x" converted, others are GGUF
-// files.
+// Path of a tiny model: "hf..." is a directory, "gguf/x" and "mmproj/x" are "hf/x" converted,
+// others are GGUF files.
 std::string TinyModelPath(const std::string& model);
 TinyGolden ReadTinyGolden(const std::string& model);
 RealGolden ReadRealGolden();

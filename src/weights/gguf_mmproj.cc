@@ -1,0 +1,396 @@
+// Reference: llama.cpp, tools/mtmd/clip.cpp.
+#include "weights/gguf_mmproj.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "weights/gguf_keys.h"
+#include "weights/gguf_names.h"
+#include "weights/gguf_tensors.h"
+#include "weights/row_range.h"
+
+namespace tokamak {
+namespace {
+
+constexpr std::string_view kLlava = "LlavaForConditionalGeneration";
+constexpr std::string_view kQwen2Vl = "Qwen2VLForConditionalGeneration";
+
+// What is read from the file.
+struct Mmproj {
+  const GgufArchitecture* projector = nullptr;
+  JsonValue vision;           // vision_config
+  JsonValue other;            // fields beside it
+  JsonValue image_processor;  // as in preprocessor_config.json
+  int64_t text_width = 0;     // of the text model
+
+  bool llava() const { return projector->hf_name == kLlava; }
+  bool qwen2() const { return projector->hf_name == kQwen2Vl; }
+};
+
+// The rows of a matrix; 0 and an error if there is none.
+int64_t RowsOf(GgufKeyReader& keys, const GgufFile& file, const char* name) {
+  const StoredTensor* tensor = file.FindTensor(name);
+  if (tensor != nullptr && tensor->shape.rank() == 2) return tensor->shape.rows();
+  keys.Fail(
+      DataLoss("{}: there is no matrix {}, which an image encoder has", file.name(), Quoted(name)));
+  return 0;
+}
+
+// Old converters called the first matrix of an MLP ffn_down, which its shape tells.
+bool SwapsFfn(const GgufFile& file, int64_t width) {
+  const auto reads_width = [&](const char* name) {
+    const StoredTensor* tensor = file.FindTensor(name);
+    return tensor != nullptr && tensor->shape.rank() == 2 && tensor->shape.cols() == width;
+  };
+  return reads_width("v.blk.0.ffn_down.weight") && !reads_width("v.blk.0.ffn_up.weight");
+}
+
+std::string ReadActivation(GgufKeyReader& keys) {
+  const bool gelu = keys.BoolOr("use_gelu", false), silu = keys.BoolOr("use_silu", false);
+  if (gelu && silu) keys.Unsupported("use_silu", "true", "it cannot be, beside use_gelu");
+  return gelu ? "gelu" : silu ? "silu" : "quick_gelu";
+}
+
+// LLaVA 1.5. Its own code and llama.cpp pad images to squares.
+void ReadLlava(GgufKeyReader& keys, const GgufFile& file, Mmproj& read) {
+  JsonValue& vision = read.vision;
+  vision.Set("model_type", "clip_vision_model");
+  vision.Set("hidden_size", keys.Int("vision.embedding_length"));
+  vision.Set("num_attention_heads", keys.Int("vision.attention.head_count"));
+  vision.Set("num_hidden_layers", keys.Int("vision.block_count"));
+  vision.Set("layer_norm_eps", keys.Number("vision.attention.layer_norm_epsilon"));
+  vision.Set("image_size", keys.Int("vision.image_size"));
+  vision.Set("hidden_act", ReadActivation(keys));
+  if (!keys.HasTensor("v.class_embd")) {
+    keys.Fail(Unimplemented(
+        "{}: there is no tensor \"v.class_embd\": of towers with an \"mlp\" projector, only CLIP's "
+        "are supported",
+        file.name()));
+  }
+  // Converters leave out the layers behind the one whose output they want.
+  read.other.Set("vision_feature_layer", keys.Has("vision.feature_layer")
+                                             ? keys.Ints("vision.feature_layer")
+                                             : keys.Int("vision.block_count"));
+  read.other.Set("vision_feature_select_strategy", "default");
+  read.other.Set("projector_hidden_act", "gelu");
+  read.other.Set("multimodal_projector_bias", keys.HasTensor("mm.0.bias"));
+  if (keys.Has("vision.image_grid_pinpoints")) {
+    keys.Unsupported("vision.image_grid_pinpoints", "there",
+                     "LLaVA-NeXT is supported as a Hugging Face directory");
+  }
+  for (const char* key : {"has_llava_projector", "vision.image_aspect_ratio",
+                          "vision.image_crop_resolution", "vision.image_split_resolution",
+                          "vision.mm_patch_merge_type", "vision.mm_projector_type"}) {
+    keys.Ignore(key);
+  }
+  const JsonValue side = keys.Int("vision.image_size");
+  JsonValue size, crop;
+  size.Set("shortest_edge", side);
+  crop.Set("height", side);
+  crop.Set("width", side);
+  read.image_processor.Set("image_processor_type", "LlavaImageProcessor");
+  read.image_processor.Set("do_pad", true);
+  read.image_processor.Set("size", std::move(size));
+  read.image_processor.Set("crop_size", std::move(crop));
+}
+
+// Qwen2-VL and Qwen2.5-VL.
+void ReadQwen(GgufKeyReader& keys, Mmproj& read) {
+  JsonValue& vision = read.vision;
+  const int64_t merge =
+      keys.Has("vision.spatial_merge_size") ? keys.Size("vision.spatial_merge_size") : 2;
+  const int64_t width = keys.Size("vision.embedding_length");
+  const int64_t depth = keys.Size("vision.block_count");
+  vision.Set("depth", depth);
+  vision.Set("num_heads", keys.Int("vision.attention.head_count"));
+  vision.Set("spatial_merge_size", merge);
+  vision.Set("temporal_patch_size", 2);
+  vision.Set("hidden_act", ReadActivation(keys));
+  if (read.qwen2()) {
+    const int64_t inner = vision.Find("intermediate_size")->AsInt().value_or(0);
+    vision.Set("embed_dim", width);
+    vision.Set("hidden_size", read.text_width);
+    vision.Set("mlp_ratio", width > 0 ? inner / width : 0);
+    vision.Set("intermediate_size", JsonValue());
+  } else {
+    vision.Set("hidden_size", width);
+    vision.Set("out_hidden_size", read.text_width);
+    // Every nth layer attends to the whole image, the others within windows; 0: all to the whole.
+    const int64_t pattern = keys.Size("vision.n_wa_pattern");
+    JsonValue::Array whole;
+    constexpr int64_t kMost = 10000;
+    for (int64_t i = 0; i < std::min(depth, kMost); ++i) {
+      if (pattern == 0 || (i + 1) % pattern == 0) whole.emplace_back(i);
+    }
+    vision.Set("fullatt_block_indexes", JsonValue(std::move(whole)));
+    if (keys.Has("vision.window_size")) vision.Set("window_size", keys.Int("vision.window_size"));
+  }
+  keys.Ignore("vision.image_size");  // images have any size
+  // The converter writes that of the text model; the reference has 1e-6 here.
+  keys.Ignore("vision.attention.layer_norm_epsilon");
+  JsonValue& processor = read.image_processor;
+  processor.Set("image_processor_type", "Qwen2VLImageProcessor");
+  processor.Set("patch_size", keys.Int("vision.patch_size"));
+  processor.Set("merge_size", merge);
+  processor.Set("temporal_patch_size", 2);
+  for (const auto& [key, field] : {std::pair("vision.image_min_pixels", "min_pixels"),
+                                   std::pair("vision.image_max_pixels", "max_pixels")}) {
+    if (keys.Has(key)) processor.Set(field, keys.Int(key));
+  }
+}
+
+Result<Mmproj> Read(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const std::string name, file.metadata().String("general.architecture"));
+  if (name != "clip") {
+    return InvalidArgument(
+        "{}: is no mmproj file, which holds an image encoder: general.architecture is {} instead "
+        "of \"clip\"",
+        file.name(), Quoted(name));
+  }
+  GgufKeyReader keys(file, name);
+  for (const char* other : {"has_text_encoder", "has_audio_encoder", "has_gen_audio_encoder"}) {
+    if (keys.BoolOr(other, false)) keys.Unsupported(other, "true", "only images are supported");
+  }
+  if (!keys.BoolOr("has_vision_encoder", false)) {
+    keys.Unsupported("has_vision_encoder", "false", "only images are supported");
+  }
+  const char* key = "projector_type";
+  if (!keys.Has(key)) key = "vision.projector_type";
+  const JsonValue type = keys.Has(key) ? keys.String(key) : JsonValue("mlp");
+  const int64_t width = keys.Size("vision.embedding_length");
+  const bool swaps = SwapsFfn(file, width);
+  Mmproj read;
+  read.projector = type.AsString() ? FindGgufProjector(*type.AsString(), swaps) : nullptr;
+  if (read.projector == nullptr) {
+    keys.Unsupported(key, type.ToString(), "supported are " + SupportedGgufProjectors());
+    return keys.Finish();
+  }
+  // Converters write other things, too, under these two keys.
+  keys.Ignore("vision.feed_forward_length");
+  keys.Ignore("vision.projection_dim");
+  const char* inner = swaps ? "v.blk.0.ffn_down.weight" : "v.blk.0.ffn_up.weight";
+  read.vision.Set("intermediate_size", RowsOf(keys, file, inner));
+  read.vision.Set("patch_size", keys.Int("vision.patch_size"));
+  read.text_width = RowsOf(keys, file, "mm.2.weight");
+  if (read.llava()) {
+    ReadLlava(keys, file, read);
+  } else {
+    ReadQwen(keys, read);
+  }
+  for (const char* field : {"image_mean", "image_std"}) {
+    read.image_processor.Set(field, keys.Numbers(fmt::format("vision.{}", field).c_str()));
+  }
+  RETURN_IF_ERROR(keys.Finish());
+  return read;
+}
+
+// The tensors of the encoder by the names of Hugging Face, which has some of them in one piece.
+class EncoderTensors final : public TensorSource {
+ public:
+  explicit EncoderTensors(std::shared_ptr<TensorSource> stored) : stored_(std::move(stored)) {}
+
+  bool Has(std::string_view name) const override {
+    return stored_->Has(name) || (IsQkv(name) && stored_->Has(PartOf(name, "q")));
+  }
+  Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
+                                                   std::string_view meaning) override {
+    if (IsQkv(name) && !stored_->Has(name)) {
+      const int64_t rows = (expected.rank() == 1 ? expected.cols() : expected.rows()) / 3;
+      const Shape part = expected.rank() == 1 ? Shape{rows} : Shape{rows, expected.cols()};
+      return Join({PartOf(name, "q"), PartOf(name, "k"), PartOf(name, "v")}, part, meaning, rows,
+                  expected);
+    }
+    // A convolution over the two frames of a patch: each frame has a tensor.
+    if (expected.rank() == 5 && expected[2] == 2) {
+      const Shape frame = {expected[0], expected[1], expected[3], expected[4]};
+      return Join({std::string(name), std::string(name) + ".1"}, frame, meaning, expected[3],
+                  expected);
+    }
+    return stored_->Find(name, expected, meaning);
+  }
+  void Skip(std::string_view prefix) override { stored_->Skip(prefix); }
+  Status CheckAllUsed() const override { return stored_->CheckAllUsed(); }
+
+ private:
+  static constexpr std::string_view kQkv = ".attn.qkv.";
+
+  static bool IsQkv(std::string_view name) { return name.find(kQkv) != std::string_view::npos; }
+  static std::string PartOf(std::string_view name, std::string_view part) {
+    const size_t at = name.find(kQkv);
+    return fmt::format("{}.attn.{}.{}", name.substr(0, at), part, name.substr(at + kQkv.size()));
+  }
+
+  Result<std::shared_ptr<const WeightSource>> Join(const std::vector<std::string>& names,
+                                                   const Shape& shape, std::string_view meaning,
+                                                   int64_t run, const Shape& joined) {
+    std::vector<std::shared_ptr<const WeightSource>> parts;
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(parts.emplace_back(), stored_->Find(name, shape, meaning));
+      if (parts.back()->dtype() != parts.front()->dtype()) {
+        return Unimplemented("{} has another type than {}, which is not supported",
+                             parts.back()->name(), parts.front()->name());
+      }
+    }
+    return RowsInTurn(std::move(parts), run, joined);
+  }
+
+  const std::shared_ptr<TensorSource> stored_;
+};
+
+// The tensors of both files.
+class BothTensors final : public TensorSource {
+ public:
+  BothTensors(std::shared_ptr<TensorSource> text, std::shared_ptr<TensorSource> encoder)
+      : text_(std::move(text)), encoder_(std::move(encoder)) {}
+
+  bool Has(std::string_view name) const override { return Of(name).Has(name); }
+  Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
+                                                   std::string_view meaning) override {
+    return Of(name).Find(name, expected, meaning);
+  }
+  void Skip(std::string_view prefix) override { Of(prefix).Skip(prefix); }
+  Status CheckAllUsed() const override {
+    RETURN_IF_ERROR(text_->CheckAllUsed());
+    return encoder_->CheckAllUsed();
+  }
+
+ private:
+  TensorSource& Of(std::string_view name) const {
+    return IsInGgufProjector(name) ? *encoder_ : *text_;
+  }
+
+  const std::shared_ptr<TensorSource> text_, encoder_;
+};
+
+// The token that stands for images in prompts: the vocabulary's own for that, or else its unknown
+// token, which no text becomes. Its embedding is never looked up.
+Result<int64_t> FindImageToken(const GgufFile& text) {
+  constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
+  const GgufValue* tokens = text.metadata().Find("tokenizer.ggml.tokens");
+  const GgufValue* types = text.metadata().Find("tokenizer.ggml.token_type");
+  std::optional<int64_t> unknown;
+  if (tokens != nullptr && types != nullptr && tokens->is_array() && types->is_array()) {
+    for (uint64_t i = 0; i < std::min(tokens->size(), types->size()); ++i) {
+      const int64_t type = types->Element(i).Int().value_or(0);
+      const std::string_view piece = tokens->Element(i).String().value_or("");
+      const bool found = type == kControl || type == kUserDefined;
+      if (found && (piece == "<image>" || piece == "<|image_pad|>")) return static_cast<int64_t>(i);
+      if (type == kUnknown && !unknown) unknown = static_cast<int64_t>(i);
+    }
+  }
+  if (unknown) return *unknown;
+  return InvalidArgument(
+      "{}: its vocabulary has no special token <image> or <|image_pad|>, and no unknown token "
+      "that could take its place in prompts, so it cannot be shown images",
+      text.name());
+}
+
+bool IsQwen2Vl(const GgufFile& model) {
+  const GgufValue* name = model.metadata().Find("general.architecture");
+  return name != nullptr && name->String() == "qwen2vl";
+}
+
+// Refuses a text model that the encoder was not made for.
+Status CheckTogether(const Mmproj& read, const GgufFile& mmproj, const Checkpoint& text) {
+  const bool fits = text.architecture == "Qwen2ForCausalLM" ||
+                    (text.architecture == "LlamaForCausalLM" && read.llava());
+  if (!fits || IsQwen2Vl(*text.gguf) == read.llava()) {
+    return InvalidArgument("{}: projector_type {} does not go with the text model, {}",
+                           mmproj.name(), Quoted(read.projector->name), text.architecture);
+  }
+  const JsonValue* width = text.config.Find("hidden_size");
+  if (width != nullptr && *width != read.text_width) {
+    return InvalidArgument("{}: makes rows of {} for images, but {} has {} (embedding_length)",
+                           mmproj.name(), read.text_width, text.source, width->ToString());
+  }
+  return Status();
+}
+
+// Adds what the class of the whole model needs to the text model's configuration.
+Status CompleteText(const Mmproj& read, const Checkpoint& checkpoint, JsonValue& text) {
+  if (read.llava()) {
+    const bool llama = checkpoint.architecture == "LlamaForCausalLM";
+    text.Set("model_type", llama ? "llama" : "qwen2");
+    return Status();
+  }
+  text.Set("model_type", read.qwen2() ? "qwen2_vl_text" : "qwen2_5_vl_text");
+  constexpr const char* kSections = "qwen2vl.rope.dimension_sections";
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sections,
+                   checkpoint.gguf->metadata().Ints(kSections));
+  // The fourth is for other models.
+  if (sections.size() < 3 || sections.size() > 4 || (sections.size() == 4 && sections[3] != 0)) {
+    return DataLoss("{}: metadata {} is [{}], expected three sections", checkpoint.gguf->name(),
+                    Quoted(kSections), fmt::join(sections, ", "));
+  }
+  JsonValue::Array three(sections.begin(), sections.begin() + 3);
+  const JsonValue* scaling = text.Find("rope_scaling");
+  JsonValue rope = scaling != nullptr ? *scaling : JsonValue();
+  if (scaling == nullptr) rope.Set("rope_type", "default");
+  rope.Set("mrope_section", JsonValue(std::move(three)));
+  text.Set("rope_scaling", std::move(rope));
+  return Status();
+}
+
+}  // namespace
+
+bool MayHaveMmproj(const GgufFile& model) {
+  const GgufValue* found = model.metadata().Find("general.architecture");
+  const std::string_view name = found != nullptr ? found->String().value_or("") : "";
+  return name == "llama" || name == "qwen2" || name == "qwen2vl";
+}
+
+Status AddMmproj(std::shared_ptr<const GgufFile> mmproj, Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(Mmproj read, Read(*mmproj));
+  RETURN_IF_ERROR(CheckTogether(read, *mmproj, checkpoint));
+  ASSIGN_OR_RETURN(const int64_t image_token, FindImageToken(*checkpoint.gguf));
+  JsonValue text = checkpoint.config;
+  RETURN_IF_ERROR(CompleteText(read, checkpoint, text));
+  JsonValue config = std::move(read.other);
+  config.Set(read.llava() ? "image_token_index" : "image_token_id", image_token);
+  const JsonValue* tied = text.Find("tie_word_embeddings");
+  config.Set("tie_word_embeddings", tied != nullptr && *tied == true);
+  config.Set("text_config", std::move(text));
+  config.Set("vision_config", std::move(read.vision));
+  checkpoint.config = std::move(config);
+  checkpoint.architecture = read.projector->hf_name;
+  checkpoint.image_processor = std::move(read.image_processor);
+  for (const StoredTensor& tensor : mmproj->tensors()) {
+    checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0));
+  }
+  checkpoint.tensors = std::make_shared<BothTensors>(
+      std::move(checkpoint.tensors), std::make_shared<EncoderTensors>(MakeGgufTensors(
+                                         mmproj, *read.projector, checkpoint.config)));
+  checkpoint.mmproj = std::move(mmproj);
+  return Status();
+}
+
+Result<std::string> FindMmproj(const std::string& model_path) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::path(model_path).parent_path();
+  if (folder.empty()) folder = ".";
+  std::vector<std::string> found;
+  std::error_code error;  // a folder that cannot be listed has none
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (name.starts_with("mmproj") && name.ends_with(".gguf")) found.push_back(it->path());
+  }
+  std::sort(found.begin(), found.end());
+  if (found.size() > 1) {
+    return InvalidArgument(
+        "mmproj: there are several files beside {}: {}; name one of them, or none to take only "
+        "text",
+        model_path, fmt::join(found, ", "));
+  }
+  return found.empty() ? std::string() : found.front();
+}
+
+}  // namespace tokamak
