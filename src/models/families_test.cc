@@ -79,7 +79,7 @@ const std::string kGemma3Text = R"("hidden_size": 24, "intermediate_size": 40,
 const std::string kGemma3Vision = R"("image_token_index": 7, "boi_token_index": 8,
     "eoi_token_index": 9, "mm_tokens_per_image": 4, "vision_config": {"hidden_size": 24,
     "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 8,
-    "patch_size": 2})";
+    "patch_size": 2, "hidden_act": "gelu"})";
 // The ramp is wide enough for its ends to move by whole dimensions.
 const std::string kYarn = R"({"rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0,
     "original_max_position_embeddings": 64, "beta_slow": 1.0, "mscale": 1.0,
@@ -356,7 +356,8 @@ TEST(Mpt, RefusesOtherNormsThanLayerNorm) {
 TEST(Gemma3Multimodal, TheTextConfigEqualsThatOfTheTextModel) {
   const auto config = [](const std::string& text, const std::string& outer = "") {
     return R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
-        "image_token_index": 262144, "vision_config": {"hidden_size": 8}, )" +
+        "mm_tokens_per_image": 4, "vision_config": {"hidden_size": 24, "intermediate_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 8, "patch_size": 4}, )" +
            outer + R"("text_config": {"model_type": "gemma3_text", "hidden_size": 24,
         "intermediate_size": 40, "num_hidden_layers": 4, "torch_dtype": "bfloat16")" +
            text + "}}";
@@ -364,7 +365,7 @@ TEST(Gemma3Multimodal, TheTextConfigEqualsThatOfTheTextModel) {
   const std::string small = R"(, "vocab_size": 50, "max_position_embeddings": 256,
       "sliding_window": 20, "sliding_window_pattern": 2)";
   const std::unique_ptr<CountOps> ops = MakeCountOps();
-  const auto model = LoadModel(MakeRandomCheckpoint(config("")), *ops);
+  const auto model = LoadModel(MakeRandomCheckpoint(config("")), *ops, {.task = Task::kEmbed});
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   const ModelSpec& spec = (*model)->spec();
   EXPECT_EQ(spec.architecture, "Gemma3ForConditionalGeneration");
@@ -377,7 +378,8 @@ TEST(Gemma3Multimodal, TheTextConfigEqualsThatOfTheTextModel) {
   EXPECT_THAT(ErrorOf(config(R"(, "mystery": 1)")), HasSubstr("text_config.mystery (1)"));
   EXPECT_THAT(ErrorOf(config("", R"("mystery": 1, )")), HasSubstr("the fields mystery (1)"));
   EXPECT_THAT(ErrorOf(config(R"(, "head_dim": 0)")), HasSubstr("text_config.head_dim: expected"));
-  ExpectDifferent(config(small), config(small, R"("tie_word_embeddings": false, )"),
+  const std::string ids = R"("image_token_index": 7, "boi_token_index": 8, "eoi_token_index": 9, )";
+  ExpectDifferent(config(small, ids), config(small, ids + R"("tie_word_embeddings": false, )"),
                   "tie_word_embeddings");
   EXPECT_THAT(ErrorOf(R"({"architectures": ["Gemma3ForConditionalGeneration"]})"),
               HasSubstr("text_config: is missing"));
