@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include "local/testing/load_engine.h"
 #include "ops/cuda/cuda_ops.h"
 #include "tokamak/engine.h"
+#include "tokamak/engine_snapshot.h"
 
 namespace tokamak {
 namespace {
@@ -113,6 +115,14 @@ Answers Ask(Engine& engine, const std::vector<Prompt>& prompts, int32_t max_toke
   return answers;
 }
 
+int32_t NumCacheGroups(Engine& engine) {
+  std::promise<int32_t> groups;
+  engine.Snapshot([&](const std::shared_ptr<const EngineSnapshot>& snapshot) {
+    groups.set_value(snapshot->blocks.full_groups + snapshot->blocks.window_groups);
+  });
+  return groups.get_future().get();
+}
+
 struct Work {
   size_t num_prompts = 7;  // the shortest ones
   int32_t max_tokens = 24;
@@ -140,9 +150,11 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
     EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
   }
 
-  options.max_batch_tokens = 13;
-  // With one cache group, two of the longest sequences fit; with two groups, one. With images, of
-  // which the prompts share one, one and a half.
+  // Two cache groups in spite of images, and steps with room for two whole images.
+  const bool gemma3 = engine->model().architecture == "Gemma3ForConditionalGeneration";
+  options.max_batch_tokens = gemma3 ? 18 : 13;
+  // With one cache group, two of the longest sequences fit; with two groups, one. Prompts with images
+  // share one: of these, hardly more than the longest fits.
   int32_t longest = 0;
   for (const Prompt& prompt : prompts) {
     auto positions = static_cast<int32_t>(prompt.tokens.size()) + work.max_tokens;
@@ -153,13 +165,19 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   }
   options.image_cache_tokens = 1;  // room for one image
   const int32_t blocks = (longest + options.block_size - 1) / options.block_size;
-  options.num_blocks = engine->model().images ? blocks + blocks / 2 : 2 * blocks;
+  options.num_blocks = 2 * blocks;
+  if (engine->model().images && !gemma3) {
+    options.num_blocks = NumCacheGroups(*engine) == 1 ? blocks + 1 : blocks + blocks / 2;
+  }
   engine = Load(options);
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(ask(/*together=*/true), cold) << "together";
   EXPECT_EQ(ask(/*together=*/true), cold) << "together, cached";
   EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
-  EXPECT_GT(engine->stats().preemptions, 0);
+  // Few prompts that share an image may fit.
+  if (!engine->model().images || work.num_prompts > 4) {
+    EXPECT_GT(engine->stats().preemptions, 0);
+  }
 }
 
 TEST(Families, AnswerAlikeInAnySchedule) {

@@ -72,7 +72,7 @@ struct Config {
 Result<Config> ParseConfig(ConfigReader reader, bool moe) {
   const std::string type = moe ? "glm4v_moe" : "glm4v";
   Config c;
-  ConfigReader text = OpenTextConfig(reader, (type + "_text").c_str());
+  ConfigReader text = OpenTextConfig(reader, type + "_text");
   c.text = moe ? ParseGlm4vMoeText(text) : ParseGlm4vText(text);
   ParseEitherTie(reader, c.text);
   c.vision = ParseTower(reader, type, c.text.hidden_size);
