@@ -68,8 +68,10 @@ void Ops::Run(const GateUpExperts& op, Stream& stream) {
   Run(op.gate, stream);
 }
 
-// Calling these is a mistake: Model::Argmax checks has_linear_argmax, and LoadModel the
-// capabilities.
+// Calling these is a mistake: Model::Argmax checks has_linear_argmax, LoadModel the capabilities,
+// and layers are divided only among several ranks.
+void Ops::Run(const AllReduce&, Stream&) { Lacks("AllReduce"); }
+void Ops::Run(const AllGather&, Stream&) { Lacks("AllGather"); }
 void Ops::Run(const LinearArgmax&, Stream&) { Lacks("LinearArgmax"); }
 void Ops::Run(const AddResidual&, Stream&) { Lacks("AddResidual"); }
 void Ops::Run(const Softcap&, Stream&) { Lacks("Softcap"); }

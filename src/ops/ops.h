@@ -19,6 +19,7 @@
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/capabilities.h"
+#include "ops/collectives.h"
 #include "ops/mla.h"
 #include "ops/moe.h"
 #include "ops/packed_weight.h"
@@ -29,11 +30,22 @@
 
 namespace tokamak {
 
-// out[t] = scale · table[ids[t]].
+// out[t] = scale · table[ids[t] - first_id]; 0 if the table has no such row, because it is a shard
+// of the vocabulary.
 struct Embed {
-  Tensor ids;  // i32 [T]; each in [0, table.rows())
+  Tensor ids;  // i32 [T]; each in [0, vocab_size)
   const PackedWeight* table = nullptr;
   float scale = 1;
+  int64_t first_id = 0;
+  int64_t vocab_size = 0;  // 0: the table has the whole vocabulary
+
+  // The row of a token, or -1.
+  int64_t Row(int32_t id) const {
+    CHECK(0 <= id && id < (vocab_size > 0 ? vocab_size : table->rows()));
+    const int64_t row = id - first_id;
+    return 0 <= row && row < table->rows() ? row : -1;
+  }
+
   Tensor out;  // f32 [T, cols]
 };
 
@@ -239,6 +251,8 @@ class Ops {
   // The optional features that this backend has. Models that need others are refused when they are
   // loaded.
   virtual Capabilities capabilities() const { return {}; }
+  // The place of this backend among the ranks that compute a step together.
+  virtual RankInfo rank() const { return {}; }
 
   // Bytes of device memory that can still be allocated; none if the device uses host memory.
   virtual std::optional<int64_t> FreeDeviceMemory() { return std::nullopt; }
@@ -294,6 +308,10 @@ class Ops {
   virtual void Run(const CopyRows& op, Stream& stream) = 0;
   virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
+
+  // For a backend that is one of several ranks (ops/collectives.h).
+  virtual void Run(const AllReduce& op, Stream& stream);
+  virtual void Run(const AllGather& op, Stream& stream);
 
   // Optional: saves writing and reading all outputs.
   virtual bool has_linear_argmax() const { return false; }

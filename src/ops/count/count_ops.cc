@@ -88,6 +88,7 @@ class CountOpsImpl final : public CountOps {
 
   std::string_view name() const override { return backend_.name; }
   Capabilities capabilities() const override { return backend_.capabilities; }
+  RankInfo rank() const override { return backend_.rank; }
 
   const OpCounts& counts() const override { return counts_; }
   void Reset() override { counts_ = {}; }
@@ -136,6 +137,8 @@ class CountOpsImpl final : public CountOps {
   void Run(const CopyRows& op, Stream&) override;
   void Run(const ScatterElements& op, Stream&) override;
   void Run(const CopyRanges& op, Stream&) override;
+  void Run(const AllReduce& op, Stream&) override;
+  void Run(const AllGather& op, Stream&) override;
   void Run(const AddResidual& op, Stream&) override;
   void Run(const Softcap& op, Stream&) override;
   void Run(const AddLayerNorm& op, Stream&) override;
@@ -222,6 +225,14 @@ void CountOpsImpl::Run(const ScatterElements& op, Stream&) {
 
 void CountOpsImpl::Run(const CopyRanges& op, Stream&) {
   Add(OpKind::kCopyRanges, {.cache_bytes = 2 * static_cast<int64_t>(op.ranges.size() * op.bytes)});
+}
+
+void CountOpsImpl::Run(const AllReduce& op, Stream&) {
+  Add(OpKind::kAllReduce, {.other_bytes = 2 * Bytes(op.x)});
+}
+
+void CountOpsImpl::Run(const AllGather& op, Stream&) {
+  Add(OpKind::kAllGather, {.other_bytes = Bytes(op.x) + Bytes(op.out)});
 }
 
 void CountOpsImpl::Run(const AddResidual& op, Stream&) {
@@ -344,6 +355,10 @@ std::string_view Name(OpKind kind) {
       return "scatter_elements";
     case OpKind::kCopyRanges:
       return "copy_ranges";
+    case OpKind::kAllReduce:
+      return "all_reduce";
+    case OpKind::kAllGather:
+      return "all_gather";
     case OpKind::kAddResidual:
       return "add_residual";
     case OpKind::kSoftcap:

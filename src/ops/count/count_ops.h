@@ -37,6 +37,8 @@ enum class OpKind {
   kCopyRows,
   kScatterElements,
   kCopyRanges,
+  kAllReduce,
+  kAllGather,
   kAddResidual,
   kSoftcap,
   kAddLayerNorm,
@@ -77,11 +79,13 @@ class CountOps : public Ops {
 using WeightSizer = int64_t (*)(const WeightSpec& spec);
 int64_t StoredBytes(const WeightSpec& spec);  // the same size as in the file
 
-// The backend whose work is counted: its name, its optional features, the type that it prefers
-// between operations, and the activation type of a weight's products (empty: f32).
+// The backend whose work is counted: its name, its optional features, its place among ranks, the
+// type that it prefers between operations, and the activation type of a weight's products (empty:
+// f32).
 struct CountedBackend {
   std::string_view name = "count";
   Capabilities capabilities = Capabilities::All() - Capability::kLatentScratch;
+  RankInfo rank = {};
   DType inner_type = DType::kF32;
   std::function<DType(const WeightSpec& spec)> activation = {};
 };

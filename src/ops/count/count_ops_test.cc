@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <utility>
+#include <vector>
 
 #include "ops/testing/memory_source.h"
 #include "tensor/arena.h"
@@ -76,6 +77,21 @@ TEST(CountOps, GateUpCountsAsItsParts) {
   EXPECT_EQ(total.weight_bytes, 96 * 64 * 2);
   EXPECT_EQ(total.other_bytes, 4 * 7 * (64 + 96) + 4 * 7 * (96 + 48));
   EXPECT_EQ(total.flops, 2 * 7 * 64 * 96);
+}
+
+TEST(CountOps, CollectivesCountWhatARankReadsAndWrites) {
+  const auto ops = MakeCountOps(&StoredBytes, {.rank = {.size = 2, .rank = 1}});
+  const auto stream = ops->MakeStream();
+  EXPECT_EQ(ops->rank().rank, 1);
+  Arena arena = Arena::Counting();
+  ops->Run(AllReduce{.x = arena.Allocate(DType::kF32, {7, 64})}, *stream);
+  const std::vector<IndexRange> columns = {{0, 6}, {6, 10}};
+  ops->Run(AllGather{.x = arena.Allocate(DType::kF32, {7, 4}),
+                     .out = arena.Allocate(DType::kF32, {7, 10}),
+                     .columns = columns},
+           *stream);
+  EXPECT_EQ(ops->counts()[OpKind::kAllReduce].other_bytes, 2 * 4 * 7 * 64);
+  EXPECT_EQ(ops->counts()[OpKind::kAllGather].other_bytes, 4 * 7 * (4 + 10));
 }
 
 TEST(CountOps, AttentionCountsTheKeysThatItReads) {

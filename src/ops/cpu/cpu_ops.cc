@@ -60,8 +60,9 @@ void CombineRow(const CombineExperts& op, int64_t token, float* out) {
 class CpuOps final : public HostOps {
  public:
   CpuOps(const IsaKernels& isa, std::unique_ptr<ThreadPool> own, ThreadPool& pool, Buffer tiles,
-         Buffer outputs)
-      : isa_(isa),
+         Buffer outputs, std::shared_ptr<Communicator> communicator)
+      : HostOps(std::move(communicator)),
+        isa_(isa),
         kernels_(*isa.kernels),
         name_(fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? cpu::kPrecise : "")),
         own_pool_(std::move(own)),
@@ -223,8 +224,13 @@ void CpuOps::Run(const Embed& op, Stream&) {
   const int64_t step = ItemRows(num_tokens, table.cols() * kPanelRows);
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int worker) {
     for (int64_t t = item * step; t < std::min(num_tokens, (item + 1) * step); ++t) {
-      CHECK(0 <= ids[t] && ids[t] < table.rows());
-      EmbedRow(table, ids[t], op.scale, Tile(worker), op.out.Row<float>(t));
+      const int64_t row = op.Row(ids[t]);
+      float* const out = op.out.Row<float>(t);
+      if (row < 0) {
+        std::fill_n(out, table.cols(), 0.0f);
+      } else {
+        EmbedRow(table, row, op.scale, Tile(worker), out);
+      }
     }
   });
 }
@@ -448,8 +454,8 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options) {
                                                     cpu::kTileFloats * sizeof(float)));
   ASSIGN_OR_RETURN(Buffer outputs, AllocateHostMemory(static_cast<size_t>(threads) *
                                                       cpu::kItemOutputs * sizeof(float)));
-  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(isa, std::move(own), pool,
-                                                            std::move(tiles), std::move(outputs)));
+  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(
+      isa, std::move(own), pool, std::move(tiles), std::move(outputs), options.communicator));
 }
 
 }  // namespace tokamak

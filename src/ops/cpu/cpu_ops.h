@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/host/communicator.h"
 #include "ops/ops.h"
 
 namespace tokamak {
@@ -27,6 +28,8 @@ struct CpuOptions {
   // Used instead of threads of its own, and of the two options above that describe those. Must
   // outlive the backend.
   ThreadPool* pool = nullptr;
+  // Set if the backend is one of several ranks.
+  std::shared_ptr<Communicator> communicator = nullptr;
 };
 
 // Returns kInvalidArgument for an unknown ISA or a bad number of threads, kUnimplemented with the

@@ -339,6 +339,7 @@ void CudaOps::CopyToHost(void* host, const void* device, size_t bytes, Stream& s
 
 void CudaOps::Run(const Embed& op, Stream& stream) {
   const CudaWeight& table = Unwrap(op.table);
+  CHECK(op.vocab_size == 0 || op.vocab_size == table.rows());
   const EmbedArgs args = {.ids = Data<const int32_t>(op.ids),
                           .table = table.data(),
                           .out = Data<float>(op.out),

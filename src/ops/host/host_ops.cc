@@ -31,7 +31,9 @@ Result<Buffer> HostOps::Allocate(size_t bytes, MemoryKind) { return AllocateHost
 
 std::unique_ptr<Stream> HostOps::MakeStream() { return std::make_unique<Stream>(); }
 
-Status HostOps::Synchronize(Stream&) { return Status(); }
+Status HostOps::Synchronize(Stream&) { return communicator_ ? communicator_->status() : Status(); }
+
+Status HostOps::Await(Event&) { return communicator_ ? communicator_->status() : Status(); }
 
 void HostOps::CopyToDevice(void* device, const void* host, size_t bytes, Stream&) {
   if (bytes > 0) std::memcpy(device, host, bytes);
@@ -57,6 +59,17 @@ void HostOps::Run(const CopyRows& op, Stream&) {
     CHECK(from[i] < op.source.rows() && 0 <= to[i] && to[i] < op.out.rows());
     std::memcpy(op.out.RowData(to[i]), op.source.RowData(from[i]), bytes);
   }
+}
+
+// Synchronize and Await return errors of both.
+void HostOps::Run(const AllReduce& op, Stream&) {
+  CHECK(communicator_ != nullptr);
+  (void)communicator_->Run(op);
+}
+
+void HostOps::Run(const AllGather& op, Stream&) {
+  CHECK(communicator_ != nullptr);
+  (void)communicator_->Run(op);
 }
 
 Status CheckWeightSpec(const WeightSpec& spec) {

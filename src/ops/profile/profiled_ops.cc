@@ -286,6 +286,7 @@ class ProfiledOpsImpl final : public ProfiledOps {
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override { return inner_->capabilities(); }
+  RankInfo rank() const override { return inner_->rank(); }
   std::optional<int64_t> FreeDeviceMemory() override { return inner_->FreeDeviceMemory(); }
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
@@ -371,6 +372,8 @@ class ProfiledOpsImpl final : public ProfiledOps {
     Timed("scatter_elements", op, stream);
   }
   void Run(const CopyRanges& op, Stream& stream) override { Timed("copy_ranges", op, stream); }
+  void Run(const AllReduce& op, Stream& stream) override { Timed("all_reduce", op, stream); }
+  void Run(const AllGather& op, Stream& stream) override { Timed("all_gather", op, stream); }
   bool has_linear_argmax() const override { return inner_->has_linear_argmax(); }
   void Run(const LinearArgmax& op, Stream& stream) override { Timed("largest_output", op, stream); }
   void Run(const AddResidual& op, Stream& stream) override { Timed("add_residual", op, stream); }

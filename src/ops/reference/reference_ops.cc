@@ -194,6 +194,7 @@ void RotateHead(double* head, const RopeTable& rope, int64_t position) {
 
 class ReferenceOps final : public HostOps {
  public:
+  using HostOps::HostOps;
   std::string_view name() const override { return "reference"; }
   Capabilities capabilities() const override {
     return Capabilities::All() - Capability::kLatentScratch;
@@ -255,9 +256,9 @@ void ReferenceOps::Run(const Embed& op, Stream&) {
   const ReferenceWeight& table = Unwrap(op.table);
   const auto* ids = static_cast<const int32_t*>(op.ids.data);
   for (int64_t t = 0; t < op.out.rows(); ++t) {
-    CHECK(0 <= ids[t] && ids[t] < table.rows());
+    const int64_t row = op.Row(ids[t]);
     for (int64_t i = 0; i < table.cols(); ++i) {
-      op.out.Row<float>(t)[i] = op.scale * table.Row(ids[t])[i];
+      op.out.Row<float>(t)[i] = row < 0 ? 0.0f : op.scale * table.Row(row)[i];
     }
   }
 }
@@ -571,6 +572,8 @@ void ReferenceOps::Run(const CombineExperts& op, Stream&) {
 
 }  // namespace
 
-std::unique_ptr<Ops> MakeReferenceOps() { return std::make_unique<ReferenceOps>(); }
+std::unique_ptr<Ops> MakeReferenceOps(std::shared_ptr<Communicator> communicator) {
+  return std::make_unique<ReferenceOps>(std::move(communicator));
+}
 
 }  // namespace tokamak

@@ -4,10 +4,12 @@
 
 #include <memory>
 
+#include "ops/host/communicator.h"
 #include "ops/ops.h"
 
 namespace tokamak {
 
-std::unique_ptr<Ops> MakeReferenceOps();
+// `communicator`: set if the backend is one of several ranks.
+std::unique_ptr<Ops> MakeReferenceOps(std::shared_ptr<Communicator> communicator = nullptr);
 
 }  // namespace tokamak

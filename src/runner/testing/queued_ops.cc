@@ -180,6 +180,7 @@ class QueuedOps final : public Ops {
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override { return device_.capabilities; }
+  RankInfo rank() const override { return inner_->rank(); }
   std::optional<int64_t> FreeDeviceMemory() override { return device_.free_bytes; }
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
@@ -211,7 +212,7 @@ class QueuedOps final : public Ops {
   std::unique_ptr<Stream> MakeStream() override { return queues_.MakeStream(); }
   Status Synchronize(Stream& stream) override {
     queues_.AdvanceUntil([&] { return queues_.Of(stream).tasks.empty(); });
-    return Status();
+    return inner_->Synchronize(*inner_stream_);
   }
   std::unique_ptr<Event> MakeEvent() override { return std::make_unique<QueuedEvent>(); }
   void Record(Event& event, Stream& stream) override {
@@ -225,7 +226,7 @@ class QueuedOps final : public Ops {
   }
   Status Await(Event& event) override {
     queues_.AdvanceUntil([&] { return Reached(event); });
-    return Status();
+    return inner_->Synchronize(*inner_stream_);
   }
   void WaitFor(Stream& stream, const Event& event) override {
     const auto& queued = static_cast<const QueuedEvent&>(event);
@@ -295,6 +296,15 @@ class QueuedOps final : public Ops {
                 [this, bytes = op.bytes, ranges = Ranges(op.ranges.begin(), op.ranges.end())] {
                   inner_->Run(CopyRanges{.ranges = ranges, .bytes = bytes}, *inner_stream_);
                 });
+  }
+  void Run(const AllReduce& op, Stream& stream) override { Later(op, stream); }
+  void Run(const AllGather& op, Stream& stream) override {
+    using Columns = std::vector<IndexRange>;
+    queues_.Add(stream, [this, op, columns = Columns(op.columns.begin(), op.columns.end())] {
+      AllGather now = op;
+      now.columns = columns;
+      inner_->Run(now, *inner_stream_);
+    });
   }
   void Run(const AddResidual& op, Stream& stream) override { Later(op, stream); }
   void Run(const Softcap& op, Stream& stream) override { Later(op, stream); }

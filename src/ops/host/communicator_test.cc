@@ -1,0 +1,300 @@
+#include "ops/host/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "base/testing/sanitizers.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/reference/reference_ops.h"
+#include "ops/testing/memory_source.h"
+
+namespace tokamak {
+namespace {
+
+using Group = std::vector<std::unique_ptr<Communicator>>;
+using std::chrono::milliseconds;
+constexpr milliseconds kLong{20'000}, kShort{100};
+
+Group MakeGroup(int32_t size, size_t slot_bytes = 64, milliseconds timeout = kLong) {
+  auto group = MakeThreadGroup({.size = size, .slot_bytes = slot_bytes, .timeout = timeout});
+  EXPECT_TRUE(group.ok()) << group.status().ToString();
+  return *std::move(group);
+}
+
+void OnEachRank(const Group& group, const std::function<void(Communicator& ranks, int32_t)>& run) {
+  std::vector<std::thread> threads;
+  for (const auto& communicator : group) {
+    threads.emplace_back([&] { run(*communicator, communicator->info().rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Tensor View(std::vector<float>& values, int64_t cols) {
+  return Tensor(values.data(), DType::kF32, {static_cast<int64_t>(values.size()) / cols, cols});
+}
+
+// Values of many magnitudes, so that another order of additions gives other bits.
+std::vector<float> RandomValues(int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    const auto bits = static_cast<int32_t>(random());
+    value = std::ldexp(static_cast<float>(bits % 1000003), static_cast<int>(random() % 40) - 20);
+  }
+  return values;
+}
+
+TEST(Ranks, AllReduceAddsInRankOrderWhateverTheSize) {
+  for (const int32_t size : {1, 2, 3, 5}) {
+    const Group group = MakeGroup(size);
+    for (const int64_t count : {1, 2, 15, 16, 17, 64, 1001}) {  // a slot holds 16
+      std::vector<std::vector<float>> values;
+      for (int32_t rank = 0; rank < size; ++rank) {
+        values.push_back(RandomValues(count, static_cast<uint32_t>(rank)));
+      }
+      std::vector<float> expected = values[0];
+      for (size_t rank = 1; rank < values.size(); ++rank) {
+        for (size_t i = 0; i < expected.size(); ++i) expected[i] += values[rank][i];
+      }
+      OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+        ASSERT_TRUE(ranks.Run(AllReduce{View(values[static_cast<size_t>(rank)], 1)}).ok());
+      });
+      for (const std::vector<float>& sum : values) EXPECT_EQ(sum, expected);
+    }
+  }
+}
+
+// A sum in another order would differ: the test above can fail.
+TEST(Ranks, TheOrderOfAdditionsMatters) {
+  const std::vector<float> a = RandomValues(1001, 0), b = RandomValues(1001, 1);
+  const std::vector<float> c = RandomValues(1001, 2);
+  int differ = 0;
+  for (size_t i = 0; i < a.size(); ++i) differ += (a[i] + b[i]) + c[i] != (c[i] + b[i]) + a[i];
+  EXPECT_GT(differ, 100);
+}
+
+TEST(Ranks, AllReduceKeepsNanAndInfinity) {
+  const Group group = MakeGroup(2);
+  OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+    std::vector<float> x = {1, rank == 0 ? NAN : 1, rank == 1 ? INFINITY : 2};
+    ASSERT_TRUE(ranks.Run(AllReduce{View(x, 3)}).ok());
+    EXPECT_EQ(x[0], 2);
+    EXPECT_TRUE(std::isnan(x[1]));
+    EXPECT_EQ(x[2], INFINITY);
+  });
+}
+
+// Shares of different sizes, none at all, and one that two ranks hold.
+TEST(Ranks, AllGatherPutsEachRanksColumnsWhereTheyBelong) {
+  const std::vector<std::vector<IndexRange>> divisions = {
+      {{0, 6}, {6, 9}},
+      {{5, 9}, {0, 5}},
+      {{0, 9}, {9, 9}, {9, 9}},
+      {{0, 40}, {40, 41}, {41, 60}},
+      {{0, 3}, {0, 3}, {3, 6}, {3, 6}},
+  };
+  for (const std::vector<IndexRange>& columns : divisions) {
+    int64_t cols = 0;
+    for (const IndexRange& range : columns) cols = std::max(cols, range.end);
+    const Group group = MakeGroup(static_cast<int32_t>(columns.size()));
+    for (const int64_t rows : {0, 1, 3, 20}) {
+      const std::vector<float> expected = RandomValues(rows * cols, 7);
+      OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+        const IndexRange& own = columns[static_cast<size_t>(rank)];
+        std::vector<float> whole = expected, out(expected.size(), NAN);
+        const Tensor x = View(whole, cols).Cols(own.begin, own.end);
+        ASSERT_TRUE(ranks.Run(AllGather{x, View(out, cols), columns}).ok());
+        EXPECT_EQ(out, expected);
+      });
+    }
+  }
+}
+
+// Ranks that meet at different times, many times, in exchanges of all sizes.
+TEST(Ranks, ManyExchangesStayInOrder) {
+  const int32_t size = 4;
+  const Group group = MakeGroup(size, 256);
+  const int count = testing::Fewer(5000);
+  OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+    std::mt19937 shared(1), own(static_cast<uint32_t>(rank));
+    for (int i = 0; i < count; ++i) {
+      if (own() % 16 == 0) std::this_thread::yield();
+      if (own() % 1024 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const auto elements = static_cast<int64_t>(1 + shared() % 200);
+      const auto base = static_cast<float>(shared() % 1024);
+      if (shared() % 2 == 0) {
+        std::vector<float> x(static_cast<size_t>(elements), base + static_cast<float>(rank));
+        ASSERT_TRUE(ranks.Run(AllReduce{View(x, elements)}).ok());
+        ASSERT_EQ(x, std::vector<float>(x.size(), 4 * base + 6));
+      } else {
+        std::vector<IndexRange> columns;
+        for (int64_t r = 0; r < size; ++r) columns.push_back({r * elements, (r + 1) * elements});
+        std::vector<float> x(static_cast<size_t>(elements), base + static_cast<float>(rank));
+        std::vector<float> out(static_cast<size_t>(size * elements));
+        ASSERT_TRUE(
+            ranks.Run(AllGather{View(x, elements), View(out, size * elements), columns}).ok());
+        for (size_t j = 0; j < out.size(); ++j) {
+          ASSERT_EQ(out[j], base + static_cast<float>(j / static_cast<size_t>(elements)));
+        }
+      }
+    }
+  });
+}
+
+TEST(Ranks, ARankThatDoesNotComeEndsTheGroup) {
+  const Group group = MakeGroup(3, 64, kShort);
+  OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+    std::vector<float> x(1000, 1);
+    if (rank == 1) return;
+    const Status status = ranks.Run(AllReduce{View(x, 1000)});
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    const std::string_view message = status.message();
+    EXPECT_TRUE(message == "rank 1 did not take part in an exchange with rank 0 within 100 ms" ||
+                message == "rank 1 did not take part in an exchange with rank 2 within 100 ms")
+        << message;
+  });
+  // It gets the same error when it comes.
+  std::vector<float> x(1);
+  EXPECT_EQ(group[1]->Run(AllReduce{View(x, 1)}).ToString(), group[0]->status().ToString());
+  const std::vector<IndexRange> columns = {{0, 1}, {0, 1}, {0, 1}};
+  EXPECT_FALSE(group[1]->Run(AllGather{View(x, 1), View(x, 1), columns}).ok());
+}
+
+// The others wait for it, asleep, and return long before their own limit.
+TEST(Ranks, ARankThatGivesUpEndsTheGroupAtOnce) {
+  const Group group = MakeGroup(3);
+  const auto start = std::chrono::steady_clock::now();
+  OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+    std::vector<float> x(100, 1);
+    if (rank == 2) {
+      std::this_thread::sleep_for(kShort);
+      ranks.Abort(Status(StatusCode::kResourceExhausted, "out of blocks"));
+      ranks.Abort(Status(StatusCode::kInternal, "a second reason"));  // too late
+    }
+    const Status status = ranks.Run(AllReduce{View(x, 100)});
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(status.message(), "rank 2: out of blocks");
+    EXPECT_EQ(ranks.status().ToString(), status.ToString());
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong / 2);
+}
+
+TEST(Ranks, AGroupCanStartAgain) {
+  const Group group = MakeGroup(3);
+  const auto sum = [&](float expected) {
+    OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+      std::vector<float> x(100, static_cast<float>(rank));
+      const Status status = ranks.Run(AllReduce{View(x, 100)});
+      EXPECT_EQ(status.ok(), expected > 0) << status.ToString();
+      if (status.ok()) {
+        EXPECT_EQ(x, std::vector<float>(100, expected));
+      }
+    });
+  };
+  sum(3);
+  group[1]->Abort(Status(StatusCode::kInternal, "a long reason, of which nothing stays"));
+  sum(0);
+  for (const auto& communicator : group) communicator->Restart();
+  sum(3);
+  group[2]->Abort(Status(StatusCode::kInternal, "short"));
+  EXPECT_EQ(group[0]->status().message(), "rank 2: short");
+}
+
+TEST(Ranks, LongReasonsAreCut) {
+  const Group group = MakeGroup(2);
+  group[0]->Abort(Status(StatusCode::kInternal, std::string(1000, 'x')));
+  const std::string message(group[1]->status().message());
+  EXPECT_TRUE(message.starts_with("rank 0: xxx"));
+  EXPECT_LT(message.size(), 300u);
+}
+
+TEST(Ranks, DifferentExchangesAreAnError) {
+  const Group group = MakeGroup(2);
+  OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+    std::vector<float> x(8, 1);
+    const Status status = ranks.Run(AllReduce{View(x, 1).Rows(0, rank == 0 ? 8 : 7)});
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_TRUE(status.message().ends_with("take part in different exchanges"))
+        << status.ToString();
+  });
+}
+
+TEST(Ranks, GroupsOfBadSizesAreRefused) {
+  for (const int32_t size : {-1, 0, kMaxHostRanks + 1}) {
+    const auto group = MakeThreadGroup({.size = size});
+    EXPECT_EQ(group.status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+// What models and runners see: results through Ops, and errors where they wait for a stream.
+TEST(Ranks, BackendsExchangeAndReturnTheGroupsError) {
+  Group group = MakeGroup(2);
+  std::vector<std::unique_ptr<Ops>> backends;
+  for (auto& communicator : group) backends.push_back(MakeReferenceOps(std::move(communicator)));
+  EXPECT_EQ(MakeReferenceOps()->rank().size, 1);
+  const std::vector<IndexRange> columns = {{0, 2}, {2, 3}};
+  const auto run = [&](Ops& ops) {
+    const auto stream = ops.MakeStream();
+    const auto event = ops.MakeEvent();
+    const RankInfo info = ops.rank();
+    EXPECT_EQ(info.size, 2);
+    const auto rank = static_cast<float>(info.rank);
+    std::vector<float> sum = {1, rank}, part(info.rank == 0 ? 2 : 1, rank), out(3);
+    ops.Run(AllReduce{View(sum, 2)}, *stream);
+    ops.Run(AllGather{View(part, static_cast<int64_t>(part.size())), View(out, 3), columns},
+            *stream);
+    EXPECT_EQ(sum, (std::vector<float>{2, 1}));
+    EXPECT_EQ(out, (std::vector<float>{0, 0, 1}));
+    EXPECT_TRUE(ops.Synchronize(*stream).ok() && ops.Await(*event).ok());
+    ops.Run(AllReduce{View(sum, info.rank + 1).Rows(0, 1)}, *stream);  // a bug
+    EXPECT_EQ(ops.Synchronize(*stream).code(), StatusCode::kInternal);
+    EXPECT_EQ(ops.Await(*event).code(), StatusCode::kInternal);
+  };
+  std::thread other([&] { run(*backends[1]); });
+  run(*backends[0]);
+  other.join();
+}
+
+// Rows of tokens that other ranks have are zeros, in whatever memory held before.
+TEST(Ranks, EmbedLeavesTheRowsOfOtherShardsZero) {
+  constexpr int64_t kVocab = 50, kCols = 32, kFirst = 17, kEnd = 40;
+  std::vector<float> table = RandomValues(kVocab * kCols, 3);
+  const auto pack = [&](Ops& ops, int64_t begin, int64_t end) {
+    const std::vector<float> rows(table.begin() + begin * kCols, table.begin() + end * kCols);
+    auto weight = ops.PackWeight(
+        {.parts = {MemorySource::Quantize("table", DType::kF32, {end - begin, kCols}, rows)},
+         .use = WeightUse::kEmbedding});
+    EXPECT_TRUE(weight.ok()) << weight.status().ToString();
+    return *std::move(weight);
+  };
+  for (const bool reference : {true, false}) {
+    const std::unique_ptr<Ops> ops =
+        reference ? MakeReferenceOps() : *MakeCpuOps({.threads = 2, .isa = "baseline"});
+    const auto stream = ops->MakeStream();
+    const auto shard = pack(*ops, kFirst, kEnd);
+    std::vector<int32_t> ids = {16, 17, 39, 40, 0, 49, 20};
+    std::vector<float> out(ids.size() * kCols, NAN);
+    ops->Run(Embed{.ids = Tensor(ids.data(), DType::kI32, {7}),
+                   .table = shard.get(),
+                   .scale = 2,
+                   .first_id = kFirst,
+                   .vocab_size = kVocab,
+                   .out = View(out, kCols)},
+             *stream);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int64_t id = ids[i / kCols];
+      const bool here = kFirst <= id && id < kEnd;
+      const size_t source = static_cast<size_t>(id) * kCols + i % kCols;
+      EXPECT_EQ(out[i], here ? 2 * table[source] : 0.0f) << id;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tokamak
