@@ -44,9 +44,11 @@ class Decoder final : public Model {
     }
     final_norm_ = nn::Norm(b / c.names.final_norm, c.hidden_size, c.norm);
     if (options.task == Task::kEmbed) return;
-    lm_head_ = c.tie_word_embeddings
-                   ? embedding_.OutputLayer()
-                   : nn::Linear::Replicated(top / "lm_head", c.vocab_size, c.hidden_size, false);
+    if (c.tie_word_embeddings) {
+      lm_head_.emplace(top, embedding_);
+    } else {
+      lm_head_.emplace(top / "lm_head", c.vocab_size, c.hidden_size);
+    }
   }
 
   Tensor Forward(nn::Pass& pass) const override {
@@ -79,8 +81,7 @@ class Decoder final : public Model {
 
   Tensor Logits(nn::Pass& pass, Tensor hidden) const override {
     CHECK_MSG(lm_head_, "the model was loaded to embed");
-    Tensor logits = pass.arena.Allocate(DType::kF32, {hidden.rows(), lm_head_->out_features()});
-    lm_head_->Forward(pass, hidden, logits);
+    Tensor logits = lm_head_->Logits(pass, hidden);
     if (logit_softcap_ > 0) {
       pass.ops.Run(Softcap{.x = logits, .cap = logit_softcap_}, pass.stream);
     }
@@ -90,10 +91,10 @@ class Decoder final : public Model {
   // Unavailable with a softcap. It may round different logits to one value, and of equal logits the
   // sampler chooses the lowest id, not the largest logit before the cap.
   std::optional<ArgmaxLogits> Argmax(nn::Pass& pass, Tensor hidden) const override {
-    if (logit_softcap_ > 0 || !pass.ops.has_linear_argmax()) return std::nullopt;
+    if (logit_softcap_ > 0 || !lm_head_->has_argmax(pass.ops)) return std::nullopt;
     const ArgmaxLogits argmax = {.values = pass.arena.Allocate(DType::kF32, {hidden.rows()}),
                                  .ids = pass.arena.Allocate(DType::kI32, {hidden.rows()})};
-    lm_head_->ForwardArgmax(pass, hidden, argmax);
+    lm_head_->Argmax(pass, hidden, argmax);
     return argmax;
   }
 
@@ -113,7 +114,7 @@ class Decoder final : public Model {
   nn::Embedding embedding_;
   std::vector<Layer> layers_;
   nn::Norm final_norm_;
-  std::optional<nn::Linear> lm_head_;  // none if loaded to embed
+  std::optional<nn::OutputLayer> lm_head_;  // none if loaded to embed
 };
 
 Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& c) {
@@ -197,9 +198,12 @@ void AddImageEncoder(Model& model, nn::WeightLoad& load, int32_t image_token,
                      FunctionRef<std::unique_ptr<ImageEncoder>()> make) {
   // The tower's attention has a cache of its own.
   nn::CacheLayout text_cache = std::exchange(load.spec.cache, {});
+  // Every rank encodes the images whole: encoders are small, and their rows are needed everywhere.
+  const nn::ParallelContext ranks = std::exchange(load.parallel, {});
   const int64_t before = load.spec.weight_bytes;
   std::unique_ptr<ImageEncoder> encoder = make();
   encoder->set_cache(std::exchange(load.spec.cache, std::move(text_cache)));
+  load.parallel = ranks;
   model.set_image_encoder(std::move(encoder));
   load.spec.image_token = image_token;
   load.spec.image_weight_bytes = load.spec.weight_bytes - before;

@@ -174,7 +174,7 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
   }
   nn::WeightLoad load{.tensors = *checkpoint.tensors,
                       .ops = ops,
-                      .parallel = {},
+                      .parallel = {ops.rank().size, ops.rank().rank},
                       .uniform_routing = options.uniform_routing,
                       .progress = options.progress,
                       .status = {},

@@ -11,33 +11,27 @@
 namespace tokamak::nn {
 Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope* rope,
                      const AttentionExtras& extras)
-    : head_dim_(config.head_dim),
+    : Sublayer(b),
+      head_dim_(config.head_dim),
       scale_(config.scale),
       rope_(rope),
       whole_norm_(extras.whole_qk_norm),
       softcap_(extras.softcap),
       clip_qkv_(extras.clip_qkv) {
-  const ParallelContext& parallel = b.parallel();
-  if (!parallel.Divides(config.num_heads) || !parallel.DividesKvHeads(config.num_kv_heads)) {
-    b.Fail(InvalidArgument("{}: {} heads and {} KV heads cannot be divided among {} ranks",
-                           b.path(), config.num_heads, config.num_kv_heads, parallel.size));
-    return;
-  }
-  if (whole_norm_ && parallel.size > 1) {
-    b.Fail(Unimplemented("{}: a norm over all heads cannot be divided among ranks", b.path()));
-    return;
-  }
   if (softcap_ > 0) b.Needs(Capability::kAttentionSoftcap);
   if (extras.sinks) b.Needs(Capability::kSinks);
   if (!extras.causal) b.Needs(Capability::kNonCausal);
   if (extras.alibi_bias_max > 0) b.Needs(Capability::kAlibi);
   if (clip_qkv_ > 0) b.Needs(Capability::kClamp);
-  const IndexRange heads = parallel.Shard(config.num_heads);
-  const IndexRange kv_heads = parallel.KvHeads(config.num_kv_heads);
+  const int64_t dim = head_dim_;
+  const int64_t block = (b / extras.names.output / "weight")
+                            .BlockColumns(Shape{config.hidden_size, config.num_heads * dim});
+  const std::vector<HeadShard> ranks =
+      b.ShardHeads(config.num_heads, config.num_kv_heads, dim, block);
+  if (!b.ok()) return;
+  const auto [heads, kv_heads] = ranks[static_cast<size_t>(b.parallel().rank)];
   num_heads_ = heads.size();
   num_kv_heads_ = kv_heads.size();
-
-  const int64_t dim = head_dim_;
   const IndexRange q_rows{heads.begin * dim, heads.end * dim};
   const IndexRange kv_rows{kv_heads.begin * dim, kv_heads.end * dim};
   const std::string q_meaning = fmt::format("num_heads {} × head_dim {}", config.num_heads, dim);
@@ -53,10 +47,17 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   output_ = Linear::Row(b / extras.names.output, config.hidden_size, config.num_heads * dim, q_rows,
                         config.output_bias);
   if (extras.qk_norm) {
-    const int64_t q_size = whole_norm_ ? num_heads_ * dim : dim;
-    const int64_t k_size = whole_norm_ ? num_kv_heads_ * dim : dim;
+    const int64_t q_size = whole_norm_ ? config.num_heads * dim : dim;
+    const int64_t k_size = whole_norm_ ? config.num_kv_heads * dim : dim;
     q_norm_.emplace(b / "q_norm", q_size, *extras.qk_norm);
     k_norm_.emplace(b / "k_norm", k_size, *extras.qk_norm);
+  }
+  if (whole_norm_) {
+    rank_ = b.parallel().rank;
+    for (const HeadShard& rank : ranks) {
+      q_columns_.push_back({rank.heads.begin * dim, rank.heads.end * dim});
+      k_columns_.push_back({rank.kv_heads.begin * dim, rank.kv_heads.end * dim});
+    }
   }
   if (extras.sinks) {
     SourcePtr all = (b / "sinks").Find(Shape{config.num_heads}, "num_heads");
@@ -74,7 +75,7 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   group_ = b.KvGroup(layer_);
 }
 
-void Attention::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
+void Attention::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
   const int64_t num_tokens = in.x.rows();
   const int64_t q_size = num_heads_ * head_dim_;
@@ -117,12 +118,19 @@ void Attention::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
 }
 
 void Attention::NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const {
-  Tensor normalized_q = pass.arena.Allocate(q.dtype, q.shape);
-  Tensor normalized_k = pass.arena.Allocate(k.dtype, k.shape);
-  q_norm_->Forward(pass, q, normalized_q);
-  k_norm_->Forward(pass, k, normalized_k);
-  q = normalized_q;
-  k = normalized_k;
+  const auto normalize = [&](const Norm& norm, const std::vector<IndexRange>& columns, Tensor& x) {
+    Tensor all = x;
+    if (columns.size() > 1) {
+      all = pass.arena.Allocate(x.dtype, {x.rows(), columns.back().end});
+      pass.ops.Run(AllGather{.x = x, .out = all, .columns = columns}, pass.stream);
+    }
+    Tensor normalized = pass.arena.Allocate(all.dtype, all.shape);
+    norm.Forward(pass, all, normalized);
+    const IndexRange& own = columns[static_cast<size_t>(rank_)];
+    x = normalized.Cols(own.begin, own.end);
+  };
+  normalize(*q_norm_, q_columns_, q);
+  normalize(*k_norm_, k_columns_, k);
 }
 
 }  // namespace tokamak::nn

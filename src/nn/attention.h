@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "nn/builder.h"
 #include "nn/linear.h"
@@ -55,10 +56,10 @@ class Attention final : public Sublayer {
 
   DType activation() const override { return qkv_.activation(); }
   DType output() const override { return output_.output(); }
-  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
+  void ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
-  // Normalizes q [T, heads · head_dim] and k over all heads together.
+  // Normalizes q [T, heads · head_dim] and k over all heads together, those of all ranks.
   void NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const;
 
   int64_t num_heads_ = 0;  // of this rank
@@ -73,6 +74,9 @@ class Attention final : public Sublayer {
   std::optional<Norm> q_norm_;
   std::optional<Norm> k_norm_;
   bool whole_norm_ = false;
+  // With a whole norm: each rank's columns of the queries and keys of all heads.
+  std::vector<IndexRange> q_columns_, k_columns_;
+  int32_t rank_ = 0;
   float softcap_ = 0;
   float clip_qkv_ = 0;
   OwnedTensor sinks_;   // f32 [num_heads], or empty

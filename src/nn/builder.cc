@@ -1,8 +1,11 @@
 #include "nn/builder.h"
 
 #include <algorithm>
+#include <numeric>
+#include <string>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "quant/quantize.h"
@@ -86,12 +89,45 @@ SourcePtr Builder::Columns(SourcePtr source, IndexRange cols) const {
   return nullptr;
 }
 
-IndexRange Builder::Shard(int64_t count, std::string_view what) const {
-  if (!parallel().Divides(count)) {
-    Fail(InvalidArgument("{}: {} {} cannot be divided among {} ranks", path_, what, count,
-                         parallel().size));
+IndexRange Builder::Shard(int64_t count, std::string_view what, int64_t unit) const {
+  if (!parallel().Divides(count, unit)) {
+    const std::string blocks =
+        unit > 1 ? fmt::format(", because it is stored in blocks of {}", unit) : "";
+    Fail(InvalidArgument("{}: {} {} cannot be divided among {} ranks{}; {} would work", path_, what,
+                         count, parallel().size, blocks, CeilDiv(count, unit)));
   }
-  return parallel().Shard(count);
+  return parallel().Shard(count, unit);
+}
+
+std::vector<HeadShard> Builder::ShardHeads(int64_t num_heads, int64_t num_kv_heads, int64_t dim,
+                                           int64_t block) const {
+  if (!ok()) return {};
+  const int64_t unit = block / std::gcd(block, dim);
+  const auto divide = [&](int32_t size) {
+    std::vector<HeadShard> all;
+    for (int32_t rank = 0; rank < size; ++rank) {
+      const auto shard = ParallelContext{size, rank}.ShardHeads(num_heads, num_kv_heads, unit);
+      if (shard) all.push_back(*shard);
+    }
+    return static_cast<int32_t>(all.size()) == size ? all : std::vector<HeadShard>();
+  };
+  std::vector<HeadShard> all = divide(parallel().size);
+  if (!all.empty()) return all;
+  int32_t fewer = parallel().size - 1;
+  while (divide(fewer).empty()) --fewer;  // one rank always works
+  const std::string blocks =
+      unit > 1 ? fmt::format(", because {} heads share blocks of {} columns", unit, block) : "";
+  Fail(InvalidArgument(
+      "{}: {} heads and {} KV heads cannot be divided among {} ranks{}; {} would work", path_,
+      num_heads, num_kv_heads, parallel().size, blocks, fewer));
+  return {};
+}
+
+int64_t Builder::BlockColumns(const Shape& shape) const {
+  if (parallel().size == 1 || !ok()) return 1;
+  // Whoever reads the weight reports its error.
+  const Result<SourcePtr> source = load_->tensors.Find(path_, shape, {});
+  return source.ok() ? Info((*source)->dtype()).block_elements : 1;
 }
 
 template <typename Packed>
@@ -199,7 +235,7 @@ Result<OwnedTensor> Upload(Ops& ops, const std::vector<float>& values, const Sha
 }
 
 SourcePtr RowRange(SourcePtr source, IndexRange rows) {
-  if (rows == IndexRange{0, source->shape().rows()}) return source;
+  if (!source || rows == IndexRange{0, source->shape().rows()}) return source;
   return tokamak::RowRange(std::move(source), rows.begin, rows.end);
 }
 

@@ -89,8 +89,16 @@ class Builder {
   // These columns of a stored weight, or these elements of a vector, for a rank's shard. They must
   // be whole blocks of the stored type. Null if `source` is, and after an error.
   SourcePtr Columns(SourcePtr source, IndexRange cols) const;
-  // This rank's shard of `count` items, `what` in messages. An error if they cannot be divided.
-  IndexRange Shard(int64_t count, std::string_view what) const;
+  // This rank's shard of `count` items, `what` in messages, which can be cut after every `unit`. An
+  // error if a rank would get none.
+  IndexRange Shard(int64_t count, std::string_view what, int64_t unit = 1) const;
+  // The heads of each rank. A head's output is `dim` columns of a weight, whose blocks have `block`
+  // columns. An error if a rank would get none; empty after any error.
+  std::vector<HeadShard> ShardHeads(int64_t num_heads, int64_t num_kv_heads, int64_t dim,
+                                    int64_t block) const;
+  // Columns of a block of the weight at this place, [out, in], which no cut may go through. 1 on a
+  // single rank, which cuts nothing.
+  int64_t BlockColumns(const Shape& shape) const;
   // Stacks the parts (equal cols) in the backend's layout. Null after an error.
   WeightPtr PackWeight(std::vector<SourcePtr> parts, WeightUse use) const;
   // The same for each of several weights of one shape.
@@ -131,7 +139,7 @@ class Builder {
   std::string path_;
 };
 
-// These rows of a stored weight, for a rank's shard.
+// These rows of a stored weight, for a rank's shard. Null if `source` is.
 SourcePtr RowRange(SourcePtr source, IndexRange rows);
 
 }  // namespace tokamak::nn

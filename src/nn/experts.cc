@@ -34,10 +34,20 @@ Fused FindFused(const Builder& b, const std::string& name, const ExpertsShape& s
   return {(b / name).Find(Shape{experts, in, out}, meaning), in, true};
 }
 
+// Columns of a block of the experts' down projections.
+int64_t BlockOfDown(const Builder& b, const ExpertsShape& shape) {
+  const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
+  const Builder blocks = b / "down_proj_blocks";
+  if (blocks.Has()) return blocks.BlockColumns(Shape{shape.num_experts, hidden, inner});
+  if (shape.storage != ExpertStorage::kSeparate && (b / "down_proj").Has()) return 1;  // no blocks
+  return (b / 0 / shape.down_proj / "weight").BlockColumns(Shape{hidden, inner});
+}
+
 }  // namespace
 
 Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
-  const IndexRange shard = b.parallel().Shard(shape.intermediate_size);
+  const IndexRange shard =
+      b.Shard(shape.intermediate_size, "intermediate_size", BlockOfDown(b, shape));
   const bool fused = shape.storage != ExpertStorage::kSeparate &&
                      ((b / "gate_up_proj").Has() || (b / "gate_up_proj_blocks").Has());
   if (fused) {
@@ -48,9 +58,9 @@ Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
     if (shape.bias) ReadSeparateBiases(b, shape, shard);
   }
   if (!b.ok()) return;
-  for (const StackPtr& weights : {gate_up_, down_}) {
-    b.AddExperts(weights->size() * weights->rows() * weights->cols(), weights->bytes(), share);
-  }
+  // Parameters are those of all ranks, bytes those of this one.
+  b.AddExperts(shape.num_experts * 3 * shape.hidden_size * shape.intermediate_size,
+               gate_up_->bytes() + down_->bytes(), share);
 }
 
 void Experts::ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange shard) {

@@ -63,8 +63,8 @@ Linear Linear::MergedColumn(const Builder& b, const std::vector<Output>& outputs
 Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias) {
   SourcePtr weight = b.Columns((b / "weight").Find(Shape{out, in}), range);
   SourcePtr stored = bias ? (b / "bias").Find(Shape{out}) : nullptr;
-  return Pack(b, {std::move(weight)}, UseOf(bias), bias && b.parallel().rank == 0,
-              {std::move(stored)});
+  return Pack(b, {std::move(weight)}, UseOf(bias || b.parallel().size > 1),
+              bias && b.parallel().rank == 0, {std::move(stored)});
 }
 
 Linear Linear::Replicated(const Builder& b, int64_t out, int64_t in, bool bias) {

@@ -35,8 +35,8 @@ class Linear {
   // outputs' names.
   static Linear MergedColumn(const Builder& b, const std::vector<Output>& outputs, int64_t in,
                              bool bias);
-  // Row-parallel: each rank holds the columns `range` of b's [out, in] weight; the ranks' results
-  // must be added. Only the first rank has the bias.
+  // Row-parallel: each rank holds the columns `range` of b's [out, in] weight; the ranks' results,
+  // f32 if there are several, must be added. Only the first rank has the bias.
   static Linear Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias);
   // The same weight on every rank, with f32 outputs.
   static Linear Replicated(const Builder& b, int64_t out, int64_t in, bool bias);

@@ -50,19 +50,22 @@ int32_t ChunkKeys(const MlaConfig& c, int64_t num_heads) {
 }  // namespace
 
 MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope)
-    : config_(config), rope_(rope) {
+    : Sublayer(b), config_(config), rope_(rope) {
   b.Needs({Capability::kMla, Capability::kConvert});
-  if (!b.parallel().Divides(config.num_heads) || config.num_heads > kMaxHeads) {
-    b.Fail(InvalidArgument(
-        "{}: has {} heads; at most {} are supported, and they must be divisible among {} ranks",
-        b.path(), config.num_heads, kMaxHeads, b.parallel().size));
+  if (config.num_heads > kMaxHeads) {
+    b.Fail(InvalidArgument("{}: has {} heads; at most {} are supported", b.path(), config.num_heads,
+                           kMaxHeads));
   }
+  const int64_t values = config.value_dim;
+  const int64_t block =
+      (b / "o_proj" / "weight").BlockColumns(Shape{config.hidden_size, config.num_heads * values});
+  const std::vector<HeadShard> ranks =
+      b.ShardHeads(config.num_heads, config.num_heads, values, block);
   if (!b.ok()) return;
-  heads_ = b.parallel().Shard(config.num_heads);
+  heads_ = ranks[static_cast<size_t>(b.parallel().rank)].heads;
   ReadQkvA(b);
   kv_a_norm_ = Norm(b / "kv_a_layernorm", config.kv_lora_rank, kNorm);
   ReadHeads(b);
-  const int64_t values = config.value_dim;
   output_ = Linear::Row(b / "o_proj", config.hidden_size, config.num_heads * values,
                         {heads_.begin * values, heads_.end * values}, config.bias);
   AddCacheLayer(b);
@@ -190,7 +193,7 @@ void MlaAttention::Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const
   kv_a_norm_.Forward(pass, latent, latent);
 }
 
-void MlaAttention::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
+void MlaAttention::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Tensor q, entry;
   Project(pass, in.x, q, entry);

@@ -39,7 +39,7 @@ class MlaAttention final : public Sublayer {
 
   DType activation() const override { return qkv_a_proj_.activation(); }
   DType output() const override { return output_.output(); }
-  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
+  void ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   void ReadQkvA(const Builder& b);

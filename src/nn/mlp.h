@@ -27,7 +27,7 @@ class Mlp final : public Sublayer {
 
   DType activation() const override { return gate_up_.activation(); }
   DType output() const override { return down_.output(); }
-  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
+  void ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   Activation activation_ = Activation::kSilu;
@@ -48,7 +48,7 @@ class PlainMlp final : public Sublayer {
 
   DType activation() const override { return up_.activation(); }
   DType output() const override { return down_.output(); }
-  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
+  void ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   Activation activation_ = Activation::kGelu;

@@ -2,11 +2,9 @@
 
 namespace tokamak::nn {
 
-Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
+Moe::Moe(const Builder& b, const MoeShape& shape) : Sublayer(b), shape_(shape) {
   b.Needs({Capability::kMoe, Capability::kCombine, Capability::kConvert});
   b.Needs(NeedsOf(shape.activation));
-  b.Shard(shape.intermediate_size, "intermediate_size of experts");
-  b.Shard(shape.shared_intermediate_size, "intermediate_size of shared experts");
   moe_layer_ = b.AddMoeLayer(shape.router.num_experts);
   const int64_t hidden = shape.hidden_size;
   const MoeNames& names = shape.names;
@@ -38,7 +36,7 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
   if (shape.shared_gate) shared_gate_ = Linear::Router(b / "shared_expert_gate", 1, hidden);
 }
 
-void Moe::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
+void Moe::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Arena& arena = pass.arena;
   const RouterConfig& router = shape_.router;
@@ -95,7 +93,7 @@ void Moe::Forward(Pass& pass, const SublayerInput& in, Tensor out) const {
       shared_x = arena.Allocate(shared_.activation(), x.shape);
       pass.ops.Run(Convert{.x = x, .out = shared_x}, pass.stream);
     }
-    shared_.Forward(pass, {shared_x}, shared);
+    shared_.ForwardShard(pass, {shared_x}, shared);
     if (shape_.shared_gate) {
       shared_gate = arena.Allocate(DType::kF32, {num_tokens, 1});
       shared_gate_.Forward(pass, x, shared_gate);

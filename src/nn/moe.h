@@ -50,7 +50,7 @@ class Moe final : public Sublayer {
   DType activation() const override { return router_.activation(); }
   DType copy_type() const override { return experts_.gate_up().activation(); }
   DType output() const override { return DType::kF32; }
-  void Forward(Pass& pass, const SublayerInput& in, Tensor out) const override;
+  void ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
   MoeShape shape_;

@@ -3,13 +3,16 @@
 
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "nn/attention.h"
 #include "nn/builder.h"
+#include "nn/embedding.h"
 #include "nn/pass.h"
 #include "nn/testing/random_tensors.h"
+#include "ops/host/communicator.h"
 #include "ops/reference/reference_ops.h"
 
 namespace tokamak::nn::testing {
@@ -19,8 +22,11 @@ inline constexpr int64_t kTokens = 3;
 // Everything that a layer's Forward needs, for kTokens tokens of one sequence.
 class Bench {
  public:
-  explicit Bench(DType dtype = DType::kF32) : tensors_(7, dtype) {}
+  // `communicator`: for one of several ranks.
+  explicit Bench(DType dtype = DType::kF32, std::shared_ptr<Communicator> communicator = nullptr)
+      : tensors_(7, dtype), ops_(MakeReferenceOps(std::move(communicator))) {}
 
+  WeightLoad Load() { return Load({ops_->rank().size, ops_->rank().rank}); }
   WeightLoad Load(ParallelContext parallel) {
     return {.tensors = tensors_,
             .ops = *ops_,
@@ -89,11 +95,22 @@ class Bench {
     return std::vector<float>(values, values + kTokens * cols);
   }
 
+  // The logits of kTokens tokens, whose hidden states are their embeddings.
+  std::vector<float> RunVocabulary(const Embedding& embedding, const OutputLayer& output,
+                                   std::vector<int32_t> ids, int64_t hidden_size) {
+    Tensor hidden = arena_.Allocate(DType::kF32, {kTokens, hidden_size});
+    pass_.token_ids = Tensor(ids.data(), DType::kI32, {kTokens});
+    embedding.Forward(pass_, hidden);
+    const Tensor logits = output.Logits(pass_, hidden);
+    const auto* values = static_cast<const float*>(logits.data);
+    return std::vector<float>(values, values + logits.shape.elements());
+  }
+
   Ops& ops() { return *ops_; }
 
  private:
   ::tokamak::testing::RandomTensors tensors_;
-  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
+  std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> stream_ = ops_->MakeStream();
   Arena arena_{*ops_->Allocate(4 << 20, MemoryKind::kDevice)};
   int32_t positions_[kTokens] = {0, 1, 2};
