@@ -1,5 +1,7 @@
 #include "models/testing/backends.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/testing/sanitizers.h"
 #include "ops/cpu/cpu_ops.h"
@@ -23,10 +25,12 @@ std::vector<std::string> Names(const std::string& suffix) {
 std::vector<std::string> BackendNames() { return Names(""); }
 std::vector<std::string> PreciseBackendNames() { return Names("/precise"); }
 
-std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads) {
-  if (name == "reference") return MakeReferenceOps();
+std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads,
+                                 std::shared_ptr<Communicator> communicator) {
+  if (name == "reference") return MakeReferenceOps(std::move(communicator));
   CHECK_MSG(name.starts_with("cpu/"), name);
-  Result<std::unique_ptr<Ops>> ops = MakeCpuOps({.threads = threads, .isa = name.substr(4)});
+  Result<std::unique_ptr<Ops>> ops = MakeCpuOps(
+      {.threads = threads, .isa = name.substr(4), .communicator = std::move(communicator)});
   CHECK_MSG(ops.ok(), ops.status().ToString());
   return *std::move(ops);
 }

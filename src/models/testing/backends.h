@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/host/communicator.h"
 #include "ops/ops.h"
 
 namespace tokamak::testing {
@@ -14,7 +15,8 @@ namespace tokamak::testing {
 std::vector<std::string> BackendNames();
 // The same with f32 activations everywhere: "reference", "cpu/avx2/precise", ...
 std::vector<std::string> PreciseBackendNames();
-// `threads` 0: one per core.
-std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads = 0);
+// `threads` 0: one per core. `communicator`: for one of several ranks.
+std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads = 0,
+                                 std::shared_ptr<Communicator> communicator = nullptr);
 
 }  // namespace tokamak::testing
