@@ -27,6 +27,8 @@ struct ExecutorLimits {
   int32_t whole_image_rows = 0;
   int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
   int32_t max_experts = 0;     // its columns
+
+  friend bool operator==(const ExecutorLimits&, const ExecutorLimits&) = default;
 };
 
 inline constexpr size_t kMaxImageDims = 8;  // EncodeImage::shape
