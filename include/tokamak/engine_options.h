@@ -34,10 +34,12 @@ struct EngineOptions {
   MlaForm mla = MlaForm::kAbsorbed;  // DeepSeek only
   int32_t threads = 0;               // 0: one per physical core
   bool pin_threads = false;          // keep each compute thread on its own core
-  int32_t max_seqs = 0;              // sequences running at the same time; 0: 64, on GPUs 256
-  int32_t max_batch_tokens = 0;      // tokens in one step; 0: 512, on GPUs 8192
-  int32_t max_context = 0;           // 0: what the model was trained for
-  int32_t max_queue = 1024;          // waiting requests; further ones are refused
+  // Ranks among which the model is divided, as threads of this process. CPU only.
+  int32_t tensor_parallel = 1;
+  int32_t max_seqs = 0;          // sequences running at the same time; 0: 64, on GPUs 256
+  int32_t max_batch_tokens = 0;  // tokens in one step; 0: 512, on GPUs 8192
+  int32_t max_context = 0;       // 0: what the model was trained for
+  int32_t max_queue = 1024;      // waiting requests; further ones are refused
   // The most alternatives that a request's logprobs and prompt_logprobs may ask for; -1: all
   // tokens. One takes 8 bytes for each token of an answer or prompt.
   int32_t max_logprobs = kDefaultMaxLogprobs;

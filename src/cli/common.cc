@@ -49,6 +49,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"image_options.min_pixels", "--mm-processor-kwargs min_pixels"},
     {"kv_cache_bytes", "--kv-cache-memory"},
     {"record_path", "--record"},
+    {"tensor_parallel", "--tp"},
     {"tls_cert_file", "--tls-cert"},
     {"tls_key_file", "--tls-key"}};
 
@@ -113,6 +114,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--pin-threads", o.pin_threads,
             "Pin each compute thread to a physical core, on machines that do nothing else");
+  flags.Add("--tp", o.tensor_parallel, "Tensor parallelism: ranks that share the model; CPU only");
   flags.Add("--isa", o.isa,
             "CPU kernels: auto, baseline or reference; on x86 avx512bf16, avx512vnni, amx, avx512, "
             "avxvnni or avx2; on Arm neoni8mm or neondot");

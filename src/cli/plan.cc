@@ -39,6 +39,7 @@ const char* Bound(const Roofline& roofline) {
 void PrintMemory(const ModelPlan& p) {
   std::printf("%s (%s), for %s\n", p.model.c_str(), p.architecture.c_str(),
               p.hardware.name.c_str());
+  if (p.ranks > 1) std::printf("  rank 0 of %d; no other needs more\n", p.ranks);
   if (!p.refusal.empty()) std::printf("  cannot run there: %s\n", p.refusal.c_str());
   std::printf("  parameters        %s", Count(p.num_parameters).c_str());
   if (p.active_parameters < p.num_parameters) {
@@ -124,6 +125,7 @@ void PrintJson(const ModelPlan& p) {
                                    {"memory_gb_s", p.hardware.memory_gb_s},
                                    {"gmac_s", p.hardware.gmac_s},
                                    {"multiplies_in", p.hardware.multiplies_in}}},
+                                 {"ranks", p.ranks},
                                  {"refusal", p.refusal},
                                  {"weight_bytes", p.weight_bytes},
                                  {"stored_bytes", nlohmann::ordered_json::object()},

@@ -130,7 +130,7 @@ struct Work {
 };
 
 void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
-  options.threads = 1;
+  options.threads = options.tensor_parallel;
   options.max_seqs = 8;
   options.num_blocks = 500;
   options.prefix_cache = false;
@@ -189,6 +189,18 @@ TEST(Families, AnswerAlikeInAnySchedule) {
       ExpectTheSameInAnySchedule(
           {.model = model, .device = "cpu", .precise = precise, .block_size = 4});
     }
+  }
+}
+
+// One family of each kind of attention and feed-forward, and one with images.
+TEST(Families, AnswerAlikeOnTwoRanks) {
+  for (const std::string model :
+       {"smollm3_odd", "olmo2_odd", "gpt_oss_odd", "deepseek_v3_256", "qwen2_vl_odd"}) {
+    SCOPED_TRACE(model);
+    ExpectTheSameInAnySchedule({.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/" + model,
+                                .device = "cpu",
+                                .tensor_parallel = 2,
+                                .block_size = 4});
   }
 }
 

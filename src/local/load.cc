@@ -10,12 +10,12 @@
 #include "base/log.h"
 #include "base/option_names.h"
 #include "base/thread_pool.h"
-#include "executor/in_process.h"
 #include "local/draft_model.h"
 #include "local/embedding_engine.h"
 #include "local/fingerprint.h"
 #include "local/load_embedding.h"
 #include "local/load_images.h"
+#include "local/load_ranks.h"
 #include "local/load_steps.h"
 #include "local/local_engine.h"
 #include "local/memory_estimate.h"
@@ -72,6 +72,7 @@ Result<DeviceChoice> ParseDevice(const std::string& name) {
 Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseDevice(o.device).status());
   RETURN_IF_ERROR(CheckRange("threads", o.threads, 0, 1024));
+  RETURN_IF_ERROR(CheckRanks(o));
   RETURN_IF_ERROR(CheckRange("max_seqs", o.max_seqs, 0, kMaxSeqs));
   // Zero stands for the device's default.
   RETURN_IF_ERROR(CheckRange("max_batch_tokens", o.max_batch_tokens == 0 ? 2 : o.max_batch_tokens,
@@ -118,16 +119,21 @@ std::string NameOf(const std::string& path) {
   return name;
 }
 
-Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& pool) {
-  if (options.isa == "reference") return MakeReferenceOps();
-  return MakeCpuOps({.isa = options.isa + (options.precise ? "/precise" : ""), .pool = &pool});
+Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& pool,
+                                     std::shared_ptr<Communicator> communicator) {
+  if (options.isa == "reference") return MakeReferenceOps(std::move(communicator));
+  return MakeCpuOps({.isa = options.isa + (options.precise ? "/precise" : ""),
+                     .pool = &pool,
+                     .communicator = std::move(communicator)});
 }
 
 // Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
-  // With an ISA, "auto" means the CPU.
-  if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
+  // With an ISA or several ranks, "auto" means the CPU.
+  if (!choice.gpu || (choice.cpu && (options.isa != "auto" || options.tensor_parallel > 1))) {
+    return std::unique_ptr<Ops>();
+  }
   Result<std::unique_ptr<Ops>> cuda =
       MakeCudaOps({.device = choice.index,
                    .threads = threads,
@@ -151,7 +157,8 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
 // Makes the backend of the device that the options request. Sets `options.device` to it, and other
 // options left open to the best values for it.
 Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
-                                     std::function<Profile()>* take_profile) {
+                                     std::function<Profile()>* take_profile,
+                                     const std::shared_ptr<Communicator>& communicator) {
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, pool.num_threads()));
   const bool gpu = ops != nullptr;
   if (gpu) {
@@ -166,7 +173,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                              Name(options.attention));
     }
     options.device = "cpu";
-    ASSIGN_OR_RETURN(ops, MakeCpu(options, pool));
+    ASSIGN_OR_RETURN(ops, MakeCpu(options, pool, communicator));
   }
   if (options.profile) {
     std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops), options.profile_events);
@@ -223,15 +230,15 @@ Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, Ta
 }  // namespace
 
 std::unique_ptr<ThreadPool> MakePool(const EngineOptions& options) {
-  const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  return std::make_unique<ThreadPool>(threads, options.pin_threads);
+  return std::make_unique<ThreadPool>(ThreadsPerRank(options), options.pin_threads);
 }
 
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
                                         Task task, ThreadPool& pool,
-                                        std::function<Profile()>* take_profile) {
+                                        std::function<Profile()>* take_profile,
+                                        const std::shared_ptr<Communicator>& communicator) {
   const EngineOptions given = options;
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, pool, take_profile));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, pool, take_profile, communicator));
   Status fits = CheckFits(checkpoint, options, task, *ops);
   if (fits.code() == StatusCode::kResourceExhausted && options.device != "cpu" &&
       given.max_batch_tokens == 0) {
@@ -245,7 +252,7 @@ Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOpti
   }
   options = given;
   options.device = "cpu";
-  ASSIGN_OR_RETURN(ops, MakeOps(options, pool, take_profile));
+  ASSIGN_OR_RETURN(ops, MakeOps(options, pool, take_profile, communicator));
   RETURN_IF_ERROR(CheckFits(checkpoint, options, task, *ops));
   LogWarning("running on the CPU, because the GPU cannot run this model: {}", fits.message());
   return ops;
@@ -264,39 +271,6 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
   }
   return LoadModel(checkpoint, ops, load);
 }
-
-namespace {
-
-// Sizes the cache and makes a runner for the model, and for a draft model if there is one.
-// Completes `info`.
-Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
-                                               std::unique_ptr<const Model> model,
-                                               std::unique_ptr<const Model> draft,
-                                               const EngineOptions& options, ModelInfo& info) {
-  const RunnerShape shape = MakeRunnerShape(options, *model);
-  std::optional<int64_t> available = ops->FreeDeviceMemory();
-  const bool on_device = available.has_value();
-  if (!on_device) {
-    ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
-    available = static_cast<int64_t>(budget.available_bytes);
-  }
-  ASSIGN_OR_RETURN(
-      const MemoryProfile profile,
-      EstimateRunnerMemory(*model, options, shape, *available, on_device, draft.get()));
-  info.token_macs = profile.token_macs;
-  info.logits_macs = profile.logits_macs;
-  if (draft) info.draft_kv_token_bytes = draft->spec().cache.TokenBytes(shape.kv_dtype);
-  Result<std::unique_ptr<Executor>> executor = MakeInProcessExecutor(
-      std::move(ops), std::move(model), shape, profile.memory(), std::move(draft));
-  // Only now are the backend's own needs known.
-  if (executor.status().code() == StatusCode::kResourceExhausted) {
-    return ResourceExhausted("{}: lower kv_cache_bytes, max_batch_tokens, max_seqs or max_context",
-                             executor.status().message());
-  }
-  return executor;
-}
-
-}  // namespace
 
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
   const ModelSpec& spec = model.spec();
@@ -376,8 +350,10 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   EngineOptions& options = parts.options;
   options = given;
   parts.pool = MakePool(options);
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOpsFor(checkpoint, options, Task::kGenerate,
-                                                        *parts.pool, &parts.take_profile));
+  ASSIGN_OR_RETURN(const auto communicators, MakeCommunicators(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
+                   MakeOpsFor(checkpoint, options, Task::kGenerate, *parts.pool,
+                              &parts.take_profile, communicators.front()));
   Ops& device = *ops;  // the executor will own it
   std::optional<Checkpoint> draft_checkpoint;
   if (options.speculate == Speculation::kDraft) {
@@ -389,7 +365,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   std::future<Result<LoadedTokens>> loading_tokens =
       std::async(std::launch::async, [&checkpoint] { return LoadTokens(checkpoint); });
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadWeights(checkpoint, *ops, options, Task::kGenerate));
+                   LoadWeights(checkpoint, *ops, OptionsOfRank(options, 0), Task::kGenerate));
 
   const Model& main_model = *model;  // the executor will own it
   ASSIGN_OR_RETURN(auto image_processor, OpenImageProcessor(checkpoint, *model, options));
@@ -408,12 +384,15 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   }
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : parts.pool->num_threads();
+  parts.model.threads *= options.tensor_parallel;
   parts.model.max_seqs = options.max_seqs;
   const bool any_logprobs = options.max_logprobs == -1;
   parts.model.max_logprobs = any_logprobs ? parts.model.vocab_size : options.max_logprobs;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
-  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), std::move(draft),
-                                                options, parts.model));
+  std::vector<LoadedRank> ranks;
+  ranks.push_back({std::move(ops), std::move(model), std::move(draft), communicators.front()});
+  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, ranks));
+  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ranks), options, parts.model));
   if (free_before) {
     parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
   }

@@ -55,6 +55,10 @@ KvCacheDtype EmbeddingCacheType(const EngineOptions& options, bool gpu) {
 
 Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
                                           const Checkpoint& checkpoint) {
+  if (options.tensor_parallel > 1) {
+    return Unimplemented("tensor_parallel: models that embed run on one rank, got {}",
+                         options.tensor_parallel);
+  }
   const std::optional<EmbeddingSpec>& stored = checkpoint.embedding;
   if (options.pooling == Pooling::kAuto && !stored) {
     return InvalidArgument(

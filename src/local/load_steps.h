@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "models/registry.h"
+#include "ops/host/communicator.h"
 #include "ops/ops.h"
 #include "tokamak/engine.h"
 #include "weights/checkpoint.h"
@@ -13,15 +14,17 @@ namespace tokamak {
 
 class ThreadPool;
 
-// The compute threads that the options ask for.
+// The compute threads that the options ask for, of rank 0 if there are several.
 std::unique_ptr<ThreadPool> MakePool(const EngineOptions& options);
 
-// Makes the backend of the device that the options request; with device "auto", the CPU's if the
-// GPU cannot run the model. Sets `options.device` to it, and other options left open to the best
-// values for it. Reads no large weight. `pool` must outlive the backend.
+// Makes the backend of the device that the options request, of rank 0 if there are several; with
+// device "auto", the CPU's if the GPU cannot run the model. Sets `options.device` to it, and other
+// options left open to the best values for it. Reads no large weight. `pool` must outlive the
+// backend.
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
                                         Task task, ThreadPool& pool,
-                                        std::function<Profile()>* take_profile);
+                                        std::function<Profile()>* take_profile,
+                                        const std::shared_ptr<Communicator>& communicator = {});
 
 // Reads the weights into the backend's layout and reports progress.
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,

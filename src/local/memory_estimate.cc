@@ -149,11 +149,16 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
 }
 
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task) {
-  const std::unique_ptr<CountOps> count = MakeCountOps();
   LoadOptions load = MakeLoadOptions(options);
   load.task = task;
-  RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
-  return count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
+  int64_t bytes = 0;
+  for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
+    const std::unique_ptr<CountOps> count =
+        MakeCountOps(&StoredBytes, {.rank = {options.tensor_parallel, rank}});
+    RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
+    bytes += count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
+  }
+  return bytes;
 }
 
 Status SuggestCpu(const Checkpoint& checkpoint, const EngineOptions& options, Task task,

@@ -9,6 +9,7 @@
 #include "base/option_names.h"
 #include "local/draft_model.h"
 #include "local/load_embedding.h"
+#include "local/load_ranks.h"
 #include "local/memory_estimate.h"
 #include "models/registry.h"
 #include "ops/count/count_ops.h"
@@ -36,6 +37,7 @@ Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
         cpu::ChooseKernels(options.isa + (options.precise ? std::string(cpu::kPrecise) : "")));
     backend.activation = [isa](const WeightSpec& spec) { return cpu::ActivationOf(spec, isa); };
   }
+  backend.rank = {options.tensor_parallel, 0};
   return backend;
 }
 
@@ -210,6 +212,7 @@ Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& 
 
 Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t concurrency) {
   EngineOptions options = given;
+  RETURN_IF_ERROR(CheckNumRanks(options));
   ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
   ASSIGN_OR_RETURN(
       Checkpoint checkpoint,
@@ -234,6 +237,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   const ModelSpec& spec = model->spec();
 
   plan.model = options.model;
+  plan.ranks = options.tensor_parallel;
   plan.architecture = spec.architecture;
   plan.num_parameters = spec.num_parameters;
   plan.active_parameters =
@@ -263,6 +267,11 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
                            spec.max_context, plan.context);
   }
   ASSIGN_OR_RETURN(plan.hardware, FindHardware(options, 2 * quantized > stored, spec.weight_bytes));
+  if (!gpu) {  // the ranks share this machine
+    plan.hardware.memory_bytes /= plan.ranks;
+    plan.hardware.memory_gb_s /= plan.ranks;
+    plan.hardware.gmac_s /= plan.ranks;
+  }
   if (plan.task == Task::kEmbed) {
     RETURN_IF_ERROR(PlanTexts(options, embedding, *model, *count, context, plan));
   } else {

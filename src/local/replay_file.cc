@@ -22,6 +22,7 @@ constexpr char kKernels[] = "kernels";
 constexpr char kKvCacheDtype[] = "kv_cache_dtype";
 constexpr char kAttention[] = "attention";
 constexpr char kMla[] = "mla";
+constexpr char kTensorParallel[] = "tensor_parallel";
 constexpr char kDraftModel[] = "draft_model";
 constexpr char kMmproj[] = "mmproj";
 constexpr char kFingerprint[] = "system_fingerprint";
@@ -58,6 +59,9 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.steps_in_flight = header.limits.depth;
   RETURN_IF_ERROR(ReadOption(header, kKvCacheDtype, options.kv_cache_dtype));
   RETURN_IF_ERROR(ReadOption(header, kMla, options.mla));
+  if (const std::string ranks = Property(header, kTensorParallel); !ranks.empty()) {
+    options.tensor_parallel = std::atoi(ranks.c_str());  // CheckOptions refuses what makes no sense
+  }
   options.threads = replay.threads;
   options.max_seqs = header.limits.max_seqs;
   options.max_batch_tokens = header.limits.max_step_tokens;
@@ -105,6 +109,7 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                        {kAttention, std::string(Name(options.attention))},
                        {kKvCacheDtype, std::string(Name(options.kv_cache_dtype))},
                        {kMla, std::string(Name(options.mla))},
+                       {kTensorParallel, std::to_string(options.tensor_parallel)},
                        {kDraftModel, options.draft_model},
                        {kMmproj, options.mmproj},
                        {kFingerprint, system_fingerprint}};

@@ -1,0 +1,185 @@
+#include "local/load_ranks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/option_names.h"
+#include "base/thread_pool.h"
+#include "executor/driver.h"
+#include "executor/in_process.h"
+#include "local/load_steps.h"
+#include "local/memory_estimate.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/reference/reference_ops.h"
+#include "runner/joined_cache.h"
+#include "runner/kv_pool.h"
+#include "weights/memory.h"
+
+namespace tokamak {
+namespace {
+
+// The memory that each rank's runner may use, so that all have the same number of blocks.
+struct RanksMemory {
+  std::vector<RunnerMemory> ranks;
+  int64_t token_macs = 0;  // of all ranks
+  int64_t logits_macs = 0;
+};
+
+int64_t BlockBytes(const LoadedRank& rank, const RunnerShape& shape) {
+  const nn::CacheLayout* const draft = rank.draft ? &rank.draft->spec().cache : nullptr;
+  return KvBlockLayout::Make(JoinCaches(rank.model->spec().cache, draft).cache, shape.block_size,
+                             shape.kv_dtype)
+      .block_bytes;
+}
+
+Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,
+                               const RunnerShape& shape) {
+  std::optional<int64_t> available = ranks[0].ops->FreeDeviceMemory();
+  const bool on_device = available.has_value();
+  if (!on_device) {
+    ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
+    available = static_cast<int64_t>(budget.available_bytes);
+  }
+  int64_t all = 0;  // bytes of a block on all ranks
+  for (const LoadedRank& rank : ranks) all += BlockBytes(rank, shape);
+  RanksMemory memory;
+  for (const LoadedRank& rank : ranks) {
+    // A rank with fewer heads needs less memory for the same number of blocks.
+    const auto share = [&](int64_t bytes) {
+      return ranks.size() == 1 ? bytes : bytes / all * BlockBytes(rank, shape);
+    };
+    EngineOptions of_rank = options;
+    of_rank.kv_cache_bytes = share(options.kv_cache_bytes);
+    of_rank.host_cache_bytes = share(options.host_cache_bytes);
+    ASSIGN_OR_RETURN(const MemoryProfile profile,
+                     EstimateRunnerMemory(*rank.model, of_rank, shape, share(*available), on_device,
+                                          rank.draft.get()));
+    memory.ranks.push_back(profile.memory());
+    memory.token_macs += profile.token_macs;
+    memory.logits_macs += profile.logits_macs;
+  }
+  const RunnerMemory first = memory.ranks.front();
+  int32_t device_blocks = first.num_device_blocks, host_blocks = first.num_host_blocks;
+  for (const RunnerMemory& rank : memory.ranks) {
+    device_blocks = std::min(device_blocks, rank.num_device_blocks);
+    host_blocks = std::min(host_blocks, rank.num_host_blocks);
+  }
+  for (RunnerMemory& rank : memory.ranks) {
+    rank.num_device_blocks = device_blocks;
+    rank.num_host_blocks = host_blocks;
+  }
+  return memory;
+}
+
+}  // namespace
+
+Status CheckNumRanks(const EngineOptions& options) {
+  if (1 <= options.tensor_parallel && options.tensor_parallel <= kMaxHostRanks) return Status();
+  return InvalidArgument("tensor_parallel: must be in [1, {}], got {}", kMaxHostRanks,
+                         options.tensor_parallel);
+}
+
+Status CheckRanks(const EngineOptions& options) {
+  RETURN_IF_ERROR(CheckNumRanks(options));
+  const int32_t ranks = options.tensor_parallel;
+  if (ranks == 1) return Status();
+  if (options.device != "cpu" && options.device != "auto") {
+    return Unimplemented("device={}: with tensor_parallel={} only cpu is supported", options.device,
+                         ranks);
+  }
+  if (options.pin_threads) {
+    return InvalidArgument(
+        "pin_threads: with tensor_parallel={} the ranks' threads would be pinned to the same cores",
+        ranks);
+  }
+  if (options.speculate == Speculation::kDraft) {
+    return Unimplemented("speculate=draft: is not supported with tensor_parallel={}; use ngram",
+                         ranks);
+  }
+  if (options.threads > 0 && options.threads < ranks) {
+    return InvalidArgument("threads: {} are not enough for tensor_parallel={}", options.threads,
+                           ranks);
+  }
+  return Status();
+}
+
+Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options) {
+  if (options.tensor_parallel == 1) return std::vector<std::shared_ptr<Communicator>>(1);
+  ASSIGN_OR_RETURN(auto group, MakeThreadGroup({.size = options.tensor_parallel}));
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  for (auto& communicator : group) communicators.push_back(std::move(communicator));
+  return communicators;
+}
+
+int ThreadsPerRank(const EngineOptions& options) {
+  const int all = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
+  return std::max(1, all / options.tensor_parallel);
+}
+
+EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank) {
+  EngineOptions of_rank = options;
+  if (options.on_load_progress) {
+    of_rank.on_load_progress = [report = options.on_load_progress, rank,
+                                size = options.tensor_parallel](double fraction) {
+      report((rank + fraction) / size);
+    };
+  }
+  return of_rank;
+}
+
+Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options,
+                      const std::vector<std::shared_ptr<Communicator>>& communicators,
+                      std::vector<LoadedRank>& ranks) {
+  for (size_t i = 1; i < communicators.size(); ++i) {
+    LoadedRank rank = {.ops = nullptr, .model = nullptr, .communicator = communicators[i]};
+    if (options.isa == "reference") {
+      rank.ops = MakeReferenceOps(communicators[i]);
+    } else {
+      ASSIGN_OR_RETURN(rank.ops,
+                       MakeCpuOps({.threads = ThreadsPerRank(options),
+                                   .isa = options.isa + (options.precise ? "/precise" : ""),
+                                   .communicator = communicators[i]}));
+    }
+    ASSIGN_OR_RETURN(rank.model,
+                     LoadWeights(checkpoint, *rank.ops,
+                                 OptionsOfRank(options, static_cast<int32_t>(i)), Task::kGenerate));
+    ranks.push_back(std::move(rank));
+  }
+  return Status();
+}
+
+Result<std::unique_ptr<Executor>> MakeExecutor(std::vector<LoadedRank> ranks,
+                                               const EngineOptions& options, ModelInfo& info) {
+  const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
+  ASSIGN_OR_RETURN(const RanksMemory memory, SizeCaches(ranks, options, shape));
+  info.token_macs = memory.token_macs;
+  info.logits_macs = memory.logits_macs;
+  if (ranks[0].draft) {
+    info.draft_kv_token_bytes = ranks[0].draft->spec().cache.TokenBytes(shape.kv_dtype);
+  }
+  std::vector<Rank> executors;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const ModelSpec& spec = ranks[i].model->spec();
+    if (i > 0) {
+      info.weight_bytes += spec.weight_bytes;
+      info.expert_bytes += spec.expert_bytes;
+      info.image_weight_bytes += spec.image_weight_bytes;
+    }
+    Result<std::unique_ptr<Executor>> executor =
+        MakeInProcessExecutor(std::move(ranks[i].ops), std::move(ranks[i].model), shape,
+                              memory.ranks[i], std::move(ranks[i].draft));
+    // Only now are the backend's own needs known.
+    if (executor.status().code() == StatusCode::kResourceExhausted) {
+      return ResourceExhausted(
+          "{}: lower kv_cache_bytes, max_batch_tokens, max_seqs or max_context",
+          executor.status().message());
+    }
+    RETURN_IF_ERROR(executor.status());
+    executors.push_back({*std::move(executor), std::move(ranks[i].communicator)});
+  }
+  if (executors.size() == 1) return std::move(executors.front().executor);
+  return MakeDriverExecutor(std::move(executors));
+}
+
+}  // namespace tokamak

@@ -1,0 +1,46 @@
+// Loading a model that is divided among ranks (tensor parallelism), which are threads of this
+// process.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "executor/executor.h"
+#include "models/model.h"
+#include "ops/host/communicator.h"
+#include "ops/ops.h"
+#include "tokamak/engine.h"
+#include "weights/checkpoint.h"
+
+namespace tokamak {
+
+// A rank's backend, and its part of the model.
+struct LoadedRank {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<const Model> model;
+  std::unique_ptr<const Model> draft = {};               // null: no draft model
+  std::shared_ptr<Communicator> communicator = nullptr;  // null: the only rank
+};
+
+// Refuses numbers of ranks that no model has.
+Status CheckNumRanks(const EngineOptions& options);
+// Refuses options that do not work together with tensor_parallel.
+Status CheckRanks(const EngineOptions& options);
+// One communicator per rank; a null one if there is only one rank.
+Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options);
+// Compute threads of each rank.
+int ThreadsPerRank(const EngineOptions& options);
+
+// The options to load a rank with: they report progress over all ranks.
+EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank);
+// Loads ranks 1, 2, ... and adds them to rank 0, whose device `options` name.
+Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options,
+                      const std::vector<std::shared_ptr<Communicator>>& communicators,
+                      std::vector<LoadedRank>& ranks);
+
+// Sizes the caches, which together take what the options say, and makes the executor of all ranks.
+// Completes `info`, which describes the model on rank 0.
+Result<std::unique_ptr<Executor>> MakeExecutor(std::vector<LoadedRank> ranks,
+                                               const EngineOptions& options, ModelInfo& info);
+
+}  // namespace tokamak

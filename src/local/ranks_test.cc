@@ -1,0 +1,148 @@
+// A model that is divided among ranks, behind the public Engine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <future>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "local/model_plan.h"
+#include "local/replay_file.h"
+#include "local/testing/load_engine.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+namespace {
+
+using testing::HasSubstr;
+
+EngineOptions OnRanks(int32_t ranks, const std::string& model) {
+  return {.model = TOKAMAK_SOURCE_DIR "/tests/golden/" + model,
+          .device = "cpu",
+          .precise = true,
+          .threads = ranks,
+          .tensor_parallel = ranks,
+          .max_seqs = 4,
+          .max_batch_tokens = 32,
+          .num_blocks = 64};
+}
+
+std::vector<int32_t> Answer(Engine& engine, SamplingParams sampling) {
+  Request request;
+  request.token_ids = {5, 9, 40, 3, 17, 100, 8};
+  request.sampling = std::move(sampling);
+  request.sampling.max_tokens = 40;
+  request.sampling.ignore_eos = true;
+  std::vector<int32_t> tokens;
+  std::promise<Status> done;
+  const auto id = engine.Submit(request, [&](const OutputChunk& chunk) {
+    tokens.insert(tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+    if (chunk.finish_reason) done.set_value(chunk.error);
+  });
+  EXPECT_TRUE(id.ok()) << id.status().ToString();
+  const Status status = done.get_future().get();
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return tokens;
+}
+
+// Greedy and sampled, with drafts.
+TEST(RanksOfAnEngine, DrawTheTokensOfASingleRank) {
+  for (const char* model : {"llama_odd.gguf", "qwen3_moe_128.gguf", "hf/gemma2_odd"}) {
+    std::vector<std::vector<int32_t>> expected;
+    for (const int32_t ranks : {1, 2}) {
+      const auto engine = Load(OnRanks(ranks, model));
+      ASSERT_NE(engine, nullptr);
+      const std::vector<std::vector<int32_t>> answers = {
+          Answer(*engine, {.temperature = 0}), Answer(*engine, {.temperature = 1, .seed = 7}),
+          Answer(*engine, {.temperature = 1, .top_p = 0.8, .seed = 9})};
+      EXPECT_EQ(answers[0].size(), 40u);
+      if (expected.empty()) expected = answers;
+      EXPECT_EQ(answers, expected) << model;
+    }
+  }
+}
+
+TEST(RanksOfAnEngine, ShareMemoryAndThreads) {
+  EngineOptions options = OnRanks(1, "llama_odd.gguf");
+  options.threads = 4;
+  const auto one = Load(options);
+  options.tensor_parallel = 2;
+  const auto two = Load(options);
+  ASSERT_TRUE(one != nullptr && two != nullptr);
+  EXPECT_EQ(two->model().threads, 4);
+  EXPECT_EQ(two->stats().total_blocks, 64);
+  EXPECT_EQ(two->model().num_parameters, one->model().num_parameters);
+  EXPECT_EQ(two->model().kv_token_bytes, one->model().kv_token_bytes);
+  // Only norms and biases are on both ranks.
+  EXPECT_GE(two->model().weight_bytes, one->model().weight_bytes);
+  EXPECT_LT(two->model().weight_bytes, one->model().weight_bytes * 1.1);
+  EXPECT_NE(two->system_fingerprint(), one->system_fingerprint());
+}
+
+// With a host tier, whose blocks differ in size between ranks.
+TEST(RanksOfAnEngine, ReplayTheirRecord) {
+  const std::string path = ::testing::TempDir() + "/ranks_test.rec";
+  EngineOptions options = OnRanks(2, "llama_odd.gguf");
+  options.num_blocks = 12;
+  options.host_cache_bytes = 1 << 20;
+  options.record_path = path;
+  {
+    const auto engine = Load(options);
+    ASSERT_NE(engine, nullptr);
+    for (int i = 0; i < 6; ++i) {
+      Request request;
+      request.token_ids = std::vector<int32_t>(static_cast<size_t>(4 + 9 * i), i);
+      request.sampling.max_tokens = 20;
+      ASSERT_TRUE(engine->Submit(request, [](const OutputChunk&) {}).ok());
+    }
+    engine->Drain(60);
+  }
+  const auto report = ReplayFile({.path = path, .model = "", .threads = 2});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->counts.requests, 6);
+  EXPECT_GT(report->counts.tokens, 50);
+  EXPECT_EQ(report->fingerprint, report->recorded_fingerprint);
+  std::remove(path.c_str());
+}
+
+// Rank 0 has 4 of 6 heads, 2 of 3 KV heads and half of the rest.
+TEST(RanksOfAnEngine, ArePlannedByTheFirst) {
+  const Result<ModelPlan> one = PlanModel(OnRanks(1, "llama_odd.gguf"), 0, 4);
+  const Result<ModelPlan> two = PlanModel(OnRanks(2, "llama_odd.gguf"), 0, 4);
+  ASSERT_TRUE(one.ok() && two.ok()) << two.status().ToString();
+  EXPECT_EQ(two->ranks, 2);
+  EXPECT_EQ(two->num_parameters, one->num_parameters);
+  EXPECT_GT(two->weight_bytes, one->weight_bytes / 2);
+  EXPECT_LT(two->weight_bytes, one->weight_bytes * 2 / 3);
+  EXPECT_EQ(3 * two->cache_groups[0].token_bytes, 2 * one->cache_groups[0].token_bytes);
+  const Result<ModelPlan> embeds = PlanModel(OnRanks(2, "hf/bert_odd"), 0, 4);
+  EXPECT_EQ(embeds.status().message(), "tensor_parallel: models that embed run on one rank, got 2");
+}
+
+TEST(RanksOfAnEngine, LoadErrorsNameTheCause) {
+  const auto error = [](auto spoil) {
+    EngineOptions options = OnRanks(2, "llama_odd.gguf");
+    spoil(options);
+    const auto engine = Engine::Load(options);
+    return engine.ok() ? "" : engine.status().ToString();
+  };
+  EXPECT_THAT(error([](EngineOptions& o) { o.tensor_parallel = 0; }),
+              HasSubstr("tensor_parallel: must be in [1, 64], got 0"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.threads = 1; }),
+              HasSubstr("threads: 1 are not enough for tensor_parallel=2"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.device = "cuda"; }),
+              HasSubstr("device=cuda: with tensor_parallel=2 only cpu is supported"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.pin_threads = true; }), HasSubstr("pin_threads: "));
+  EXPECT_THAT(error([](EngineOptions& o) {
+                o.speculate = Speculation::kDraft;
+                o.draft_model = o.model;
+              }),
+              HasSubstr("speculate=draft: is not supported with tensor_parallel=2; use ngram"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.threads = o.tensor_parallel = 64; }),
+              HasSubstr("cannot be divided among 64 ranks"));
+}
+
+}  // namespace
+}  // namespace tokamak
