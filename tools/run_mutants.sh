@@ -3,7 +3,7 @@
 # fault. For tests/sim/mutants that is the simulation, or else a test of the engine (a mutant that only
 # wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images;
 # for tests/local/mutants those of budgets and images in src/local; for tests/server/mutants those of
-# the web client.
+# the web client; for tests/ranks/mutants those of ranks in src/ops, src/nn and src/executor.
 # Prints one line per mutant; fails if one survives or does not apply.
 #
 #   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
@@ -66,6 +66,12 @@ local_tests() {
     --gtest_filter='ThinkingBudget*:Image*:RunnerShapeOfImages*' >"$copy/log" 2>&1
 }
 server_tests() { timeout 300 "$copy/build/src/server/web_client_test" >"$copy/log" 2>&1; }
+rank_tests() {
+  for test in ops/ranks_test nn/nn_test executor/executor_test; do
+    timeout 300 "$copy/build/src/$test" --gtest_filter='Ranks*:Parallel*:Driver*' >"$copy/log" 2>&1 ||
+      return 1
+  done
+}
 fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }
 case $chosen in
   */sim/*)
@@ -76,6 +82,7 @@ esac
 case $chosen in */images/*) build images_test && image_tests || fails "fails" ;; esac
 case $chosen in */local/*) build local_test && local_tests || fails "fails" ;; esac
 case $chosen in */server/*) build web_client_test && server_tests || fails "fails" ;; esac
+case $chosen in */ranks/*) build ranks_test nn_test executor_test && rank_tests || fails "fails" ;; esac
 
 # try PATCH: prints the result; fails if nothing found the fault.
 try() {
@@ -89,6 +96,7 @@ try() {
     */images/*) first=images_test find=image_tests ;;
     */local/*) first=local_test find=local_tests ;;
     */server/*) first=web_client_test find=server_tests ;;
+    */ranks/*) first='ranks_test nn_test executor_test' find=rank_tests ;;
     *) first=sim find=simulate ;;
   esac
   if ! build $first; then
@@ -96,7 +104,7 @@ try() {
     result=1
   elif ! $find; then
     echo "caught    $name: $(grep -v '^repeat' "$copy/log" | grep . | tail -1 | cut -c1-150)"
-  elif [ $first != sim ] || { build engine_test sim_test && unit_tests; }; then
+  elif [ "$first" != sim ] || { build engine_test sim_test && unit_tests; }; then
     echo "SURVIVED  $name: $(head -1 "$1")"
     result=1
   else
