@@ -153,8 +153,8 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   // Two cache groups in spite of images, and steps with room for two whole images.
   const bool gemma3 = engine->model().architecture == "Gemma3ForConditionalGeneration";
   options.max_batch_tokens = gemma3 ? 18 : 13;
-  // With one cache group, two of the longest sequences fit; with two groups, one. Prompts with images
-  // share one: of these, hardly more than the longest fits.
+  // With one cache group, two of the longest sequences fit; with two groups, one. Prompts with
+  // images share one: of these, hardly more than the longest fits.
   int32_t longest = 0;
   for (const Prompt& prompt : prompts) {
     auto positions = static_cast<int32_t>(prompt.tokens.size()) + work.max_tokens;
