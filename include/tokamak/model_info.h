@@ -39,7 +39,7 @@ struct ImageInfo {
   int32_t max_tokens = 0;  // of a prompt, for one image
   int64_t max_bytes = 0;   // of an image's file
   int64_t max_pixels = 0;  // of an image
-  // What absent ImageOptions are; empty: images have none.
+  // The values that absent ImageOptions have; empty: the model takes no such options.
   ImageOptions options = {};
   int32_t max_scaled_pixels = 0;  // the most that ImageOptions::max_pixels may be
 };

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/pause.h"
 
 namespace tokamak {
 namespace {
@@ -23,14 +24,6 @@ namespace {
 // About 50 µs: longer than the serial work between two ops of a small model, and short enough that
 // a finished request frees its core at once.
 constexpr int kSpins = 2000;
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Reads a cgroup's CPU limit, "quota period": quota µs of CPU time in every period µs. Returns the
 // cores, rounded up (a limit of 1.5 can use two), or INT_MAX without a limit ("max", -1, no such

@@ -57,7 +57,8 @@ class BlockManager {
 
   BlockManager(const CacheSpec& spec, bool prefix_cache);
 
-  // Where the first row of a sequence must end at least, if so many positions need no computing.
+  // Returns the position before which the first row of a sequence may not end, if num_computed
+  // positions need no computing.
   using RowEnd = FunctionRef<int32_t(int32_t num_computed)>;
   // Admits a sequence that has no blocks: gives it the cached blocks of its `content`, at most
   // `limit` positions, and blocks for all positions before `row_end`. Returns how many positions

@@ -175,7 +175,7 @@ TEST_F(EngineImagesTest, ChunksMayCutThroughAnImage) {
   EXPECT_EQ(executor_.steps[1].rows[0].num_tokens, 16);
 }
 
-// Where positions of an image see each other, a row takes all of it or ends before it.
+// A row takes all of an image whose positions see each other, or ends before it.
 TEST_F(EngineImagesTest, NoRowEndsInAWholeImage) {
   executor_.limits_.max_encoder_rows = executor_.limits_.max_step_image_rows = 24;
   executor_.limits_.whole_image_rows = 8;

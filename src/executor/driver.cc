@@ -182,7 +182,7 @@ class DriverExecutor final : public Executor {
   ExecutorLimits limits_;  // a block has its bytes on all ranks
 };
 
-// What the scheduler relies on.
+// Compares all limits that the scheduler relies on.
 bool SameLimits(ExecutorLimits a, ExecutorLimits b) {
   a.cache.block_bytes = b.cache.block_bytes = 0;  // ranks may have different numbers of heads
   return a == b;

@@ -126,7 +126,7 @@ TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
   }
 }
 
-// As published with Qwen3-VL.
+// The file is the one published with Qwen3-VL.
 TEST(ImageProcessor, ReadsTheLimitsOfQwen3Vl) {
   const std::string config = R"({"size": {"longest_edge": 16777216, "shortest_edge": 65536},
       "patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": [0.5, 0.5, 0.5],

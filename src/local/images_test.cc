@@ -122,7 +122,7 @@ TEST(Mmproj, AnswersAreThoseOfTheReference) {
   for (const Json& conversation : conversations) {
     SCOPED_TRACE(conversation.dump());
     EngineOptions options = MmprojOptions(conversation["model"]);
-    // As in the directory; GGUF has no field for it.
+    // GGUF has no field for these limits, which the directory has.
     if (conversation["model"] == "qwen2_5_vl_odd") options.image_options = {72, 900};
     const auto engine = Load(options);
     ASSERT_TRUE(engine != nullptr && engine->model().images);

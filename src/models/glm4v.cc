@@ -130,7 +130,7 @@ class Merger {
   }
 
  private:
-  // As a product with the patches of a square side by side.
+  // The convolution is a product with the patches of a square, side by side.
   static nn::Linear MakeConvolution(const nn::Builder& b, const TowerConfig& c) {
     const int64_t size = c.grid.row_size;
     const int32_t merge = c.grid.merge_size;

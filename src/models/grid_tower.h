@@ -1,6 +1,6 @@
-// What vision towers share that take images of about their own size and aspect ratio: patches form
-// a grid, whose positions have a row and a column, and each square of merge x merge patches becomes
-// a row for the language model.
+// Parts of vision towers that take images of about their own size and aspect ratio: patches form a
+// grid, whose positions have a row and a column, and each square of merge x merge patches becomes a
+// row for the language model.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ struct GridTowerConfig {
 
   int32_t merged() const { return merge_size * merge_size; }  // patches per row
   int32_t patch_values() const { return 3 * frames * patch_size * patch_size; }
-  // Of the patch embedding's weight.
+  // Returns the shape of the patch embedding's weight.
   Shape PatchShape() const { return {attention.hidden_size, 3, frames, patch_size, patch_size}; }
 };
 

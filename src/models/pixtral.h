@@ -30,7 +30,7 @@ bool HasPixtral(const ConfigReader& outer);
 // means `feature_layer`.
 PixtralConfig ParsePixtral(ConfigReader& outer, int32_t merge_size, int32_t feature_layer);
 
-// What follows the tower.
+// The part between the tower and the text model.
 struct PixtralOutput {
   ProjectorConfig projector;
   bool merges = false;  // a norm, and a matrix for the patches of a square, before the projector

@@ -24,7 +24,7 @@ double Bicubic(double distance) {
   return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
 }
 
-// Of patch i of `count` on a side of the image's grid.
+// Returns the taps of patch i of the `count` on a side of the image's grid.
 Taps TapsOf(int32_t i, int32_t count, int32_t side, Interpolation kind) {
   const bool bilinear = kind == Interpolation::kBilinear;
   const double place = bilinear ? static_cast<double>(i) * (side - 1) / std::max(count - 1, 1)

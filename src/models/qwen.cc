@@ -116,7 +116,7 @@ DecoderConfig ParseQwen3VlText(ConfigReader& reader, bool experts) {
   reader.SetDefault("moe_intermediate_size", 1408);
   reader.SetDefault("num_experts_per_tok", 4);
   if (!reader.Has("num_local_experts")) reader.SetDefault("num_experts", 60);
-  // What the reference does without reading these fields.
+  // The reference does not read these fields, and computes as if they had these values.
   reader.ExpectOrAbsent("norm_topk_prob", true);
   reader.ExpectOrAbsent("sliding_window", JsonValue());
   ParseQwenExperts(reader, c);

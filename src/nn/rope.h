@@ -67,7 +67,7 @@ struct RopeDefaults {
   // Set for families that can rotate a part of each head. For others the field must be 1 or absent;
   // the reference ignores or rejects it.
   std::optional<double> partial_rotary_factor = {};
-  // As in RopeSpec; set for families with mRoPE.
+  // The same as in RopeSpec; set for families with mRoPE.
   std::vector<int32_t> sections = {};
   bool sections_interleaved = false;
 };

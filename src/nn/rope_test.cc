@@ -139,7 +139,7 @@ std::string DimensionsOf(const std::vector<int32_t>& sections) {
   return dimensions;
 }
 
-// As the reference assigns them (recomposition_frequencies of Qwen3VLTextRotaryEmbedding), also
+// The reference assigns them so (recomposition_frequencies of Qwen3VLTextRotaryEmbedding), also
 // where there are too few pairs for a section.
 TEST(Rope, InterleavedSectionsAlternateWhileThereArePairs) {
   EXPECT_EQ(DimensionsOf({2, 2, 2}), "012012");

@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kLlava = "LlavaForConditionalGeneration";
 constexpr std::string_view kQwen2Vl = "Qwen2VLForConditionalGeneration";
 
-// What is read from the file.
+// The values that are read from the file.
 struct Mmproj {
   const GgufArchitecture* projector = nullptr;
   JsonValue vision;           // vision_config

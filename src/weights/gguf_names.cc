@@ -179,7 +179,7 @@ constexpr GgufArchitecture OfOldFiles(GgufArchitecture projector) {
 constexpr GgufArchitecture kOldProjectors[] = {
     OfOldFiles(kProjectors[0]), OfOldFiles(kProjectors[1]), OfOldFiles(kProjectors[2])};
 
-// What Skip knows of image encoders: a part of them, or all.
+// The prefixes that Skip may get: of parts of the text model, of image encoders and of their parts.
 constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
     {"model.layers.", "blk."},
     {"lm_head.", "output."},

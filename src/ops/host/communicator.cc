@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/pause.h"
 #include "ops/host/host_ops.h"
 
 namespace tokamak {
@@ -23,14 +24,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of one rank. The rank alone writes `arrived` and `exchanges`.
+// The state of one rank, which alone writes `arrived` and `exchanges`.
 struct alignas(64) RankState {
   // Exchanges for which this rank's values are in its slot.
   std::atomic<uint64_t> arrived;
   // Ranks that sleep until `arrived` changes.
   std::atomic<uint32_t> sleepers;
-  // What the rank takes part in, of the last two exchanges. Different values on two ranks are a
-  // bug.
+  // The last two exchanges that the rank takes part in. Different values on two ranks are a bug.
   std::atomic<uint64_t> exchanges[2];
 };
 
@@ -50,14 +50,6 @@ static_assert(std::endian::native == std::endian::little);
 long Futex(std::atomic<uint64_t>& count, int operation, uint32_t value, const timespec* timeout) {
   return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&count), operation, value, timeout,
                    nullptr, 0);
-}
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 // A rank spins for about 50 µs, which is longer than ranks of equal work are apart, then sleeps. It
@@ -89,7 +81,7 @@ class SharedMemoryCommunicator final : public Communicator {
 
   Header& header() const { return *reinterpret_cast<Header*>(memory_.data()); }
   RankState& state(int32_t rank) const { return header().ranks[rank]; }
-  // Where `rank` puts its values in the current exchange.
+  // Returns the place of the values of `rank` in the current exchange.
   float* Slot(int32_t rank) const {
     const auto index = static_cast<size_t>(rank) * 2 + exchange_ % 2;
     return reinterpret_cast<float*>(memory_.data() + sizeof(Header) + index * options_.slot_bytes);

@@ -232,7 +232,7 @@ TEST(Ranks, GroupsOfBadSizesAreRefused) {
   }
 }
 
-// What models and runners see: results through Ops, and errors where they wait for a stream.
+// Models and runners see results through Ops, and errors when they wait for a stream.
 TEST(Ranks, BackendsExchangeAndReturnTheGroupsError) {
   Group group = MakeGroup(2);
   std::vector<std::unique_ptr<Ops>> backends;
