@@ -315,7 +315,7 @@ void EngineCore::Admit(Arrival arrival) {
     sequence->request = request.get();
     sequence->choice = choice;
     sequence->gated = choice > 0;
-    sequence->content.assign(arrival.prompt.begin(), arrival.prompt.end());
+    sequence->content = PromptContent(arrival);
     sequence->num_prompt = sequence->known();
     sequence->max_length = MaxLength(arrival);
     sequence->wants_prompt_logprobs = choice == 0 && arrival.sampling.prompt_logprobs.has_value();

@@ -59,17 +59,21 @@ int32_t EngineCore::BlocksNeeded(const Arrival& arrival, int32_t positions) cons
   return needed;
 }
 
+std::vector<ContentId> EngineCore::PromptContent(const Arrival& arrival) {
+  std::vector<ContentId> content(arrival.prompt.begin(), arrival.prompt.end());
+  for (const ArrivalImage& image : arrival.images) {
+    const ImageSpan& span = image.span;
+    auto* row = &content[static_cast<size_t>(span.position)];
+    for (int32_t i = 0; i < span.num_rows; ++i)
+      *row++ = ImageContent(span.image, span.first_row + i);
+  }
+  return content;
+}
+
 void EngineCore::AddImages(Arrival* arrival, RequestState* request) {
   if (arrival->images.empty()) return;
   for (const auto& sequence : request->choices) {
-    for (const ArrivalImage& image : arrival->images) {
-      const ImageSpan& span = image.span;
-      auto* content = &sequence->content[static_cast<size_t>(span.position)];
-      for (int32_t i = 0; i < span.num_rows; ++i) {
-        *content++ = ImageContent(span.image, span.first_row + i);
-      }
-      sequence->images_end = span.end();
-    }
+    sequence->images_end = arrival->images.back().span.end();
   }
   request->images = std::move(arrival->images);
   request->prompt = std::move(arrival->prompt);
