@@ -8,6 +8,7 @@
 // docs/library.md is the guide. Nothing here throws, and callbacks must not throw either.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,13 @@ class Engine : public LoadedModel {
   // those of Submit; a choice that fails later has its error in its entry. Must not be called from
   // a callback.
   Result<std::vector<OutputChunk>> Generate(Request request);
+
+  // With EngineOptions::data_parallel: the state of each replica. stats() is their sum.
+  virtual std::vector<EngineStats> replica_stats() const = 0;
+  // A replica that drains gets no new requests; those that it has go on. `drain` false: it gets
+  // requests again. While all replicas drain, Submit is kUnavailable. kInvalidArgument if there is
+  // no such replica.
+  virtual Status DrainReplica(int32_t replica, bool drain) = 0;
 
   // Compiles a structured output on the calling thread, as Submit would, and keeps the result for
   // later requests with the same one, as long as there is room. kInvalidArgument for what is wrong

@@ -36,7 +36,10 @@ struct EngineOptions {
   bool pin_threads = false;          // keep each compute thread on its own core
   // Ranks among which the model is divided, as threads of this process. CPU only.
   int32_t tensor_parallel = 1;
-  int32_t max_seqs = 0;          // sequences running at the same time; 0: 64, on GPUs 256
+  // Replicas of the model, each with its own weights, cache and scheduler, and its part of the
+  // threads and of the cache's memory. Each request runs on one of them. CPU only.
+  int32_t data_parallel = 1;
+  int32_t max_seqs = 0;  // sequences of a replica running at the same time; 0: 64, on GPUs 256
   int32_t max_batch_tokens = 0;  // tokens in one step; 0: 512, on GPUs 8192
   int32_t max_context = 0;       // 0: what the model was trained for
   int32_t max_queue = 1024;      // waiting requests; further ones are refused

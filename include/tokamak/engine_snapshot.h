@@ -80,7 +80,7 @@ struct EngineSnapshot {
   std::vector<Sequence> sequences;
   int32_t num_sequences = 0;  // including those left out above
   Blocks blocks;
-  std::vector<TreeNode> tree;     // breadth first; at most kMaxTreeNodes
+  std::vector<TreeNode> tree;     // parents first; at most kMaxTreeNodes
   int32_t num_tree_blocks = 0;    // in the whole tree, left-out nodes included
   bool tree_truncated = false;    // some nodes were left out
   std::vector<Request> requests;  // the last kMaxRequests to arrive, oldest first

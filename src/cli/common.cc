@@ -43,6 +43,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"allowed_hosts", "--allowed-host"},
     {"beam_search.width", "--num-beams"},
     {"cors_origins", "--cors-origin"},
+    {"data_parallel", "--dp"},
     {"dry_sequence_breakers", "--dry-sequence-breaker"},
     {"host_cache_bytes", "--host-cache-memory"},
     {"image_options.max_pixels", "--mm-processor-kwargs max_pixels"},
@@ -94,6 +95,12 @@ Result<std::unique_ptr<Loaded>> Load(EngineOptions options) {
   return loaded;
 }
 
+void AddParallelFlags(Flags& flags, EngineOptions& o) {
+  flags.Add("--tp", o.tensor_parallel, "Tensor parallelism: ranks that share the model; CPU only");
+  flags.Add("--dp", o.data_parallel,
+            "Data parallelism: replicas of the model that share the requests; CPU only");
+}
+
 }  // namespace
 
 void AddModel(Flags& flags, std::string& model) {
@@ -114,7 +121,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--pin-threads", o.pin_threads,
             "Pin each compute thread to a physical core, on machines that do nothing else");
-  flags.Add("--tp", o.tensor_parallel, "Tensor parallelism: ranks that share the model; CPU only");
+  AddParallelFlags(flags, o);
   flags.Add("--isa", o.isa,
             "CPU kernels: auto, baseline or reference; on x86 avx512bf16, avx512vnni, amx, avx512, "
             "avxvnni or avx2; on Arm neoni8mm or neondot");

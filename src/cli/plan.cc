@@ -40,6 +40,7 @@ void PrintMemory(const ModelPlan& p) {
   std::printf("%s (%s), for %s\n", p.model.c_str(), p.architecture.c_str(),
               p.hardware.name.c_str());
   if (p.ranks > 1) std::printf("  rank 0 of %d; no other needs more\n", p.ranks);
+  if (p.replicas > 1) std::printf("  one of %d replicas\n", p.replicas);
   if (!p.refusal.empty()) std::printf("  cannot run there: %s\n", p.refusal.c_str());
   std::printf("  parameters        %s", Count(p.num_parameters).c_str());
   if (p.active_parameters < p.num_parameters) {
@@ -126,6 +127,7 @@ void PrintJson(const ModelPlan& p) {
                                    {"gmac_s", p.hardware.gmac_s},
                                    {"multiplies_in", p.hardware.multiplies_in}}},
                                  {"ranks", p.ranks},
+                                 {"replicas", p.replicas},
                                  {"refusal", p.refusal},
                                  {"weight_bytes", p.weight_bytes},
                                  {"stored_bytes", nlohmann::ordered_json::object()},

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/thread_pool.h"
 #include "local/loaded_engine.h"
 #include "runner/embedding_runner.h"
 #include "tokamak/embed.h"
@@ -19,6 +20,8 @@ namespace tokamak {
 
 // The parts that Embedder::Load assembles.
 struct EmbeddingParts : LoadedParts {
+  // The compute pool. Its owner is the thread that loads, then the engine thread.
+  std::unique_ptr<ThreadPool> pool;
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  // a name in `prompts`, or empty
   std::unique_ptr<EmbeddingRunner> runner;

@@ -130,8 +130,9 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& p
 // Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
-  // With an ISA or several ranks, "auto" means the CPU.
-  if (!choice.gpu || (choice.cpu && (options.isa != "auto" || options.tensor_parallel > 1))) {
+  // With an ISA, several ranks or several replicas, "auto" means the CPU.
+  if (!choice.gpu || (choice.cpu && (options.isa != "auto" || options.tensor_parallel > 1 ||
+                                     options.data_parallel > 1))) {
     return std::unique_ptr<Ops>();
   }
   Result<std::unique_ptr<Ops>> cuda =
@@ -339,6 +340,61 @@ Result<Checkpoint> Open(const EngineOptions& options) {
 
 }  // namespace
 
+namespace {
+
+// The threads of one replica, and its part of the memory and the model.
+struct LoadedReplica {
+  std::unique_ptr<ThreadPool> pool;
+  std::vector<LoadedRank> ranks;
+};
+
+// Loads one more replica, on the CPU.
+Result<LoadedReplica> LoadOtherReplica(const Checkpoint& checkpoint,
+                                       const std::optional<Checkpoint>& draft,
+                                       const EngineOptions& options) {
+  LoadedReplica replica;
+  replica.pool = MakePool(options);
+  ASSIGN_OR_RETURN(const auto communicators, MakeCommunicators(options));
+  LoadedRank rank = {.ops = nullptr, .model = nullptr, .communicator = communicators.front()};
+  ASSIGN_OR_RETURN(rank.ops, MakeCpu(options, *replica.pool, communicators.front()));
+  ASSIGN_OR_RETURN(rank.model,
+                   LoadWeights(checkpoint, *rank.ops, OptionsOfRank(options, 0), Task::kGenerate));
+  if (draft) {
+    ASSIGN_OR_RETURN(rank.draft,
+                     LoadDraftModel(*draft, *rank.ops, options, rank.model->spec().max_context));
+  }
+  replica.ranks.push_back(std::move(rank));
+  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, replica.ranks));
+  return replica;
+}
+
+// Makes the executors of all replicas. Their caches take what memory is left by all weights.
+Status AddReplicas(std::vector<LoadedReplica> replicas, EngineParts& parts) {
+  ModelInfo of_other = parts.model;
+  for (LoadedReplica& replica : replicas) {
+    ModelInfo& info = parts.replicas.empty() ? parts.model : of_other;
+    ReplicaParts& made = parts.replicas.emplace_back();
+    made.pool = std::move(replica.pool);
+    ASSIGN_OR_RETURN(made.executor, MakeExecutor(std::move(replica.ranks), parts.options, info));
+  }
+  return Status();
+}
+
+Status AddTokens(const Checkpoint& checkpoint, LoadedTokens tokens, EngineParts& parts) {
+  parts.tokenizer = std::move(tokens.tokenizer);
+  parts.constraint_tokens = std::move(tokens.constraints);
+  if (parts.tokenizer == nullptr) return Status();
+  parts.model.mask_table_seconds = parts.constraint_tokens->seconds;
+  parts.model.mask_table_bytes = parts.constraint_tokens->memory;
+  if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
+    return DataLoss("{}: vocab_size: the tokenizer has {} tokens, but the model only {}",
+                    checkpoint.source, parts.tokenizer->vocab_size(), parts.model.vocab_size);
+  }
+  return DescribeChat(checkpoint, *parts.tokenizer, parts.model);
+}
+
+}  // namespace
+
 Result<EngineParts> LoadParts(const EngineOptions& options) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
   return LoadParts(options, checkpoint);
@@ -349,11 +405,12 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   EngineParts parts;
   EngineOptions& options = parts.options;
   options = given;
-  parts.pool = MakePool(options);
+  std::vector<LoadedReplica> replicas(1);
+  ThreadPool& pool = *(replicas[0].pool = MakePool(options));
   ASSIGN_OR_RETURN(const auto communicators, MakeCommunicators(options));
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
-                   MakeOpsFor(checkpoint, options, Task::kGenerate, *parts.pool,
-                              &parts.take_profile, communicators.front()));
+                   MakeOpsFor(checkpoint, options, Task::kGenerate, pool, &parts.take_profile,
+                              communicators.front()));
   Ops& device = *ops;  // the executor will own it
   std::optional<Checkpoint> draft_checkpoint;
   if (options.speculate == Speculation::kDraft) {
@@ -383,34 +440,29 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
     parts.model.draft_weight_bytes = draft->spec().weight_bytes;
   }
   parts.model.device = options.device;
-  parts.model.threads = options.isa == "reference" ? 1 : parts.pool->num_threads();
-  parts.model.threads *= options.tensor_parallel;
+  parts.model.threads = options.isa == "reference" ? 1 : pool.num_threads();
+  parts.model.threads *= options.tensor_parallel * options.data_parallel;
   parts.model.max_seqs = options.max_seqs;
   const bool any_logprobs = options.max_logprobs == -1;
   parts.model.max_logprobs = any_logprobs ? parts.model.vocab_size : options.max_logprobs;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
-  std::vector<LoadedRank> ranks;
-  ranks.push_back({std::move(ops), std::move(model), std::move(draft), communicators.front()});
-  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, ranks));
-  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ranks), options, parts.model));
+  replicas[0].ranks.push_back(
+      {std::move(ops), std::move(model), std::move(draft), communicators.front()});
+  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, replicas[0].ranks));
+  for (int32_t i = 1; i < options.data_parallel; ++i) {
+    ASSIGN_OR_RETURN(LoadedReplica replica,
+                     LoadOtherReplica(checkpoint, draft_checkpoint, options));
+    replicas.push_back(std::move(replica));
+  }
+  RETURN_IF_ERROR(AddReplicas(std::move(replicas), parts));
   if (free_before) {
     parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
   }
-  const CacheSpec& cache = parts.executor->limits().cache;
+  const CacheSpec& cache = parts.replicas[0].executor->limits().cache;
   parts.model.kv_token_bytes =
       cache.block_bytes * static_cast<int64_t>(cache.groups.size()) / options.block_size;
   ASSIGN_OR_RETURN(LoadedTokens tokens, loading_tokens.get());
-  parts.tokenizer = std::move(tokens.tokenizer);
-  parts.constraint_tokens = std::move(tokens.constraints);
-  if (parts.tokenizer != nullptr) {
-    parts.model.mask_table_seconds = parts.constraint_tokens->seconds;
-    parts.model.mask_table_bytes = parts.constraint_tokens->memory;
-    if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
-      return DataLoss("{}: vocab_size: the tokenizer has {} tokens, but the model only {}",
-                      checkpoint.source, parts.tokenizer->vocab_size(), parts.model.vocab_size);
-    }
-    RETURN_IF_ERROR(DescribeChat(checkpoint, *parts.tokenizer, parts.model));
-  }
+  RETURN_IF_ERROR(AddTokens(checkpoint, std::move(tokens), parts));
   if (image_processor) {
     ASSIGN_OR_RETURN(parts.images, MakeImageInput(std::move(image_processor), main_model,
                                                   parts.tokenizer.get(), options));
@@ -441,10 +493,16 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options, checkpoint));
   if (!options.record_path.empty()) {
     const std::string& backend = parts.model.backend;  // "cpu/avx512" or "reference"
-    const RecordHeader header =
-        MakeRecordHeader(parts.options, backend.substr(backend.find('/') + 1),
-                         parts.system_fingerprint, parts.core, parts.executor->limits());
-    ASSIGN_OR_RETURN(parts.record, RecordWriter::Create(options.record_path, header));
+    for (size_t i = 0; i < parts.replicas.size(); ++i) {
+      ReplicaParts& replica = parts.replicas[i];
+      const RecordHeader header =
+          MakeRecordHeader(parts.options, backend.substr(backend.find('/') + 1),
+                           parts.system_fingerprint, parts.core, replica.executor->limits());
+      // Each replica has a record, because it schedules by itself.
+      std::string path = options.record_path;
+      if (parts.replicas.size() > 1) path += fmt::format(".{}", i);
+      ASSIGN_OR_RETURN(replica.record, RecordWriter::Create(path, header));
+    }
   }
   return LocalEngine::Create(std::move(parts));
 }

@@ -55,9 +55,11 @@ KvCacheDtype EmbeddingCacheType(const EngineOptions& options, bool gpu) {
 
 Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
                                           const Checkpoint& checkpoint) {
-  if (options.tensor_parallel > 1) {
-    return Unimplemented("tensor_parallel: models that embed run on one rank, got {}",
-                         options.tensor_parallel);
+  if (options.tensor_parallel > 1 || options.data_parallel > 1) {
+    const bool ranks = options.tensor_parallel > 1;
+    return Unimplemented("{}: models that embed run on one rank, got {}",
+                         ranks ? "tensor_parallel" : "data_parallel",
+                         ranks ? options.tensor_parallel : options.data_parallel);
   }
   const std::optional<EmbeddingSpec>& stored = checkpoint.embedding;
   if (options.pooling == Pooling::kAuto && !stored) {

@@ -47,6 +47,7 @@ Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const Engin
   for (const LoadedRank& rank : ranks) {
     // A rank with fewer heads needs less memory for the same number of blocks.
     const auto share = [&](int64_t bytes) {
+      bytes /= options.data_parallel;
       return ranks.size() == 1 ? bytes : bytes / all * BlockBytes(rank, shape);
     };
     EngineOptions of_rank = options;
@@ -72,34 +73,46 @@ Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const Engin
   return memory;
 }
 
+// "tensor_parallel=2 and data_parallel=2": those that are not 1.
+std::string Layout(const EngineOptions& options) {
+  std::string layout;
+  for (const auto& [field, value] : {std::pair("tensor_parallel", options.tensor_parallel),
+                                     std::pair("data_parallel", options.data_parallel)}) {
+    if (value > 1) layout += fmt::format("{}{}={}", layout.empty() ? "" : " and ", field, value);
+  }
+  return layout;
+}
+
 }  // namespace
 
 Status CheckNumRanks(const EngineOptions& options) {
-  if (1 <= options.tensor_parallel && options.tensor_parallel <= kMaxHostRanks) return Status();
-  return InvalidArgument("tensor_parallel: must be in [1, {}], got {}", kMaxHostRanks,
-                         options.tensor_parallel);
+  for (const auto& [field, value] : {std::pair("tensor_parallel", options.tensor_parallel),
+                                     std::pair("data_parallel", options.data_parallel)}) {
+    if (value < 1 || value > kMaxHostRanks) {
+      return InvalidArgument("{}: must be in [1, {}], got {}", field, kMaxHostRanks, value);
+    }
+  }
+  return Status();
 }
 
 Status CheckRanks(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckNumRanks(options));
-  const int32_t ranks = options.tensor_parallel;
+  const int32_t ranks = options.tensor_parallel * options.data_parallel;
   if (ranks == 1) return Status();
+  const std::string layout = Layout(options);
   if (options.device != "cpu" && options.device != "auto") {
-    return Unimplemented("device={}: with tensor_parallel={} only cpu is supported", options.device,
-                         ranks);
+    return Unimplemented("device={}: with {} only cpu is supported", options.device, layout);
   }
   if (options.pin_threads) {
     return InvalidArgument(
-        "pin_threads: with tensor_parallel={} the ranks' threads would be pinned to the same cores",
-        ranks);
+        "pin_threads: with {} the ranks' threads would be pinned to the same cores", layout);
   }
-  if (options.speculate == Speculation::kDraft) {
+  if (options.speculate == Speculation::kDraft && options.tensor_parallel > 1) {
     return Unimplemented("speculate=draft: is not supported with tensor_parallel={}; use ngram",
-                         ranks);
+                         options.tensor_parallel);
   }
   if (options.threads > 0 && options.threads < ranks) {
-    return InvalidArgument("threads: {} are not enough for tensor_parallel={}", options.threads,
-                           ranks);
+    return InvalidArgument("threads: {} are not enough for {}", options.threads, layout);
   }
   return Status();
 }
@@ -114,7 +127,7 @@ Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const Engin
 
 int ThreadsPerRank(const EngineOptions& options) {
   const int all = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  return std::max(1, all / options.tensor_parallel);
+  return std::max(1, all / (options.tensor_parallel * options.data_parallel));
 }
 
 EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank) {

@@ -22,9 +22,9 @@ struct LoadedRank {
   std::shared_ptr<Communicator> communicator = nullptr;  // null: the only rank
 };
 
-// Refuses numbers of ranks that no model has.
+// Refuses numbers of ranks and replicas that no model has.
 Status CheckNumRanks(const EngineOptions& options);
-// Refuses options that do not work together with tensor_parallel.
+// Refuses options that do not work together with tensor_parallel or data_parallel.
 Status CheckRanks(const EngineOptions& options);
 // One communicator per rank; a null one if there is only one rank.
 Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options);
@@ -38,8 +38,8 @@ Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options
                       const std::vector<std::shared_ptr<Communicator>>& communicators,
                       std::vector<LoadedRank>& ranks);
 
-// Sizes the caches, which together take what the options say, and makes the executor of all ranks.
-// Completes `info`, which describes the model on rank 0.
+// Sizes the caches, which together take what the options say for one replica, and makes the
+// executor of all ranks. Completes `info`, which describes the model on rank 0.
 Result<std::unique_ptr<Executor>> MakeExecutor(std::vector<LoadedRank> ranks,
                                                const EngineOptions& options, ModelInfo& info);
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "tokamak/engine_options.h"
 #include "tokamak/loaded_model.h"
 #include "tokenizer/tokenizer.h"
@@ -20,9 +19,6 @@ struct LoadedParts {
   std::string system_fingerprint;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, accepts only ids
   std::function<Profile()> take_profile;       // empty: profiling is off
-  // The compute pool. Its owner is the thread that loads, then the engine thread. Outlives what the
-  // engines add to these parts.
-  std::unique_ptr<ThreadPool> pool;
 };
 
 // The methods that need no engine thread, for `Interface` Engine or Embedder.

@@ -1,20 +1,16 @@
 #include "local/local_engine.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
 #include "base/random_bits.h"
 #include "images/placeholders.h"
 #include "local/bad_words.h"
+#include "local/merge_replicas.h"
 #include "local/text_decoder.h"
 
 namespace tokamak {
-namespace {
-
-constexpr std::chrono::milliseconds kSnapshotPeriod(100);
-
-}  // namespace
-
 Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
   std::unique_ptr<LocalEngine> engine(new LocalEngine(std::move(parts)));
   RETURN_IF_ERROR(engine->Start());
@@ -25,104 +21,26 @@ LocalEngine::LocalEngine(EngineParts parts)
     : parts_(std::move(parts)),
       constraints_(std::make_unique<ConstraintMaker>(parts_.constraint_tokens)),
       dry_breakers_(std::make_unique<DryBreakerEncoder>(parts_.tokenizer)),
-      open_(parts_.core.max_queue) {}
+      open_(parts_.core.max_queue),
+      router_({.num_replicas = static_cast<int32_t>(parts_.replicas.size()),
+               .cache_blocks = parts_.replicas[0].executor->limits().cache.num_device_blocks}),
+      drained_(parts_.replicas.size()) {}
 
 LocalEngine::~LocalEngine() {
-  if (!thread_.joinable()) return;
-  Drain(0);
-  stop_.store(true);
-  mailbox_.Push(WakeMessage{});
-  thread_.join();
+  if (!replicas_.empty()) Drain(0);
 }
 
 Status LocalEngine::Start() {
-  parts_.core.on_request_done = [this](const RequestState& request) {
-    ended_.push_back(request.client);
-  };
-  Clock* clock = &clock_;
-  Executor* executor = parts_.executor.get();
-  if (parts_.record != nullptr) {
-    recording_clock_ = std::make_unique<RecordingClock>(clock, parts_.record.get());
-    recording_executor_ = std::make_unique<RecordingExecutor>(executor, parts_.record.get());
-    clock = recording_clock_.get();
-    executor = recording_executor_.get();
+  for (ReplicaParts& parts : parts_.replicas) {
+    const auto index = static_cast<int32_t>(replicas_.size());
+    ASSIGN_OR_RETURN(
+        auto replica,
+        Replica::Create(
+            std::move(parts), parts_.core, std::exchange(parts_.measure_read_gb_s, nullptr),
+            [this, index](const std::vector<RequestEnd>& ended) { CountEnded(index, ended); }));
+    replicas_.push_back(std::move(replica));
   }
-  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, clock, executor, parts_.pool.get()));
-  read_gb_s_ = std::make_unique<IdleMeasurement>(
-      parts_.measure_read_gb_s, [this] { return core_->stats(TimePoint{}).steps; });
-  {
-    MutexLock lock(mutex_);
-    awake_since_ = std::chrono::steady_clock::now();
-  }
-  thread_ = std::thread([this] { Run(); });
   return Status();
-}
-
-void LocalEngine::Run() {
-  while (!stop_.load()) {
-    for (EngineMessage& message : mailbox_.Take()) Take(std::move(message));
-    if (core_->HasWork()) {
-      Record(StepEvent{});
-      core_->Step();
-    }
-    // Flush now: the process may end or fail as soon as its last request has ended.
-    const bool flush = !ended_.empty() || !core_->HasWork();
-    if (parts_.record != nullptr && flush) (void)parts_.record->Flush();
-    CountEnded();
-    GiveSnapshots();
-    if (!core_->HasWork() && !stop_.load()) Sleep();
-  }
-}
-
-void LocalEngine::Sleep() {
-  {
-    MutexLock lock(mutex_);
-    awake_since_.reset();
-  }
-  mailbox_.WaitForWork();
-  MutexLock lock(mutex_);
-  awake_since_ = std::chrono::steady_clock::now();
-}
-
-void LocalEngine::Record(const RecordEvent& event) {
-  if (parts_.record != nullptr) parts_.record->Write(event);
-}
-
-void LocalEngine::Take(EngineMessage message) {
-  if (auto* arrival = std::get_if<Arrival>(&message)) {
-    const RequestId id = arrival->id;
-    const int32_t n = arrival->sampling.n;
-    const std::string client = arrival->client;
-    const OutputCallback on_output = arrival->on_output;
-    if (parts_.record != nullptr) parts_.record->WriteArrival(*arrival);
-    const Status status = core_->SubmitChecked(std::move(*arrival));
-    if (status.ok()) return;
-    // It was accepted, so it must end like any other.
-    for (int32_t choice = 0; choice < n; ++choice) {
-      OutputChunk chunk;
-      chunk.request = id;
-      chunk.choice = choice;
-      chunk.finish_reason = FinishReason::kError;
-      chunk.error = status;
-      on_output(std::move(chunk));
-    }
-    ended_.push_back(client);
-    ++refused_;
-  } else if (const auto* cancel = std::get_if<CancelMessage>(&message)) {
-    Record(CancelEvent{cancel->request});
-    core_->Cancel(cancel->request);
-  } else if (std::holds_alternative<CancelAllMessage>(message)) {
-    Record(CancelAllEvent{});
-    core_->CancelAll();
-  } else if (const auto* pause = std::get_if<PauseMessage>(&message)) {
-    Record(PauseEvent{pause->request});
-    core_->Pause(pause->request);
-  } else if (const auto* resume = std::get_if<ResumeMessage>(&message)) {
-    Record(ResumeEvent{resume->request});
-    core_->Resume(resume->request);
-  } else if (auto* watch = std::get_if<SnapshotMessage>(&message)) {
-    watchers_.push_back(std::move(watch->on_snapshot));
-  }
 }
 
 Result<ImageData> LocalEngine::PrepareImage(std::string_view bytes,
@@ -169,7 +87,10 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   arrival.label = std::move(request.label);
   if (parts_.tokenizer != nullptr) arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
   ASSIGN_OR_RETURN(arrival.constraints, constraints_->MakeFor(arrival.sampling));
-  RETURN_IF_ERROR(core_->Check(arrival));
+  const auto usable =
+      std::ranges::find_if(replicas_, [](const auto& replica) { return replica->health().ok(); });
+  // All have the same limits. If all have failed, any of them says so.
+  RETURN_IF_ERROR((usable == replicas_.end() ? replicas_.front() : *usable)->Check(arrival));
   if (parts_.tokenizer != nullptr) {
     for (int32_t choice = 0; choice < arrival.sampling.n; ++choice) {
       ASSIGN_OR_RETURN(auto decoder, MakeTextDecoder(parts_.tokenizer, arrival.sampling));
@@ -188,8 +109,11 @@ Result<RequestId> LocalEngine::Submit(Request request, OutputCallback on_output)
 }
 
 Result<RequestId> LocalEngine::Accept(Arrival arrival, OutputCallback on_output) {
-  const RequestId id = next_id_.fetch_add(1);
-  arrival.id = id;
+  std::vector<uint64_t> prefixes;
+  if (replicas_.size() > 1 && parts_.core.prefix_cache) {
+    prefixes = HashPrefixes(arrival.cache_root, EngineCore::PromptContent(arrival),
+                            parts_.options.block_size);
+  }
   arrival.on_output = std::move(on_output);
   arrival.submitted = std::chrono::steady_clock::now();
   MutexLock lock(mutex_);
@@ -200,53 +124,96 @@ Result<RequestId> LocalEngine::Accept(Arrival arrival, OutputCallback on_output)
         "up (max_queue {})",
         open_.total(), parts_.options.max_queue);
   }
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    router_.SetTakesRequests(static_cast<int32_t>(i), !drained_[i] && replicas_[i]->health().ok());
+  }
+  const int32_t chosen = router_.Choose(prefixes, arrival.priority);
+  if (chosen < 0) return Unavailable("no replica takes requests");
+  const RequestId id = next_id_++ * replicas_.size() + static_cast<RequestId>(chosen);
+  arrival.id = id;
   open_.Take(arrival.client);
-  mailbox_.Push(std::move(arrival));  // under the lock, to keep the order of Take
+  // Under the lock, to keep the order of Take.
+  replicas_[static_cast<size_t>(chosen)]->Push(std::move(arrival));
   return id;
 }
 
-// Runs after the step in which requests ended, so that a waiting caller sees its statistics.
-void LocalEngine::CountEnded() {
-  if (ended_.empty()) return;
+void LocalEngine::CountEnded(int32_t replica, const std::vector<RequestEnd>& ended) {
   MutexLock lock(mutex_);
-  for (const std::string& client : std::exchange(ended_, {})) open_.Give(client);
+  for (const RequestEnd& end : ended) {
+    open_.Give(end.client);
+    router_.End(replica, end.priority);
+  }
   if (open_.total() == 0) all_done_.NotifyAll();
 }
 
-void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }
-void LocalEngine::Pause(RequestId request) { mailbox_.Push(PauseMessage{request}); }
-void LocalEngine::Resume(RequestId request) { mailbox_.Push(ResumeMessage{request}); }
+void LocalEngine::Cancel(RequestId request) { ReplicaOf(request).Push(CancelMessage{request}); }
+void LocalEngine::Pause(RequestId request) { ReplicaOf(request).Push(PauseMessage{request}); }
+void LocalEngine::Resume(RequestId request) { ReplicaOf(request).Push(ResumeMessage{request}); }
 
-EngineStats LocalEngine::stats() const {
-  std::optional<TimePoint> waiting_since;
-  {
-    MutexLock lock(mutex_);
-    if (open_.total() > 0) waiting_since = awake_since_;
+Status LocalEngine::health() const {
+  Status first;
+  for (const auto& replica : replicas_) {
+    Status health = replica->health();
+    if (health.ok()) return health;
+    if (first.ok()) first = std::move(health);
   }
-  EngineStats stats = core_->stats(std::chrono::steady_clock::now(), waiting_since);
-  stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
+  return first;
+}
+
+bool LocalEngine::Working(int32_t replica) const {
+  MutexLock lock(mutex_);
+  return router_.num_open(replica) > 0;
+}
+
+std::vector<EngineStats> LocalEngine::replica_stats() const {
+  std::vector<EngineStats> stats;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    stats.push_back(replicas_[i]->stats(Working(static_cast<int32_t>(i))));
+  }
   return stats;
 }
 
+EngineStats LocalEngine::stats() const { return Sum(replica_stats()); }
+
 void LocalEngine::Snapshot(SnapshotCallback on_snapshot) {
-  mailbox_.Push(SnapshotMessage{std::move(on_snapshot)});
+  if (replicas_.size() == 1) {
+    return replicas_[0]->Push(SnapshotMessage{std::move(on_snapshot)});
+  }
+  // Collects them all; the last replica's engine thread calls back.
+  struct Collected {
+    Mutex mutex;
+    std::vector<std::shared_ptr<const EngineSnapshot>> snapshots GUARDED_BY(mutex);
+    size_t missing GUARDED_BY(mutex) = 0;
+  };
+  const auto collected = std::make_shared<Collected>();
+  {
+    MutexLock lock(collected->mutex);
+    collected->snapshots.resize(replicas_.size());
+    collected->missing = replicas_.size();
+  }
+  const auto callback = std::make_shared<SnapshotCallback>(std::move(on_snapshot));
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    replicas_[i]->Push(SnapshotMessage{[collected, callback, i](auto snapshot) {
+      std::shared_ptr<const EngineSnapshot> all;
+      {
+        MutexLock lock(collected->mutex);
+        collected->snapshots[i] = std::move(snapshot);
+        if (--collected->missing > 0) return;
+        all = std::make_shared<EngineSnapshot>(Merge(collected->snapshots));
+      }
+      (*callback)(std::move(all));
+    }});
+  }
 }
 
-// Uses the system's time, not the core's clock, so that snapshots do not change a recorded run.
-void LocalEngine::GiveSnapshots() {
-  if (watchers_.empty()) return;
-  const bool idle = !core_->HasWork();
-  const TimePoint now = std::chrono::steady_clock::now();
-  if (snapshot_ == nullptr || now - snapshot_time_ >= kSnapshotPeriod) {
-    const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
-    auto snapshot = std::make_shared<EngineSnapshot>(
-        core_->Snapshot(now, std::chrono::duration<double>(unix_now).count()));
-    snapshot->stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
-    snapshot->read_gb_s = read_gb_s_->Get(idle);
-    snapshot_ = std::move(snapshot);
-    snapshot_time_ = now;
+Status LocalEngine::DrainReplica(int32_t replica, bool drain) {
+  MutexLock lock(mutex_);
+  const auto index = static_cast<size_t>(replica);
+  if (replica < 0 || index >= drained_.size()) {
+    return InvalidArgument("replica: must be in [0, {}), got {}", drained_.size(), replica);
   }
-  for (const SnapshotCallback& watcher : std::exchange(watchers_, {})) watcher(snapshot_);
+  drained_[index] = drain;
+  return Status();
 }
 
 void LocalEngine::Drain(double timeout_seconds) {
@@ -260,8 +227,8 @@ void LocalEngine::Drain(double timeout_seconds) {
     all_done_.WaitFor(mutex_, left);
   }
   while (open_.total() > 0) {
-    // Repeats, because an arrival accepted before the drain may still be in the mailbox.
-    mailbox_.Push(CancelAllMessage{});
+    // Repeats, because an arrival accepted before the drain may still be in a mailbox.
+    for (const auto& replica : replicas_) replica->Push(CancelAllMessage{});
     all_done_.WaitFor(mutex_, std::chrono::milliseconds(50));
   }
 }

@@ -158,7 +158,7 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
     RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
     bytes += count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
   }
-  return bytes;
+  return bytes * options.data_parallel;
 }
 
 Status SuggestCpu(const Checkpoint& checkpoint, const EngineOptions& options, Task task,

@@ -238,6 +238,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
 
   plan.model = options.model;
   plan.ranks = options.tensor_parallel;
+  plan.replicas = options.data_parallel;
   plan.architecture = spec.architecture;
   plan.num_parameters = spec.num_parameters;
   plan.active_parameters =
@@ -267,10 +268,11 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
                            spec.max_context, plan.context);
   }
   ASSIGN_OR_RETURN(plan.hardware, FindHardware(options, 2 * quantized > stored, spec.weight_bytes));
-  if (!gpu) {  // the ranks share this machine
-    plan.hardware.memory_bytes /= plan.ranks;
-    plan.hardware.memory_gb_s /= plan.ranks;
-    plan.hardware.gmac_s /= plan.ranks;
+  if (!gpu) {  // the ranks of all replicas share this machine
+    const int32_t ranks = plan.ranks * plan.replicas;
+    plan.hardware.memory_bytes /= ranks;
+    plan.hardware.memory_gb_s /= ranks;
+    plan.hardware.gmac_s /= ranks;
   }
   if (plan.task == Task::kEmbed) {
     RETURN_IF_ERROR(PlanTexts(options, embedding, *model, *count, context, plan));

@@ -27,9 +27,10 @@ struct ModelPlan {
   std::string model;  // the path
   Task task = Task::kGenerate;
   std::string architecture;
-  std::string refusal;  // why this backend cannot run the model; empty: it can
-  Hardware hardware;    // of rank 0
-  int32_t ranks = 1;    // the rest of this struct is what rank 0 needs; others need no more
+  std::string refusal;   // why this backend cannot run the model; empty: it can
+  Hardware hardware;     // of rank 0
+  int32_t ranks = 1;     // the rest of this struct is what rank 0 needs; others need no more
+  int32_t replicas = 1;  // data parallelism: hardware and figures are those of one
   int64_t num_parameters = 0;
   int64_t active_parameters = 0;  // used by one token
   int32_t max_context = 0;

@@ -270,7 +270,8 @@ TEST(ModelPlan, LatentsTakeTheirRankAndTheirRotatedKey) {
     EXPECT_EQ(plan->cache_groups[0].kind, standard ? "full" : "latent");
     const Result<EngineParts> parts = LoadParts(options);
     ASSERT_TRUE(parts.ok()) << parts.status().ToString();
-    EXPECT_EQ(parts->executor->limits().cache.block_bytes, options.block_size * token_bytes);
+    EXPECT_EQ(parts->replicas[0].executor->limits().cache.block_bytes,
+              options.block_size * token_bytes);
     EXPECT_EQ(plan->block_bytes, options.block_size * token_bytes);
     EXPECT_EQ(plan->weight_bytes, parts->model.weight_bytes);
   }

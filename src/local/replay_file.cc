@@ -137,7 +137,7 @@ Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
     report.fingerprint = parts.system_fingerprint;
   }
   ReplayOptions replay;
-  replay.executor = parts.executor.get();
+  if (!parts.replicas.empty()) replay.executor = parts.replicas[0].executor.get();
   ConstraintMaker constraints(parts.constraint_tokens);
   replay.on_arrival = [&](const ArrivalEvent& event, Arrival* arrival) {
     Complete(parts.tokenizer, constraints, event, arrival);

@@ -43,6 +43,8 @@ class FakeEngine : public Engine {
                                  const ImageOptions& options) const override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
+  std::vector<EngineStats> replica_stats() const override { return {stats()}; }
+  Status DrainReplica(int32_t /*replica*/, bool /*drain*/) override { return Status(); }
   // Answers at once, unless HoldSnapshots was called.
   void Snapshot(SnapshotCallback on_snapshot) override EXCLUDES(mutex_);
   Profile TakeProfile() override { return {}; }
