@@ -128,6 +128,11 @@ class Builder {
   int32_t KvGroup(int32_t layer) const {
     return load_->spec.cache.layers[static_cast<size_t>(layer)].group;
   }
+  // Adds a layer with a state, of this rank's heads and channels, and returns its index.
+  int32_t AddStateLayer(const StateLayerSpec& layer) const {
+    load_->spec.cache.state_layers.push_back(layer);
+    return static_cast<int32_t>(load_->spec.cache.state_layers.size()) - 1;
+  }
 
  private:
   // Counts what was read and packed; null after an error.

@@ -1,10 +1,14 @@
-// The KV cache of a model's layers. The runner allocates blocks for it.
+// What a model's layers keep of sequences: keys and values, for which the runner allocates blocks,
+// and states, for which it has slots.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "ops/attention.h"
+#include "ops/gated_delta.h"
 #include "step/cache_spec.h"
 
 namespace tokamak::nn {
@@ -67,8 +71,9 @@ struct CacheLayout {
     int32_t window = 0;  // kWindow: number of keys that a query sees, its own included
   };
   std::vector<Group> groups;
-  std::vector<KvLayerSpec> layers;  // attention layers, first to last
-  int32_t original_context = 0;     // as in CacheSpec
+  std::vector<KvLayerSpec> layers;           // attention layers, first to last
+  std::vector<StateLayerSpec> state_layers;  // layers with a state per sequence, first to last
+  int32_t original_context = 0;              // as in CacheSpec
   // Dimensions of positions in prompts with images; 3 with mRoPE (Pass::rope_positions).
   int32_t rope_dimensions = 1;
   // The tokens of an image see each other, so a step computes all that are not cached.
@@ -80,6 +85,33 @@ struct CacheLayout {
     for (const KvLayerSpec& layer : layers) bytes += layer.TokenBytes(dtype);
     return bytes;
   }
+  // Bytes of a sequence's states in all layers.
+  int64_t StateBytes() const {
+    int64_t elements = 0;
+    for (const StateLayerSpec& layer : state_layers) {
+      elements += AlignState(layer.ConvElements()) + AlignState(layer.MatrixElements());
+    }
+    return elements * static_cast<int64_t>(sizeof(float));
+  }
+  // The layers' views of states that lie in slots of StateBytes() from `base` on, which is aligned
+  // to 64 bytes. Null: views without memory, for counting.
+  std::vector<StateLayerView> StateViews(float* base) const {
+    std::vector<StateLayerView> views;
+    const auto take = [&base](int64_t elements) {
+      return base == nullptr ? base : std::exchange(base, base + AlignState(elements));
+    };
+    for (const StateLayerSpec& layer : state_layers) {
+      StateLayerView& view = views.emplace_back();
+      view.spec = layer;
+      view.conv = take(layer.ConvElements());
+      view.matrix = take(layer.MatrixElements());
+      view.slot_stride = StateBytes() / static_cast<int64_t>(sizeof(float));
+    }
+    return views;
+  }
+
+ private:
+  static int64_t AlignState(int64_t elements) { return CeilDiv(elements, int64_t{16}) * 16; }
 };
 
 }  // namespace tokamak::nn

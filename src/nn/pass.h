@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/gated_delta.h"
 #include "ops/ops.h"
 #include "tensor/arena.h"
 
@@ -28,7 +29,10 @@ struct Pass {
   Tensor token_indices = {};                       // i32 [T]: 0, 1, ...; only with rope_positions
   std::span<const AttentionMetadata> groups = {};  // as in the model's CacheLayout
   std::span<const KvLayerView> kv_layers = {};     // one per attention layer
-  Tensor logit_rows = {};                          // i32 [R], indices into the T tokens
+  // One per layer with a state; and the step's sequences for them, empty if there is none.
+  std::span<const StateLayerView> state_layers = {};
+  StateBatch states = {};
+  Tensor logit_rows = {};  // i32 [R], indices into the T tokens
   // Image encoders with ImageEncoderSpec::position_taps: as in ImageLayout. i32 and f32 [T, taps].
   Tensor position_rows = {};
   Tensor position_weights = {};

@@ -95,6 +95,14 @@ void Harness::MakeCache() {
     group.windows = layer->image_windows;
   }
 
+  const auto state_bytes = static_cast<size_t>(layout.StateBytes() * options_.max_seqs);
+  if (state_bytes > 0) {
+    Result<Buffer> states = ops_.Allocate(state_bytes, MemoryKind::kDevice);
+    CHECK_MSG(states.ok(), states.status().ToString());
+    states_ = *std::move(states);
+    state_views_ = layout.StateViews(reinterpret_cast<float*>(states_.data()));
+  }
+
   free_blocks_.resize(static_cast<size_t>(options_.num_blocks));
   std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
   std::mt19937_64 random(options_.seed);
@@ -245,6 +253,22 @@ std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& ro
   return metadata;
 }
 
+void Harness::SetStates(const std::vector<Row>& rows, const std::vector<int32_t>& query_start_loc,
+                        const std::vector<int32_t>& seq_lens, nn::Pass& pass) {
+  state_slots_.clear();
+  for (const Row& row : rows) {
+    CHECK(row.sequence >= static_cast<int>(sequences_.size()) - options_.max_seqs);
+    state_slots_.push_back(row.sequence % options_.max_seqs);
+  }
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  pass.state_layers = state_views_;
+  pass.states.query_start_loc = query_start_loc;
+  pass.states.seq_lens = seq_lens;
+  pass.states.device_query_start_loc = Upload(query_start_loc.data(), DType::kI32, num_rows + 1);
+  pass.states.device_seq_lens = Upload(seq_lens.data(), DType::kI32, num_rows);
+  pass.states.slots = Upload(state_slots_.data(), DType::kI32, num_rows);
+}
+
 std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<int32_t> ids, positions, logit_rows, seq_lens, query_start_loc = {0};
   std::vector<int32_t> image_from, image_to;
@@ -307,6 +331,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
     pass.image_from = Upload(image_from.data(), DType::kI32, count);
     pass.image_to = Upload(image_to.data(), DType::kI32, count);
   }
+  if (!state_views_.empty()) SetStates(rows, query_start_loc, seq_lens, pass);
   if (planar) SetRopePositions(rope_positions, pass);
   if (!options_.position_rows.empty()) SetPositionRows(pass);
   const Tensor hidden = model_.Forward(pass);

@@ -33,7 +33,8 @@ struct HarnessOptions {
   std::vector<float> position_weights = {};
 };
 
-// Keeps each sequence's length and blocks. Blocks are assigned in shuffled order, to find code that
+// Keeps each sequence's length and blocks. With layers that have states, only the last max_seqs
+// sequences can go on. Blocks are assigned in shuffled order, to find code that
 // expects neighbors. Errors are CHECKs.
 class Harness {
  public:
@@ -86,6 +87,9 @@ class Harness {
   std::vector<nn::AttentionMetadata> FillPlans(const std::vector<Row>& rows,
                                                const std::vector<int32_t>& query_start_loc,
                                                const std::vector<int32_t>& seq_lens);
+  // Sets the pass's states. The lists must stay unchanged until it has run.
+  void SetStates(const std::vector<Row>& rows, const std::vector<int32_t>& query_start_loc,
+                 const std::vector<int32_t>& seq_lens, nn::Pass& pass);
   // Notes that a token of the step shows an image. `first`: it is the first token of its row.
   void AddToRange(int64_t token, bool first);
   // The logits of these hidden states.
@@ -98,10 +102,13 @@ class Harness {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Arena> arena_;
   Buffer cache_;
-  nn::OwnedTensor image_rows_;       // f32 [rows, row_size], or empty
-  std::vector<KvLayerView> views_;   // per attention layer
-  std::vector<Group> groups_;        // per cache group
-  std::vector<int32_t> table_rows_;  // of the step
+  nn::OwnedTensor image_rows_;      // f32 [rows, row_size], or empty
+  std::vector<KvLayerView> views_;  // per attention layer
+  std::vector<Group> groups_;       // per cache group
+  Buffer states_;                   // of max_seqs sequences
+  std::vector<StateLayerView> state_views_;
+  std::vector<int32_t> state_slots_;  // of the step
+  std::vector<int32_t> table_rows_;   // of the step
   std::vector<int32_t> rope_positions_, token_indices_;
   std::vector<BatchRows> bidirectional_;  // of the step
   std::vector<Sequence> sequences_;
