@@ -2,7 +2,7 @@
 #   fmt::fmt  spdlog::spdlog  nlohmann_json::nlohmann_json  CLI11::CLI11  Threads::Threads
 #   OpenSSL::SSL  OpenSSL::Crypto  tokamak::boost_headers  tokamak::libedit
 #   tokamak::pcre2  tokamak::re2  tokamak::utf8proc  tokamak::xxhash
-#   tokamak::giflib  tokamak::jpeg  tokamak::png  tokamak::webp
+#   tokamak::grpc++ (if TOKAMAK_WORKERS)  tokamak::giflib  tokamak::jpeg  tokamak::png  tokamak::webp
 # If one is missing, the error names its Debian package (scripts/install-deps installs them all).
 #
 # Links pcre2, re2, utf8proc, xxhash and the image libraries statically if Debian has archives of
@@ -89,6 +89,43 @@ tokamak_import(tokamak::webp_frames HEADER webp/decode.h LIBRARY webp PACKAGE li
 tokamak_import(tokamak::webp HEADER webp/demux.h LIBRARY webpdemux PACKAGE libwebp-dev STATIC
                LINK tokamak::webp_frames)
 tokamak_import(tokamak::libedit HEADER histedit.h LIBRARY edit PACKAGE libedit-dev)
+
+# gRPC, for worker processes. Debian's own CMake package has only the shared libraries.
+find_path(TOKAMAK_grpc_INCLUDE grpcpp/grpcpp.h)
+mark_as_advanced(TOKAMAK_grpc_INCLUDE)
+set(have_grpc OFF)
+if(TOKAMAK_grpc_INCLUDE)
+  set(have_grpc ON)
+endif()
+option(TOKAMAK_WORKERS "Ranks in processes of their own (default: where gRPC is installed)" ${have_grpc})
+if(TOKAMAK_WORKERS)
+  set(absl)
+  foreach(part bad_optional_access bad_variant_access base city civil_time cord cord_internal cordz_functions
+          cordz_handle cordz_info debugging_internal demangle_internal exponential_biased graphcycles_internal
+          hash hashtablez_sampler int128 log_severity low_level_hash malloc_internal
+          random_internal_platform random_internal_pool_urbg random_internal_randen
+          random_internal_randen_hwaes random_internal_randen_hwaes_impl random_internal_randen_slow
+          random_internal_seed_material random_seed_gen_exception random_seed_sequences raw_hash_set
+          raw_logging_internal spinlock_wait stacktrace status statusor str_format_internal strerror strings
+          strings_internal symbolize synchronization throw_delegate time time_zone)
+    tokamak_import(tokamak::absl_${part} HEADER absl/base/config.h LIBRARY absl_${part} PACKAGE libabsl-dev
+                   STATIC FOR_PROGRAMS)
+    list(APPEND absl tokamak::absl_${part})
+  endforeach()
+  tokamak_import(tokamak::cares HEADER ares.h LIBRARY cares PACKAGE libc-ares-dev STATIC FOR_PROGRAMS)
+  set(grpc)
+  foreach(part gpr upb address_sorting grpc grpc++)  # each before those that need it
+    set(package libgrpc-dev)
+    if(part STREQUAL grpc++)
+      set(package libgrpc++-dev)
+    endif()
+    tokamak_import(tokamak::${part} HEADER grpcpp/grpcpp.h LIBRARY ${part} PACKAGE ${package}
+                   STATIC FOR_PROGRAMS LINK ${grpc})
+    list(PREPEND grpc tokamak::${part})
+  endforeach()
+  target_link_libraries(tokamak::grpc++ INTERFACE tokamak::re2 tokamak::cares tokamak::zlib OpenSSL::SSL
+                        OpenSSL::Crypto ${absl} Threads::Threads)
+endif()
 
 # Asio and Beast, headers only. Older releases lack features that the server uses.
 tokamak_headers(tokamak::boost_headers HEADER boost/beast.hpp PACKAGE libboost1.81-dev)

@@ -16,13 +16,14 @@ ALLOWED = {
     'images': ['base'],
     'tensor': ['base'],
     'step': ['base'],
+    'rpc': ['step'],
     'quant': ['tensor'],
     'ops': ['quant', 'step'],
     'weights': ['ops'],
     'nn': ['weights'],
     'models': ['nn'],
     'runner': ['models'],
-    'executor': ['runner'],
+    'executor': ['runner', 'rpc'],
     'tokenizer': ['base'],
     'chat': ['base'],
     'grammar': ['base'],
@@ -42,7 +43,7 @@ BACKENDS = ['ops/reference/', 'ops/cpu/', 'ops/cuda/', 'ops/count/', 'ops/profil
 BACKEND_FREE = ['quant', 'weights', 'nn', 'models']
 
 # Headers that are slow to compile may not be included by ours, except forward declarations.
-HEAVY = re.compile(r'(nlohmann/(?!json_fwd)|boost/|spdlog/|CLI/|pcre2|re2/|openssl/|cutlass/|flashinfer/)')
+HEAVY = re.compile(r'(nlohmann/(?!json_fwd)|boost/|spdlog/|CLI/|pcre2|re2/|openssl/|cutlass/|flashinfer/|grpc)')
 BEAST = re.compile(r'boost/beast|boost/asio/ssl')
 BEAST_FOLDER = 'src/server/transport/'
 # Shared within that folder; no other folder may include them.

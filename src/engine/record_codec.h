@@ -12,10 +12,6 @@
 
 namespace tokamak::codec {
 
-void Field(auto& a, CacheGroup& v) {
-  Field(a, v.kind, CacheGroupKind::kWindow);
-  Fields(a, v.block_size, v.window);
-}
 void Field(auto& a, ExecutorLimits& v) {
   Fields(a, v.cache.groups, v.cache.block_bytes, v.cache.num_device_blocks, v.cache.num_host_blocks,
          v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_step_drafts, v.max_context,

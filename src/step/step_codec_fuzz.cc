@@ -1,7 +1,5 @@
 // Decodes arbitrary bytes: what is accepted must encode to the same bytes, and no allocation may be
 // large for the input. Then makes values from the bytes: each must be equal after a round trip.
-#include <sanitizer/allocator_interface.h>
-
 #include <algorithm>
 #include <cmath>
 #include <concepts>
@@ -10,11 +8,10 @@
 
 #include "base/check.h"
 #include "step/step_codec.h"
+#include "step/testing/decoder_fuzz.h"
 
 namespace tokamak {
 namespace {
-
-size_t largest_allocation = 0;
 
 // Takes values off the front; zeros at the end.
 class Source {
@@ -94,27 +91,10 @@ class Source {
   std::string_view bytes_;
 };
 
-// Every list of a Source fits.
-ExecutorLimits Limits() {
-  return {.cache = {.groups = {{}}, .num_device_blocks = 8},
-          .max_seqs = 8,
-          .max_step_tokens = 8,
-          .max_step_drafts = 8,
-          .max_context = 8,
-          .vocab_size = 1 << 16,
-          .max_encoder_rows = 8,
-          .max_step_image_rows = 8,
-          .num_moe_layers = 2,
-          .max_experts = 4};
-}
-
 template <typename T>
 void Test(std::string_view bytes, Result<T> (*decode)(std::string_view, const ExecutorLimits&)) {
-  const ExecutorLimits limits = Limits();
-  largest_allocation = 0;
-  const Result<T> decoded = decode(bytes, limits);
-  // A vector that grows has room for twice its elements. The largest one is an AdmitSequence.
-  CHECK(largest_allocation <= 4096 + 64 * bytes.size());
+  const ExecutorLimits limits = FuzzLimits();  // every list of a Source fits
+  const Result<T> decoded = DecodeWithinMemory(bytes.size(), [&] { return decode(bytes, limits); });
   if (decoded.ok()) CHECK(Encode(*decoded) == bytes);
 
   T value;
@@ -129,15 +109,6 @@ void Test(std::string_view bytes, Result<T> (*decode)(std::string_view, const Ex
 
 }  // namespace
 }  // namespace tokamak
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  __sanitizer_install_malloc_and_free_hooks(
-      [](const volatile void*, size_t size) {
-        tokamak::largest_allocation = std::max(tokamak::largest_allocation, size);
-      },
-      [](const volatile void*) {});
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

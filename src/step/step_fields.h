@@ -52,6 +52,11 @@ const StepBounds& BoundsOf(const A& a) {
   }
 }
 
+void Field(auto& a, CacheGroup& v) {
+  Field(a, v.kind, CacheGroupKind::kWindow);
+  Fields(a, v.block_size, v.window);
+}
+
 void Field(auto& a, CopyBlock& v) {
   auto& [source_tier, source, destination_tier, destination] = v;
   Field(a, "source_tier", source_tier, Tier::kHost);

@@ -1,0 +1,112 @@
+// The fields of the messages between driver and worker, listed once for reading and writing
+// (base/codec.h). For worker_messages.cc.
+#pragma once
+
+#include "rpc/worker_messages.h"
+#include "step/step_fields.h"
+
+namespace tokamak::codec {
+
+void HelloFields(auto& a, Hello& v) {
+  Field(a, "protocol", v.protocol);
+  Field(a, "step_version", v.step_version);
+  if (!v.has_known_version()) return;  // the rest may look different
+  Field(a, "version", v.version);
+  Field(a, "model", v.model);
+  Field(a, "weights", v.weights);
+  Field(a, "rank", v.rank);
+}
+
+void OptionsFields(auto& a, EngineOptions& v) {
+  Field(a, "isa", v.isa);
+  Field(a, "precise", v.precise);
+  Field(a, "kv_cache_dtype", v.kv_cache_dtype, KvCacheDtype::kQ8_0);
+  Field(a, "mla", v.mla, MlaForm::kAuto);
+  Field(a, "threads", v.threads);
+  Field(a, "tensor_parallel", v.tensor_parallel);
+  Field(a, "max_seqs", v.max_seqs);
+  Field(a, "max_batch_tokens", v.max_batch_tokens);
+  Field(a, "max_context", v.max_context);
+  Field(a, "max_images", v.max_images);
+  Field(a, "image_cache_tokens", v.image_cache_tokens);
+  Field(a, "block_size", v.block_size);
+  Field(a, "steps_in_flight", v.steps_in_flight);
+  Field(a, "speculate", v.speculate, Speculation::kDraft);
+  Field(a, "draft_tokens", v.draft_tokens);
+  Field(a, "draft_min_probability", v.draft_min_probability);
+  Field(a, "synthetic_acceptance", v.synthetic_acceptance);
+  Field(a, "uniform_routing", v.uniform_routing);
+}
+
+void LoadedFields(auto& a, Loaded& v) {
+  Field(a, "backend", v.backend);
+  Field(a, "weight_bytes", v.weight_bytes);
+  Field(a, "expert_bytes", v.expert_bytes);
+  Field(a, "image_weight_bytes", v.image_weight_bytes);
+}
+
+void StartFields(auto& a, StartRank& v) {
+  Field(a, "arena_bytes", v.arena_bytes);
+  Field(a, "num_device_blocks", v.num_device_blocks);
+  Field(a, "num_host_blocks", v.num_host_blocks);
+}
+
+void LimitsFields(auto& a, ExecutorLimits& v) {
+  constexpr uint64_t kMaxGroups = 64;
+  Field(a, "groups", v.cache.groups, kMaxGroups);
+  Field(a, "block_bytes", v.cache.block_bytes);
+  Field(a, "num_device_blocks", v.cache.num_device_blocks);
+  Field(a, "num_host_blocks", v.cache.num_host_blocks);
+  Field(a, "original_context", v.cache.original_context);
+  Field(a, "max_seqs", v.max_seqs);
+  Field(a, "max_step_tokens", v.max_step_tokens);
+  Field(a, "max_step_drafts", v.max_step_drafts);
+  Field(a, "max_context", v.max_context);
+  Field(a, "vocab_size", v.vocab_size);
+  Field(a, "depth", v.depth);
+  Field(a, "has_candidates", v.has_candidates);
+  Field(a, "max_encoder_rows", v.max_encoder_rows);
+  Field(a, "max_step_image_rows", v.max_step_image_rows);
+  Field(a, "whole_image_rows", v.whole_image_rows);
+  Field(a, "num_moe_layers", v.num_moe_layers);
+  Field(a, "max_experts", v.max_experts);
+}
+
+template <typename A>
+void StatusFields(A& a, Status& v) {
+  StatusCode code = v.code();
+  std::string message(v.message());
+  Field(a, "code", code, StatusCode::kInternal);
+  Field(a, "message", message);
+  if constexpr (A::kReads) {
+    if (a.ok() && code == StatusCode::kOk) a.Fail("an error has the code of success");
+    v = a.ok() ? Status(code, std::move(message)) : Status();
+  }
+}
+
+// The fields of any message.
+template <typename A, typename T>
+void MessageFields(A& a, T& v) {
+  if constexpr (std::is_same_v<T, Hello>) {
+    HelloFields(a, v);
+  } else if constexpr (std::is_same_v<T, LoadRank>) {
+    OptionsFields(a, v.options);
+  } else if constexpr (std::is_same_v<T, Loading>) {
+    Field(a, "fraction", v.fraction);
+  } else if constexpr (std::is_same_v<T, Loaded>) {
+    LoadedFields(a, v);
+  } else if constexpr (std::is_same_v<T, StartRank>) {
+    StartFields(a, v);
+  } else if constexpr (std::is_same_v<T, ExecutorLimits>) {
+    LimitsFields(a, v);
+  } else if constexpr (std::is_same_v<T, StepMasks>) {
+    Field(a, "number", v.number);
+    Field(a, v.masks);
+  } else if constexpr (std::is_same_v<T, Status>) {
+    StatusFields(a, v);
+  } else if constexpr (!std::is_empty_v<T>) {
+    Field(a, v);  // StepInput, StepOutput
+  }
+}
+
+}  // namespace tokamak::codec
