@@ -1,6 +1,5 @@
 #include "executor/driver.h"
 
-#include <algorithm>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "executor/ranks_agree.h"
 
 namespace tokamak {
 namespace {
@@ -40,7 +40,6 @@ class Worker {
     thread_.join();
   }
 
-  const ExecutorLimits& limits() const { return rank_.executor->limits(); }
   Communicator& communicator() { return *rank_.communicator; }
 
   // Nothing ends the thread.
@@ -108,24 +107,11 @@ Result<StepOutput> Worker::Run(Call call) {
   return StepOutput();
 }
 
-// Logprobs, which NaN makes different from themselves, follow from the same logits.
-bool SameDraws(const StepOutput& a, const StepOutput& b) {
-  return a.number == b.number &&
-         std::equal(a.rows.begin(), a.rows.end(), b.rows.begin(), b.rows.end(),
-                    [](const RowOutput& x, const RowOutput& y) {
-                      return x.slot == y.slot && x.health == y.health && x.tokens == y.tokens &&
-                             x.proposals == y.proposals;
-                    });
-}
-
 class DriverExecutor final : public Executor {
  public:
-  DriverExecutor(Rank first, std::vector<std::unique_ptr<Worker>> others)
-      : first_(std::move(first)), others_(std::move(others)), limits_(first_.executor->limits()) {
-    for (const auto& worker : others_) {
-      limits_.cache.block_bytes += worker->limits().cache.block_bytes;
-    }
-  }
+  DriverExecutor(Rank first, std::vector<std::unique_ptr<Worker>> others,
+                 const ExecutorLimits& limits)
+      : first_(std::move(first)), others_(std::move(others)), limits_(limits) {}
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override {
@@ -179,27 +165,21 @@ class DriverExecutor final : public Executor {
 
   const Rank first_;
   const std::vector<std::unique_ptr<Worker>> others_;
-  ExecutorLimits limits_;  // a block has its bytes on all ranks
+  const ExecutorLimits limits_;
 };
-
-// Compares all limits that the scheduler relies on.
-bool SameLimits(ExecutorLimits a, ExecutorLimits b) {
-  a.cache.block_bytes = b.cache.block_bytes = 0;  // ranks may have different numbers of heads
-  return a == b;
-}
 
 }  // namespace
 
 Result<std::unique_ptr<Executor>> MakeDriverExecutor(std::vector<Rank> ranks) {
+  std::vector<ExecutorLimits> limits;
+  for (const Rank& rank : ranks) limits.push_back(rank.executor->limits());
+  ASSIGN_OR_RETURN(const ExecutorLimits all, JoinLimits(limits));
   std::vector<std::unique_ptr<Worker>> others;
   for (size_t i = 1; i < ranks.size(); ++i) {
-    if (!SameLimits(ranks[i].executor->limits(), ranks[0].executor->limits())) {
-      return Internal("the limits of ranks 0 and {} differ", i);
-    }
     others.push_back(std::make_unique<Worker>(std::move(ranks[i])));
   }
   return std::unique_ptr<Executor>(
-      std::make_unique<DriverExecutor>(std::move(ranks[0]), std::move(others)));
+      std::make_unique<DriverExecutor>(std::move(ranks[0]), std::move(others), all));
 }
 
 }  // namespace tokamak

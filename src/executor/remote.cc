@@ -1,0 +1,185 @@
+#include "executor/remote.h"
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "executor/ranks_agree.h"
+#include "rpc/worker_messages.h"
+
+namespace tokamak {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+struct RemoteStep {
+  uint64_t number = 0;
+  std::vector<std::optional<StepOutput>> outputs;  // by rank, as far as they have arrived
+  bool done() const {
+    for (const auto& output : outputs) {
+      if (!output) return false;
+    }
+    return true;
+  }
+};
+
+// Owned by the engine thread.
+class RemoteExecutor final : public Executor {
+ public:
+  RemoteExecutor(std::unique_ptr<WorkerGroup> group, const ExecutorLimits& limits,
+                 std::chrono::milliseconds timeout)
+      : group_(std::move(group)), limits_(limits), timeout_(timeout) {}
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  Status Submit(StepInput step) override {
+    RETURN_IF_ERROR(error_);
+    steps_.push_back({step.number, {}});
+    steps_.back().outputs.resize(static_cast<size_t>(group_->size()));
+    SendToAll(std::move(step));
+    return Status();
+  }
+  // The workers draw these rows right after the forward pass.
+  Status Sample(uint64_t) override { return error_; }
+  Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override {
+    RETURN_IF_ERROR(error_);
+    SendToAll(StepMasks{number, std::move(masks)});
+    return Status();
+  }
+  bool Done(uint64_t number) override {
+    CHECK(!error_.ok() || (!steps_.empty() && steps_.front().number == number));
+    while (error_.ok() && !steps_.front().done() && Take(SteadyClock::now())) continue;
+    return !error_.ok() || steps_.front().done();
+  }
+  Result<StepOutput> Wait(uint64_t number) override;
+  Status Reset() override;
+
+ private:
+  void SendToAll(const ToWorker& message) {
+    const std::string bytes = EncodeToWorker(message);
+    for (int32_t rank = 0; rank < group_->size(); ++rank) group_->Send(rank, bytes);
+  }
+  // Takes the next message before the deadline; false if there is none. Sets the error if a worker
+  // is lost or says what it should not.
+  bool Take(SteadyClock::time_point deadline);
+  void Take(int32_t rank, ToDriver message);
+  void Lose(Status error) {
+    if (error_.ok()) error_ = std::move(error);
+    lost_ = true;
+  }
+  // Sends the message to all and waits for each worker's Quiet.
+  Status Command(const ToWorker& message);
+
+  const std::unique_ptr<WorkerGroup> group_;
+  const ExecutorLimits limits_;
+  const std::chrono::milliseconds timeout_;
+  std::deque<RemoteStep> steps_;  // in flight
+  Status error_;                  // since the last Reset
+  bool lost_ = false;             // the workers cannot go on
+  int32_t num_quiet_ = 0;
+};
+
+bool RemoteExecutor::Take(SteadyClock::time_point deadline) {
+  Result<std::optional<WorkerGroup::Message>> message = group_->Receive(deadline);
+  if (!message.ok()) {
+    Lose(message.status());
+    return false;
+  }
+  if (!*message) return false;
+  const int32_t rank = (*message)->rank;
+  Result<ToDriver> decoded = DecodeToDriver((*message)->bytes, limits_);
+  if (decoded.ok()) {
+    Take(rank, *std::move(decoded));
+  } else {
+    Lose(decoded.status().WithContext(fmt::format("rank {}", rank)));
+  }
+  return true;
+}
+
+void RemoteExecutor::Take(int32_t rank, ToDriver message) {
+  if (auto* const output = std::get_if<StepOutput>(&message)) {
+    if (!error_.ok()) return;  // of a step that has failed
+    const auto index = static_cast<size_t>(rank);
+    for (RemoteStep& step : steps_) {
+      if (step.outputs[index]) continue;
+      if (step.number != output->number) break;
+      step.outputs[index] = std::move(*output);
+      return;
+    }
+    Lose(Internal("rank {} returned step {}, which is not its next", rank, output->number));
+  } else if (const auto* const error = std::get_if<Status>(&message)) {
+    // Another rank's error comes back from those that wait for it, and names that rank.
+    if (!error_.ok()) return;
+    const bool named = error->message().starts_with("rank ");
+    error_ = named ? *error : error->WithContext(fmt::format("rank {}", rank));
+  } else if (std::holds_alternative<Quiet>(message)) {
+    ++num_quiet_;
+  } else {
+    Lose(Internal("rank {} sent {} while it runs steps", rank, Describe(message)));
+  }
+}
+
+Result<StepOutput> RemoteExecutor::Wait(uint64_t number) {
+  RETURN_IF_ERROR(error_);
+  CHECK(!steps_.empty() && steps_.front().number == number);
+  RemoteStep& step = steps_.front();
+  const SteadyClock::time_point deadline = SteadyClock::now() + timeout_;
+  while (error_.ok() && !step.done()) {
+    if (Take(deadline) || !error_.ok()) continue;
+    int32_t rank = 0;
+    while (step.outputs[static_cast<size_t>(rank)]) ++rank;
+    Lose(Unavailable("rank {} has not finished step {} within {:.1f} s", rank, number,
+                     std::chrono::duration<double>(timeout_).count()));
+  }
+  RETURN_IF_ERROR(error_);
+  StepOutput output = *std::move(step.outputs[0]);
+  for (size_t rank = 1; rank < step.outputs.size(); ++rank) {
+    if (SameDraws(*step.outputs[rank], output)) continue;
+    return error_ = Internal("rank {} drew other tokens in step {} than rank 0", rank, number);
+  }
+  steps_.pop_front();
+  return output;
+}
+
+Status RemoteExecutor::Command(const ToWorker& message) {
+  num_quiet_ = 0;
+  SendToAll(message);
+  const SteadyClock::time_point deadline = SteadyClock::now() + timeout_;
+  while (!lost_ && num_quiet_ < group_->size()) {
+    if (!Take(deadline) && !lost_) {
+      return Unavailable("{} of {} workers do not answer", group_->size() - num_quiet_,
+                         group_->size());
+    }
+  }
+  return lost_ ? error_ : Status();
+}
+
+Status RemoteExecutor::Reset() {
+  steps_.clear();
+  Status status = error_;
+  if (!lost_) {
+    // No rank may begin before all have left the exchanges that failed.
+    status = Command(Quiesce{});
+    if (status.ok()) status = Command(ResetRank{});
+    if (!status.ok()) LogWarning("the workers start again: {}", status.message());
+  }
+  if (!status.ok() || lost_) {
+    RETURN_IF_ERROR(group_->Restart());
+    LogInfo("the workers have started again");
+  }
+  lost_ = false;
+  error_ = Status();
+  return Status();
+}
+
+}  // namespace
+
+std::unique_ptr<Executor> MakeRemoteExecutor(std::unique_ptr<WorkerGroup> group,
+                                             const ExecutorLimits& limits,
+                                             std::chrono::milliseconds timeout) {
+  return std::make_unique<RemoteExecutor>(std::move(group), limits, timeout);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,42 @@
+// An executor whose ranks are worker processes.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "executor/executor.h"
+
+namespace tokamak {
+
+// The worker processes of a group, by rank.
+class WorkerGroup {
+ public:
+  virtual ~WorkerGroup() = default;  // ends them
+
+  virtual int32_t size() const = 0;
+  // Does not wait.
+  virtual void Send(int32_t rank, std::string message) = 0;
+
+  struct Message {
+    int32_t rank = 0;
+    std::string bytes;
+  };
+  // Returns the next message of any rank, and waits for it until the deadline. An error says which
+  // worker is lost, and why.
+  virtual Result<std::optional<Message>> Receive(
+      std::chrono::steady_clock::time_point deadline) = 0;
+  // Ends all workers and starts new ones, which are ready for steps with the same limits.
+  virtual Status Restart() = 0;
+};
+
+// Sends each step to all ranks, which draw the same tokens; the output is that of rank 0, and an
+// error if another rank's differs. If one worker is lost or does not finish a step within
+// `timeout`, so is the group, and Reset starts it again. After an error of a step alone the workers
+// go on.
+std::unique_ptr<Executor> MakeRemoteExecutor(std::unique_ptr<WorkerGroup> group,
+                                             const ExecutorLimits& limits,
+                                             std::chrono::milliseconds timeout);
+
+}  // namespace tokamak

@@ -1,0 +1,221 @@
+#include "executor/remote.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "executor/ranks_agree.h"
+#include "executor/serve_rank.h"
+#include "executor/testing/fake_rank.h"
+#include "rpc/worker_messages.h"
+
+namespace tokamak {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using testing::HasSubstr;
+
+// The workers are threads of this process, and messages go through inboxes alone.
+class ThreadGroup final : public WorkerGroup {
+ public:
+  explicit ThreadGroup(int32_t size) : size_(size) { Start(); }
+  ~ThreadGroup() override { Stop(); }
+
+  int32_t size() const override { return size_; }
+  void Send(int32_t rank, std::string message) override {
+    workers[static_cast<size_t>(rank)]->inbox.Push({0, std::move(message)});
+  }
+  Result<std::optional<Message>> Receive(SteadyClock::time_point deadline) override {
+    std::optional<Incoming> incoming = driver->Take(deadline);
+    if (!incoming) return std::optional<Message>();
+    if (!incoming->message.ok()) return Unavailable("rank {} is dead", incoming->stream);
+    return std::optional<Message>({incoming->stream, *std::move(incoming->message)});
+  }
+  Status Restart() override {
+    ++restarts;
+    Stop();
+    Start();
+    return Status();
+  }
+  void Die(int32_t rank) { driver->Push({rank, Unavailable("")}); }
+
+  struct RankThread {
+    std::unique_ptr<FakeRank> fake;
+    Inbox inbox;
+    std::thread thread;
+  };
+  std::vector<std::unique_ptr<RankThread>> workers;
+  std::unique_ptr<Inbox> driver;
+  int restarts = 0;
+
+ private:
+  void Start() {
+    driver = std::make_unique<Inbox>();
+    auto group = MakeThreadGroup({.size = size_, .timeout = std::chrono::seconds(20)});
+    for (int32_t rank = 0; rank < size_; ++rank) {
+      auto worker = std::make_unique<RankThread>();
+      worker->fake = std::make_unique<FakeRank>(std::move((*group)[static_cast<size_t>(rank)]));
+      worker->thread = std::thread([this, rank, to = worker.get()] {
+        (void)ServeRank(*to->fake, to->fake->communicator.get(), to->inbox,
+                        [this, rank](std::string message) {
+                          driver->Push({rank, std::move(message)});
+                        });
+      });
+      workers.push_back(std::move(worker));
+    }
+  }
+  void Stop() {
+    for (const auto& worker : workers) {
+      worker->fake->communicator->Abort(Unavailable("the test ends"));
+      worker->inbox.Push({0, Unavailable("the test ends")});
+    }
+    for (const auto& worker : workers) worker->thread.join();
+    workers.clear();
+  }
+
+  const int32_t size_;
+};
+
+struct Fixture {
+  explicit Fixture(int32_t size, std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+    auto made = std::make_unique<ThreadGroup>(size);
+    group = made.get();
+    std::vector<ExecutorLimits> limits;
+    for (const auto& worker : group->workers) limits.push_back(worker->fake->limits());
+    executor = MakeRemoteExecutor(std::move(made), *JoinLimits(limits), timeout);
+  }
+  Result<StepOutput> Step(uint64_t number, bool masked = false) {
+    StepInput step{.number = number, .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
+    step.rows[0].masked = masked;
+    RETURN_IF_ERROR(executor->Submit(step));
+    RETURN_IF_ERROR(executor->Sample(number));
+    if (masked) RETURN_IF_ERROR(executor->SampleMasked(number, std::vector<TokenMask>(1)));
+    return executor->Wait(number);
+  }
+  FakeRank& fake(size_t rank) { return *group->workers[rank]->fake; }
+
+  ThreadGroup* group;
+  std::unique_ptr<Executor> executor;
+};
+
+TEST(RemoteExecutor, GivesEveryStepToEveryRank) {
+  Fixture f(3);
+  EXPECT_EQ(f.executor->limits().cache.block_bytes, 100 + 101 + 102);
+  const Result<StepOutput> output = f.Step(4);
+  ASSERT_TRUE(output.ok()) << output.status().ToString();
+  EXPECT_EQ(output->rows[0].tokens, std::vector<TokenId>{12});
+  ASSERT_TRUE(f.Step(5, /*masked=*/true).ok());
+  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(f.fake(rank).calls, "s4S4W4s5S5M5/1W5");
+}
+
+TEST(RemoteExecutor, SeveralStepsMayBeInFlight) {
+  Fixture f(2);
+  for (uint64_t number = 0; number < 3; ++number) {
+    ASSERT_TRUE(f.executor->Submit({.number = number}).ok());
+    ASSERT_TRUE(f.executor->Sample(number).ok());
+  }
+  for (uint64_t number = 0; number < 3; ++number) {
+    while (!f.executor->Done(number)) std::this_thread::yield();
+    EXPECT_EQ(f.executor->Wait(number)->number, number);
+  }
+}
+
+// As with ranks as threads, whichever rank fails, all others end at once, and go on after Reset.
+TEST(RemoteExecutor, OneRanksErrorIsTheErrorOfTheStep) {
+  for (size_t bad = 0; bad < 3; ++bad) {
+    Fixture f(3);
+    ASSERT_TRUE(f.Step(0).ok());
+    f.fake(bad).fail_at = 1;
+    const Result<StepOutput> output = f.Step(1);
+    EXPECT_EQ(output.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(output.status().message(), "rank " + std::to_string(bad) + ": the fake has enough");
+    EXPECT_FALSE(f.Step(2).ok());
+    ASSERT_TRUE(f.executor->Reset().ok());
+    const Result<StepOutput> again = f.Step(5);
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_EQ(again->rows[0].tokens, std::vector<TokenId>{15});
+    EXPECT_EQ(f.group->restarts, 0);
+  }
+}
+
+TEST(RemoteExecutor, ADeadWorkerIsTheErrorOfTheStepAndResetStartsTheGroupAgain) {
+  Fixture f(2);
+  ASSERT_TRUE(f.Step(0).ok());
+  f.group->Die(1);
+  const Result<StepOutput> output = f.Step(1);
+  EXPECT_EQ(output.status().message(), "rank 1 is dead");
+  EXPECT_EQ(f.executor->Submit({.number = 2}).message(), "rank 1 is dead");
+  ASSERT_TRUE(f.executor->Reset().ok());
+  EXPECT_EQ(f.group->restarts, 1);
+  ASSERT_TRUE(f.Step(0).ok());
+}
+
+TEST(RemoteExecutor, AWorkerThatHangsIsLost) {
+  Fixture f(2, std::chrono::milliseconds(300));
+  ASSERT_TRUE(f.Step(0).ok());
+  // Rank 0 waits for masks that only rank 1 gets.
+  StepInput step{.number = 1, .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
+  ASSERT_TRUE(f.executor->Submit(step).ok());
+  step.number = 2;
+  step.rows[0].masked = true;
+  ASSERT_TRUE(f.executor->Submit(step).ok());
+  ASSERT_TRUE(f.executor->Wait(1).ok());
+  const Result<StepOutput> output = f.executor->Wait(2);
+  EXPECT_EQ(output.status().message(), "rank 0 has not finished step 2 within 0.3 s");
+  ASSERT_TRUE(f.executor->Reset().ok());
+  EXPECT_EQ(f.group->restarts, 1);
+  ASSERT_TRUE(f.Step(0).ok());
+}
+
+TEST(RemoteExecutor, RanksThatDrawDifferentTokensAreAnError) {
+  Fixture f(2);
+  f.fake(1).difference = 1;
+  const Result<StepOutput> output = f.Step(7);
+  EXPECT_EQ(output.status().code(), StatusCode::kInternal);
+  EXPECT_EQ(output.status().message(), "rank 1 drew other tokens in step 7 than rank 0");
+  ASSERT_TRUE(f.executor->Reset().ok());
+  EXPECT_EQ(f.group->restarts, 0);
+}
+
+TEST(RemoteExecutor, AWorkerThatSaysWhatItShouldNotIsLost) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"garbage", "rank 1: message to a driver: byte 0: is 103, which is not below 7"},
+      {EncodeToDriver(StepOutput{.number = 9}), "rank 1 returned step 9, which is not its next"},
+      {EncodeToDriver(Loading{}), "rank 1 sent news of loading while it runs steps"}};
+  for (const auto& [message, error] : cases) {
+    Fixture f(2);
+    f.group->driver->Push({1, message});
+    EXPECT_EQ(f.Step(0).status().message(), error);
+    ASSERT_TRUE(f.executor->Reset().ok());
+    EXPECT_EQ(f.group->restarts, 1);
+  }
+}
+
+// A rank sends only what the driver uses.
+TEST(ServeRank, RefusesWhatNoDriverSends) {
+  auto group = MakeThreadGroup({.size = 1});
+  FakeRank fake(std::move(group->front()));
+  const auto serve = [&](std::string message) {
+    Inbox inbox;
+    inbox.Push({0, std::move(message)});
+    inbox.Push({0, Unavailable("the end")});
+    std::string sent;
+    const Status status =
+        ServeRank(fake, nullptr, inbox, [&](std::string out) { sent += std::move(out); });
+    return std::string(status.message()) + " / " + sent;
+  };
+  EXPECT_EQ(serve("garbage"), "message to a worker: byte 0: is 103, which is not below 7 / ");
+  EXPECT_EQ(serve(EncodeToWorker(StartRank{})),
+            "the driver sent a message of type 1 while this rank runs steps / ");
+  EXPECT_THAT(serve(EncodeToWorker(StepMasks{.number = 3})),
+              HasSubstr("masks came for step 3, which waits for none"));
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,138 @@
+#include "executor/serve_rank.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "rpc/worker_messages.h"
+
+namespace tokamak {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+class RankServer {
+ public:
+  RankServer(Executor& executor, Communicator* communicator, Inbox& inbox,
+             const std::function<void(std::string)>& send)
+      : executor_(executor),
+        rank_(communicator != nullptr ? communicator->info().rank : 0),
+        communicator_(communicator),
+        inbox_(inbox),
+        send_(send) {}
+
+  Status Run() {
+    for (;;) {
+      // An asynchronous device computes the next steps while the oldest is waited for.
+      const bool has_output = !steps_.empty() && steps_.front().drawn;
+      const auto deadline = has_output ? SteadyClock::now() : SteadyClock::time_point::max();
+      std::optional<Incoming> incoming = inbox_.Take(deadline);
+      if (!incoming) {
+        Report(WaitForOldest());
+        continue;
+      }
+      RETURN_IF_ERROR(incoming->message.status());
+      ASSIGN_OR_RETURN(ToWorker message, DecodeToWorker(*incoming->message, executor_.limits()));
+      RETURN_IF_ERROR(Take(std::move(message)));
+    }
+  }
+
+ private:
+  struct Step {
+    uint64_t number = 0;
+    bool drawn = false;  // all draws have started
+  };
+
+  Status Take(ToWorker message);
+  Status Submit(StepInput step);
+  Status SampleMasked(StepMasks masks);
+  Status WaitForOldest();
+  Status Reset();
+  // Tells the driver and the other ranks of an error. Steps are refused until Reset.
+  void Report(const Status& status) {
+    if (status.ok() || failed_) return;
+    failed_ = true;
+    steps_.clear();
+    if (communicator_ != nullptr) communicator_->Abort(status);
+    send_(EncodeToDriver(status));
+  }
+
+  Executor& executor_;
+  const int32_t rank_;
+  Communicator* const communicator_;
+  Inbox& inbox_;
+  const std::function<void(std::string)>& send_;
+  std::deque<Step> steps_;  // in flight
+  bool failed_ = false;
+};
+
+Status RankServer::Take(ToWorker message) {
+  if (auto* const step = std::get_if<StepInput>(&message)) {
+    if (!failed_) Report(Submit(std::move(*step)));
+  } else if (auto* const masks = std::get_if<StepMasks>(&message)) {
+    if (!failed_) Report(SampleMasked(std::move(*masks)));
+  } else if (std::holds_alternative<Quiesce>(message)) {
+    failed_ = true;
+    steps_.clear();
+    send_(EncodeToDriver(Quiet{}));
+  } else if (std::holds_alternative<ResetRank>(message)) {
+    failed_ = false;
+    const Status status = Reset();
+    Report(status);
+    if (status.ok()) send_(EncodeToDriver(Quiet{}));
+  } else {
+    return Internal("the driver sent a message of type {} while this rank runs steps",
+                    message.index());
+  }
+  return Status();
+}
+
+Status RankServer::Submit(StepInput step) {
+  const uint64_t number = step.number;
+  const bool masked = std::any_of(step.rows.begin(), step.rows.end(),
+                                  [](const StepRow& row) { return row.masked; });
+  RETURN_IF_ERROR(executor_.Submit(std::move(step)));
+  RETURN_IF_ERROR(executor_.Sample(number));
+  steps_.push_back({number, !masked});
+  return Status();
+}
+
+Status RankServer::SampleMasked(StepMasks masks) {
+  if (steps_.empty() || steps_.back().number != masks.number || steps_.back().drawn) {
+    return Internal("masks came for step {}, which waits for none", masks.number);
+  }
+  steps_.back().drawn = true;
+  return executor_.SampleMasked(masks.number, std::move(masks.masks));
+}
+
+Status RankServer::WaitForOldest() {
+  ASSIGN_OR_RETURN(StepOutput output, executor_.Wait(steps_.front().number));
+  steps_.pop_front();
+  if (rank_ != 0) {
+    // The driver compares the tokens of these ranks and uses nothing else.
+    output.expert_loads.clear();
+    for (RowOutput& row : output.rows) {
+      row.logprobs.clear();
+      row.prompt_logprobs.clear();
+      row.candidates.clear();
+    }
+  }
+  send_(EncodeToDriver(std::move(output)));
+  return Status();
+}
+
+Status RankServer::Reset() {
+  if (communicator_ != nullptr) communicator_->Restart();
+  return executor_.Reset();
+}
+
+}  // namespace
+
+Status ServeRank(Executor& executor, Communicator* communicator, Inbox& inbox,
+                 const std::function<void(std::string)>& send) {
+  return RankServer(executor, communicator, inbox, send).Run();
+}
+
+}  // namespace tokamak
