@@ -34,11 +34,14 @@ struct EngineOptions {
   MlaForm mla = MlaForm::kAbsorbed;  // DeepSeek only
   int32_t threads = 0;               // 0: one per physical core
   bool pin_threads = false;          // keep each compute thread on its own core
-  // Ranks among which the model is divided, as threads of this process. CPU only.
-  int32_t tensor_parallel = 1;
+  int32_t tensor_parallel = 1;       // ranks among which the model is divided; CPU only
   // Replicas of the model, each with its own weights, cache and scheduler, and its part of the
   // threads and of the cache's memory. Each request runs on one of them. CPU only.
   int32_t data_parallel = 1;
+  WorkerKind workers = WorkerKind::kThreads;
+  // For processes: the tokamak program, which they run. Its command line sets it to itself.
+  std::string worker_program = {};
+  double worker_timeout_seconds = 60;  // a worker that takes longer for a step counts as lost
   int32_t max_seqs = 0;  // sequences of a replica running at the same time; 0: 64, on GPUs 256
   int32_t max_batch_tokens = 0;  // tokens in one step; 0: 512, on GPUs 8192
   int32_t max_context = 0;       // 0: what the model was trained for

@@ -48,6 +48,12 @@ enum class MlaForm {
   kAuto,
 };
 
+// Where the ranks of a model run.
+enum class WorkerKind {
+  kThreads,    // in this process
+  kProcesses,  // each in a process of its own: if one dies, the others end with it and start again
+};
+
 // Speculative decoding, which makes answers faster and changes none: where drafts come from.
 enum class Speculation {
   kAuto,  // kDraft if there is a draft model, else kNgram

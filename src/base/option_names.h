@@ -31,6 +31,9 @@ template <>
 inline constexpr auto kOptionNames<MlaForm> = std::to_array<std::string_view>({"standard", "latent",
                                                                                "absorbed", "auto"});
 template <>
+inline constexpr auto kOptionNames<WorkerKind> = std::to_array<std::string_view>({"threads",
+                                                                                  "processes"});
+template <>
 inline constexpr auto kOptionNames<Speculation> =
     std::to_array<std::string_view>({"auto", "off", "ngram", "draft"});
 template <>

@@ -15,6 +15,7 @@ void AddCommands(CommandLine& line) {
   AddTokenizeCommand(line);
   AddRenderCommand(line);
   AddReplayCommand(line);
+  AddWorkerCommand(line);
 }
 
 }  // namespace tokamak::cli

@@ -17,6 +17,7 @@ void AddPlanCommand(CommandLine& line);
 void AddListModelsCommand(CommandLine& line);
 void AddRenderCommand(CommandLine& line);
 void AddReplayCommand(CommandLine& line);
+void AddWorkerCommand(CommandLine& line);
 
 // Adds all commands, in the order of --help.
 void AddCommands(CommandLine& line);

@@ -30,7 +30,7 @@ constexpr std::string_view kFields =
     "max_images max_logprobs max_output_tokens "
     "max_queue max_seqs mmproj "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
-    "steps_in_flight synthetic_acceptance target_itl_ms threads "
+    "steps_in_flight synthetic_acceptance target_itl_ms threads workers worker_timeout_seconds "
     // Sampling.
     "allowed_token_ids bad_words dry_allowed_length dry_base dry_multiplier dry_penalty_last_n "
     "dynatemp_exponent dynatemp_range frequency_penalty length_penalty logit_bias logprobs "
@@ -83,6 +83,7 @@ constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
 template <typename Loaded>
 Result<std::unique_ptr<Loaded>> Load(EngineOptions options) {
+  options.worker_program = "/proc/self/exe";
   ASSIGN_OR_RETURN(options.model, ResolveModel(options.model));
   const bool show = ::isatty(STDERR_FILENO) != 0;
   if (show) {
@@ -95,12 +96,6 @@ Result<std::unique_ptr<Loaded>> Load(EngineOptions options) {
   return loaded;
 }
 
-void AddParallelFlags(Flags& flags, EngineOptions& o) {
-  flags.Add("--tp", o.tensor_parallel, "Tensor parallelism: ranks that share the model; CPU only");
-  flags.Add("--dp", o.data_parallel,
-            "Data parallelism: replicas of the model that share the requests; CPU only");
-}
-
 }  // namespace
 
 void AddModel(Flags& flags, std::string& model) {
@@ -108,6 +103,24 @@ void AddModel(Flags& flags, std::string& model) {
             "A .gguf file, a Hugging Face directory or dummy:<config.json>; default: "
             "$TOKAMAK_MODEL, else the SmolLM2 that `make` fetched");
 }
+
+namespace {
+
+// Options of the threads and ranks that compute.
+void AddRankFlags(Flags& flags, EngineOptions& o) {
+  flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
+  flags.Add("--pin-threads", o.pin_threads,
+            "Pin each compute thread to a physical core, on machines that do nothing else");
+  flags.Add("--tp", o.tensor_parallel, "Tensor parallelism: ranks that share the model; CPU only");
+  flags.Add("--dp", o.data_parallel,
+            "Data parallelism: replicas of the model that share the requests; CPU only");
+  flags.Add("--workers", o.workers,
+            "Where the ranks run: threads of this process, or processes of their own");
+  flags.Add("--worker-timeout-seconds", o.worker_timeout_seconds,
+            "Seconds after which a worker process that has not finished a step counts as lost");
+}
+
+}  // namespace
 
 void AddEngineFlags(Flags& flags, EngineOptions& o) {
   AddModel(flags, o.model);
@@ -118,10 +131,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--dummy-dtype", o.dummy_dtype, "Type of a dummy model's matrices: bf16, q4_k, ...");
   flags.Add("--device", o.device,
             "cpu, cuda, cuda:N, or auto: a GPU that can run it, else the CPU");
-  flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
-  flags.Add("--pin-threads", o.pin_threads,
-            "Pin each compute thread to a physical core, on machines that do nothing else");
-  AddParallelFlags(flags, o);
+  AddRankFlags(flags, o);
   flags.Add("--isa", o.isa,
             "CPU kernels: auto, baseline or reference; on x86 avx512bf16, avx512vnni, amx, avx512, "
             "avxvnni or avx2; on Arm neoni8mm or neondot");

@@ -38,27 +38,35 @@ Status AddGguf(const GgufFile& file, uint64_t& hash) {
   return AddWeights(file.parts(), file.tensors(), hash);
 }
 
+void AddText(std::string_view text, uint64_t& hash) {
+  hash = Hash64(text.data(), text.size(), hash + 1);
+}
+
 }  // namespace
 
-Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
-                                      const ModelInfo& model) {
+Result<uint64_t> CheckpointHash(const Checkpoint& checkpoint) {
   uint64_t hash = 0;
-  const auto add = [&hash](std::string_view text) {
-    hash = Hash64(text.data(), text.size(), hash + 1);
-  };
   if (checkpoint.gguf != nullptr) {
     RETURN_IF_ERROR(AddGguf(*checkpoint.gguf, hash));
     if (checkpoint.mmproj) RETURN_IF_ERROR(AddGguf(*checkpoint.mmproj, hash));
   } else if (checkpoint.safetensors != nullptr) {
     for (const SafetensorsPart& part : checkpoint.safetensors->parts()) {
-      add(fmt::format("{} {} {}", part.header_hash, part.header_bytes, part.source->size()));
+      AddText(fmt::format("{} {} {}", part.header_hash, part.header_bytes, part.source->size()),
+              hash);
     }
     RETURN_IF_ERROR(
         AddWeights(checkpoint.safetensors->parts(), checkpoint.safetensors->tensors(), hash));
-    add(checkpoint.config.ToString(size_t{1} << 20));
+    AddText(checkpoint.config.ToString(size_t{1} << 20), hash);
   } else {
-    add(checkpoint.source);
+    AddText(checkpoint.source, hash);
   }
+  return hash;
+}
+
+Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
+                                      const ModelInfo& model) {
+  ASSIGN_OR_RETURN(uint64_t hash, CheckpointHash(checkpoint));
+  const auto add = [&hash](std::string_view text) { AddText(text, hash); };
   add(VersionText());
   add(model.backend);
   if (model.task == Task::kEmbed) {

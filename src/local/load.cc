@@ -17,6 +17,7 @@
 #include "local/load_images.h"
 #include "local/load_ranks.h"
 #include "local/load_steps.h"
+#include "local/load_workers.h"
 #include "local/local_engine.h"
 #include "local/memory_estimate.h"
 #include "local/replay_file.h"
@@ -69,6 +70,8 @@ Result<DeviceChoice> ParseDevice(const std::string& name) {
   return InvalidArgument("device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
 }
 
+}  // namespace
+
 Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseDevice(o.device).status());
   RETURN_IF_ERROR(CheckRange("threads", o.threads, 0, 1024));
@@ -110,8 +113,8 @@ Status CheckOptions(const EngineOptions& o) {
   return Status();
 }
 
-// Returns "SmolLM2.Q4_1" for "models/SmolLM2.Q4_1.gguf".
-std::string NameOf(const std::string& path) {
+std::string NameOf(const Checkpoint& checkpoint) {
+  const std::string& path = checkpoint.directory.empty() ? checkpoint.source : checkpoint.directory;
   std::string name = path.substr(path.find_last_of('/') + 1);
   for (const std::string_view end : {".gguf", ".json"}) {
     if (name.ends_with(end)) name.resize(name.size() - end.size());
@@ -119,8 +122,11 @@ std::string NameOf(const std::string& path) {
   return name;
 }
 
+namespace {
+
 Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& pool,
                                      std::shared_ptr<Communicator> communicator) {
+  if (options.workers == WorkerKind::kProcesses) return MakeCountedRank(options, 0);
   if (options.isa == "reference") return MakeReferenceOps(std::move(communicator));
   return MakeCpuOps({.isa = options.isa + (options.precise ? "/precise" : ""),
                      .pool = &pool,
@@ -130,9 +136,10 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& p
 // Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
-  // With an ISA, several ranks or several replicas, "auto" means the CPU.
-  if (!choice.gpu || (choice.cpu && (options.isa != "auto" || options.tensor_parallel > 1 ||
-                                     options.data_parallel > 1))) {
+  // With an ISA, several ranks, replicas or workers, "auto" means the CPU.
+  if (!choice.gpu ||
+      (choice.cpu && (options.isa != "auto" || options.tensor_parallel > 1 ||
+                      options.data_parallel > 1 || options.workers == WorkerKind::kProcesses))) {
     return std::unique_ptr<Ops>();
   }
   Result<std::unique_ptr<Ops>> cuda =
@@ -263,7 +270,9 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
                                            const EngineOptions& options, Task task) {
   LoadOptions load = MakeLoadOptions(options);
   load.task = task;
-  if (options.on_load_progress && checkpoint.weight_bytes > 0) {
+  // A model without its weights is loaded at once.
+  const bool counted = options.workers == WorkerKind::kProcesses;
+  if (options.on_load_progress && checkpoint.weight_bytes > 0 && !counted) {
     load.progress = [&](int64_t bytes) {
       const double fraction =
           static_cast<double>(bytes) / static_cast<double>(checkpoint.weight_bytes);
@@ -276,7 +285,7 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
   const ModelSpec& spec = model.spec();
   ModelInfo info;
-  info.name = NameOf(checkpoint.directory.empty() ? checkpoint.source : checkpoint.directory);
+  info.name = NameOf(checkpoint);
   info.architecture = spec.architecture;
   info.num_parameters = spec.num_parameters;
   info.vocab_size = spec.vocab_size;
@@ -334,6 +343,7 @@ std::optional<double> MeasureReadGbS(const ModelInfo& model) {
 
 Result<Checkpoint> Open(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckWorkers(options));
   ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
   return OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype, .mmproj = options.mmproj});
 }
@@ -369,13 +379,15 @@ Result<LoadedReplica> LoadOtherReplica(const Checkpoint& checkpoint,
 }
 
 // Makes the executors of all replicas. Their caches take what memory is left by all weights.
-Status AddReplicas(std::vector<LoadedReplica> replicas, EngineParts& parts) {
+Status AddReplicas(const Checkpoint& checkpoint, std::vector<LoadedReplica> replicas,
+                   EngineParts& parts) {
   ModelInfo of_other = parts.model;
   for (LoadedReplica& replica : replicas) {
     ModelInfo& info = parts.replicas.empty() ? parts.model : of_other;
     ReplicaParts& made = parts.replicas.emplace_back();
     made.pool = std::move(replica.pool);
-    ASSIGN_OR_RETURN(made.executor, MakeExecutor(std::move(replica.ranks), parts.options, info));
+    ASSIGN_OR_RETURN(made.executor,
+                     MakeExecutor(checkpoint, std::move(replica.ranks), parts.options, info));
   }
   return Status();
 }
@@ -423,7 +435,6 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
       std::async(std::launch::async, [&checkpoint] { return LoadTokens(checkpoint); });
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    LoadWeights(checkpoint, *ops, OptionsOfRank(options, 0), Task::kGenerate));
-
   const Model& main_model = *model;  // the executor will own it
   ASSIGN_OR_RETURN(auto image_processor, OpenImageProcessor(checkpoint, *model, options));
   if (!image_processor) options.max_images = 0;
@@ -454,7 +465,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
                      LoadOtherReplica(checkpoint, draft_checkpoint, options));
     replicas.push_back(std::move(replica));
   }
-  RETURN_IF_ERROR(AddReplicas(std::move(replicas), parts));
+  RETURN_IF_ERROR(AddReplicas(checkpoint, std::move(replicas), parts));
   if (free_before) {
     parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
   }

@@ -61,6 +61,9 @@ Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
                          ranks ? "tensor_parallel" : "data_parallel",
                          ranks ? options.tensor_parallel : options.data_parallel);
   }
+  if (options.workers == WorkerKind::kProcesses) {
+    return Unimplemented("workers=processes: models that embed run in this process");
+  }
   const std::optional<EmbeddingSpec>& stored = checkpoint.embedding;
   if (options.pooling == Pooling::kAuto && !stored) {
     return InvalidArgument(

@@ -9,6 +9,7 @@
 #include "executor/driver.h"
 #include "executor/in_process.h"
 #include "local/load_steps.h"
+#include "local/load_workers.h"
 #include "local/memory_estimate.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/reference/reference_ops.h"
@@ -19,19 +20,24 @@
 namespace tokamak {
 namespace {
 
-// The memory that each rank's runner may use, so that all have the same number of blocks.
-struct RanksMemory {
-  std::vector<RunnerMemory> ranks;
-  int64_t token_macs = 0;  // of all ranks
-  int64_t logits_macs = 0;
-};
-
 int64_t BlockBytes(const LoadedRank& rank, const RunnerShape& shape) {
   const nn::CacheLayout* const draft = rank.draft ? &rank.draft->spec().cache : nullptr;
   return KvBlockLayout::Make(JoinCaches(rank.model->spec().cache, draft).cache, shape.block_size,
                              shape.kv_dtype)
       .block_bytes;
 }
+
+// "tensor_parallel=2 and data_parallel=2": those that are not 1.
+std::string Layout(const EngineOptions& options) {
+  std::string layout;
+  for (const auto& [field, value] : {std::pair("tensor_parallel", options.tensor_parallel),
+                                     std::pair("data_parallel", options.data_parallel)}) {
+    if (value > 1) layout += fmt::format("{}{}={}", layout.empty() ? "" : " and ", field, value);
+  }
+  return layout;
+}
+
+}  // namespace
 
 Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,
                                const RunnerShape& shape) {
@@ -73,18 +79,6 @@ Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const Engin
   return memory;
 }
 
-// "tensor_parallel=2 and data_parallel=2": those that are not 1.
-std::string Layout(const EngineOptions& options) {
-  std::string layout;
-  for (const auto& [field, value] : {std::pair("tensor_parallel", options.tensor_parallel),
-                                     std::pair("data_parallel", options.data_parallel)}) {
-    if (value > 1) layout += fmt::format("{}{}={}", layout.empty() ? "" : " and ", field, value);
-  }
-  return layout;
-}
-
-}  // namespace
-
 Status CheckNumRanks(const EngineOptions& options) {
   for (const auto& [field, value] : {std::pair("tensor_parallel", options.tensor_parallel),
                                      std::pair("data_parallel", options.data_parallel)}) {
@@ -118,7 +112,9 @@ Status CheckRanks(const EngineOptions& options) {
 }
 
 Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options) {
-  if (options.tensor_parallel == 1) return std::vector<std::shared_ptr<Communicator>>(1);
+  if (options.tensor_parallel == 1 || options.workers == WorkerKind::kProcesses) {
+    return std::vector<std::shared_ptr<Communicator>>(static_cast<size_t>(options.tensor_parallel));
+  }
   ASSIGN_OR_RETURN(auto group, MakeThreadGroup({.size = options.tensor_parallel}));
   std::vector<std::shared_ptr<Communicator>> communicators;
   for (auto& communicator : group) communicators.push_back(std::move(communicator));
@@ -141,19 +137,22 @@ EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank) {
   return of_rank;
 }
 
+Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options,
+                                         std::shared_ptr<Communicator> communicator) {
+  if (options.isa == "reference") return MakeReferenceOps(std::move(communicator));
+  return MakeCpuOps({.threads = ThreadsPerRank(options),
+                     .isa = options.isa + (options.precise ? "/precise" : ""),
+                     .communicator = std::move(communicator)});
+}
+
 Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options,
                       const std::vector<std::shared_ptr<Communicator>>& communicators,
                       std::vector<LoadedRank>& ranks) {
   for (size_t i = 1; i < communicators.size(); ++i) {
     LoadedRank rank = {.ops = nullptr, .model = nullptr, .communicator = communicators[i]};
-    if (options.isa == "reference") {
-      rank.ops = MakeReferenceOps(communicators[i]);
-    } else {
-      ASSIGN_OR_RETURN(rank.ops,
-                       MakeCpuOps({.threads = ThreadsPerRank(options),
-                                   .isa = options.isa + (options.precise ? "/precise" : ""),
-                                   .communicator = communicators[i]}));
-    }
+    ASSIGN_OR_RETURN(rank.ops, options.workers == WorkerKind::kProcesses
+                                   ? MakeCountedRank(options, static_cast<int32_t>(i))
+                                   : MakeRankOps(options, communicators[i]));
     ASSIGN_OR_RETURN(rank.model,
                      LoadWeights(checkpoint, *rank.ops,
                                  OptionsOfRank(options, static_cast<int32_t>(i)), Task::kGenerate));
@@ -162,8 +161,12 @@ Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options
   return Status();
 }
 
-Result<std::unique_ptr<Executor>> MakeExecutor(std::vector<LoadedRank> ranks,
+Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
+                                               std::vector<LoadedRank> ranks,
                                                const EngineOptions& options, ModelInfo& info) {
+  if (options.workers == WorkerKind::kProcesses) {
+    return MakeWorkersExecutor(checkpoint, std::move(ranks), options, info);
+  }
   const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
   ASSIGN_OR_RETURN(const RanksMemory memory, SizeCaches(ranks, options, shape));
   info.token_macs = memory.token_macs;

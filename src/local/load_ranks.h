@@ -1,5 +1,5 @@
 // Loading a model that is divided among ranks (tensor parallelism), which are threads of this
-// process.
+// process. load_workers.h has worker processes load it.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include "models/model.h"
 #include "ops/host/communicator.h"
 #include "ops/ops.h"
+#include "runner/runner.h"
 #include "tokamak/engine.h"
 #include "weights/checkpoint.h"
 
@@ -22,25 +23,39 @@ struct LoadedRank {
   std::shared_ptr<Communicator> communicator = nullptr;  // null: the only rank
 };
 
+// The memory that each rank's runner may use, so that all have the same number of blocks.
+struct RanksMemory {
+  std::vector<RunnerMemory> ranks;
+  int64_t token_macs = 0;  // of all ranks
+  int64_t logits_macs = 0;
+};
+
 // Refuses numbers of ranks and replicas that no model has.
 Status CheckNumRanks(const EngineOptions& options);
 // Refuses options that do not work together with tensor_parallel or data_parallel.
 Status CheckRanks(const EngineOptions& options);
-// One communicator per rank; a null one if there is only one rank.
+// One communicator per rank; null ones if there is only one rank, or the ranks are processes.
 Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options);
 // Compute threads of each rank.
 int ThreadsPerRank(const EngineOptions& options);
 
 // The options to load a rank with: they report progress over all ranks.
 EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank);
+// A CPU backend of one of several ranks, with threads of its own.
+Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options,
+                                         std::shared_ptr<Communicator> communicator);
 // Loads ranks 1, 2, ... and adds them to rank 0, whose device `options` name.
 Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options,
                       const std::vector<std::shared_ptr<Communicator>>& communicators,
                       std::vector<LoadedRank>& ranks);
 
-// Sizes the caches, which together take what the options say for one replica, and makes the
-// executor of all ranks. Completes `info`, which describes the model on rank 0.
-Result<std::unique_ptr<Executor>> MakeExecutor(std::vector<LoadedRank> ranks,
+// Sizes the caches, which together take what the options say for one replica.
+Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,
+                               const RunnerShape& shape);
+// Sizes the caches and makes the executor of all ranks, threads or processes.
+// Completes `info`, which describes the model on rank 0.
+Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
+                                               std::vector<LoadedRank> ranks,
                                                const EngineOptions& options, ModelInfo& info);
 
 }  // namespace tokamak

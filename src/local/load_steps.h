@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "models/registry.h"
 #include "ops/host/communicator.h"
@@ -13,6 +14,12 @@
 namespace tokamak {
 
 class ThreadPool;
+
+// Refuses options that no engine takes.
+Status CheckOptions(const EngineOptions& options);
+
+// The model's name: "SmolLM2.Q4_1" for "models/SmolLM2.Q4_1.gguf".
+std::string NameOf(const Checkpoint& checkpoint);
 
 // The compute threads that the options ask for, of rank 0 if there are several.
 std::unique_ptr<ThreadPool> MakePool(const EngineOptions& options);

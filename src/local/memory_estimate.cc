@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/option_names.h"
 #include "ops/count/count_ops.h"
+#include "ops/cpu/activation.h"
+#include "ops/cpu/isa.h"
 #include "ops/cuda/check_sizes.h"
 #include "ops/cuda/cuda_ops.h"
 
@@ -42,6 +44,17 @@ void SizeEncoderCache(const EngineOptions& options, const ImageEncoderSpec& enco
 }  // namespace
 
 WeightSizer CudaSizer(bool precise) { return precise ? &CudaBytes<true> : &CudaBytes<false>; }
+
+Result<CountedBackend> CountedCpu(const EngineOptions& options, int32_t rank) {
+  CountedBackend backend{.name = options.isa, .rank = {options.tensor_parallel, rank}};
+  if (options.isa == "reference") return backend;
+  ASSIGN_OR_RETURN(
+      const cpu::IsaKernels isa,
+      cpu::ChooseKernels(options.isa + (options.precise ? std::string(cpu::kPrecise) : "")));
+  backend.name = cpu::BackendName(isa);
+  backend.activation = [isa](const WeightSpec& spec) { return cpu::ActivationOf(spec, isa); };
+  return backend;
+}
 
 CountedBackend CountedCuda(bool precise) {
   return {.name = "cuda",

@@ -16,6 +16,8 @@ namespace tokamak {
 
 // The bytes that the CUDA backend keeps for a weight.
 WeightSizer CudaSizer(bool precise);
+// Describes to a count the CPU backend that the options name.
+Result<CountedBackend> CountedCpu(const EngineOptions& options, int32_t rank);
 // Describes the CUDA backend to a count.
 CountedBackend CountedCuda(bool precise);
 // The same with what this backend can do.

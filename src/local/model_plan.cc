@@ -13,7 +13,6 @@
 #include "local/memory_estimate.h"
 #include "models/registry.h"
 #include "ops/count/count_ops.h"
-#include "ops/cpu/activation.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "runner/counting_pass.h"
@@ -27,16 +26,9 @@ constexpr int32_t kDefaultContext = 2048;
 
 // A backend with all features that rounds activations like the one in `options`.
 Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
-  CountedBackend backend;
-  if (gpu) {
-    backend = CountedCuda(options.precise);
-    backend.capabilities = Capabilities::All();
-  } else if (options.isa != "reference") {
-    ASSIGN_OR_RETURN(
-        const cpu::IsaKernels isa,
-        cpu::ChooseKernels(options.isa + (options.precise ? std::string(cpu::kPrecise) : "")));
-    backend.activation = [isa](const WeightSpec& spec) { return cpu::ActivationOf(spec, isa); };
-  }
+  if (!gpu) return CountedCpu(options, 0);
+  CountedBackend backend = CountedCuda(options.precise);
+  backend.capabilities = Capabilities::All();
   backend.rank = {options.tensor_parallel, 0};
   return backend;
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "ops/ops.h"
@@ -83,7 +84,7 @@ int64_t StoredBytes(const WeightSpec& spec);  // the same size as in the file
 // type that it prefers between operations, and the activation type of a weight's products (empty:
 // f32).
 struct CountedBackend {
-  std::string_view name = "count";
+  std::string name = "count";
   Capabilities capabilities = Capabilities::All() - Capability::kLatentScratch;
   RankInfo rank = {};
   DType inner_type = DType::kF32;

@@ -64,7 +64,7 @@ class CpuOps final : public HostOps {
       : HostOps(std::move(communicator)),
         isa_(isa),
         kernels_(*isa.kernels),
-        name_(fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? cpu::kPrecise : "")),
+        name_(cpu::BackendName(isa)),
         own_pool_(std::move(own)),
         pool_(pool),
         tiles_(std::move(tiles)),

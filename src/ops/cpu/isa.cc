@@ -120,6 +120,10 @@ constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing}};
 
 }  // namespace
 
+std::string BackendName(const IsaKernels& isa) {
+  return fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? kPrecise : "");
+}
+
 Result<IsaKernels> ChooseKernels(std::string_view name) {
   const bool precise = name.ends_with(kPrecise);
   if (precise) name.remove_suffix(kPrecise.size());

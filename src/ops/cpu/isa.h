@@ -23,6 +23,9 @@ struct IsaKernels {
   const Bf16Kernels* bf16 = nullptr;
 };
 
+// The name of a backend with these kernels, such as "cpu/avx512" or "cpu/avx2/precise".
+std::string BackendName(const IsaKernels& isa);
+
 // Returns the kernels of the named ISA; for "auto", of the best one. kInvalidArgument if there is
 // no such ISA, kUnimplemented with the reason if it cannot run here.
 Result<IsaKernels> ChooseKernels(std::string_view isa);

@@ -1,0 +1,72 @@
+#include "local/load_workers.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "executor/remote.h"
+#include "local/memory_estimate.h"
+#include "local/worker_processes.h"
+#include "ops/count/count_ops.h"
+#include "ops/cpu/cpu_ops.h"
+
+namespace tokamak {
+Status CheckWorkers(const EngineOptions& options) {
+  if (options.workers == WorkerKind::kThreads) return Status();
+  if (options.worker_program.empty()) {
+    return InvalidArgument("worker_program: must name the tokamak program with workers=processes");
+  }
+  if (!(options.worker_timeout_seconds >= 0.1 && options.worker_timeout_seconds <= 1e6)) {
+    return InvalidArgument("worker_timeout_seconds: must be in [0.1, 1e6], got {}",
+                           options.worker_timeout_seconds);
+  }
+  if (options.device != "cpu" && options.device != "auto") {
+    return Unimplemented("device={}: with workers=processes only cpu is supported", options.device);
+  }
+  if (options.pin_threads || options.profile) {
+    return Unimplemented("{}: does not work with workers=processes",
+                         options.profile ? "profile" : "pin_threads");
+  }
+  if (options.speculate == Speculation::kDraft || !options.draft_model.empty()) {
+    return Unimplemented("speculate=draft: is not supported with workers=processes; use ngram");
+  }
+  return Status();
+}
+
+Result<std::unique_ptr<Ops>> MakeCountedRank(const EngineOptions& options, int32_t rank) {
+  ASSIGN_OR_RETURN(const CountedBackend backend, CountedCpu(options, rank));
+  return std::unique_ptr<Ops>(MakeCountOps(&CpuWeightBytes, backend));
+}
+
+Result<std::unique_ptr<Executor>> MakeWorkersExecutor(const Checkpoint& checkpoint,
+                                                      std::vector<LoadedRank> ranks,
+                                                      const EngineOptions& options,
+                                                      ModelInfo& info) {
+  EngineOptions of_workers = options;  // who know nothing of other replicas
+  of_workers.threads = ThreadsPerRank(options) * options.tensor_parallel;
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcesses> workers,
+                   WorkerProcesses::Start(checkpoint, of_workers));
+  info.weight_bytes = info.expert_bytes = info.image_weight_bytes = 0;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Loaded& loaded = workers->loaded()[rank];
+    if (loaded.backend != info.backend) {
+      return InvalidArgument("the worker of rank {} runs {}, but this driver expects {}", rank,
+                             loaded.backend, info.backend);
+    }
+    info.weight_bytes += loaded.weight_bytes;
+    info.expert_bytes += loaded.expert_bytes;
+    info.image_weight_bytes += loaded.image_weight_bytes;
+  }
+  // The weights are in memory now, so what is free is for the caches.
+  const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
+  ASSIGN_OR_RETURN(const RanksMemory memory, SizeCaches(ranks, options, shape));
+  info.token_macs = memory.token_macs;
+  info.logits_macs = memory.logits_macs;
+  ASSIGN_OR_RETURN(const ExecutorLimits limits, workers->Begin(memory.ranks));
+  const std::chrono::duration<double> timeout(options.worker_timeout_seconds);
+  workers->Keep(std::make_shared<const std::vector<LoadedRank>>(std::move(ranks)));
+  return MakeRemoteExecutor(std::move(workers), limits,
+                            std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+}
+
+}  // namespace tokamak

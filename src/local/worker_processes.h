@@ -1,0 +1,70 @@
+// The worker processes that this process starts, on this machine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/child_process.h"
+#include "executor/remote.h"
+#include "rpc/message_stream.h"
+#include "rpc/worker_messages.h"
+#include "runner/runner.h"
+#include "tokamak/engine_options.h"
+#include "weights/checkpoint.h"
+
+namespace tokamak {
+
+// Owned by one thread at a time.
+class WorkerProcesses final : public WorkerGroup {
+ public:
+  // Starts a worker for each rank and waits until all have loaded the model. The error of one is
+  // that of all. `options` are those of the engine, with nothing left open.
+  static Result<std::unique_ptr<WorkerProcesses>> Start(const Checkpoint& checkpoint,
+                                                        const EngineOptions& options);
+  ~WorkerProcesses() override;
+
+  // By rank.
+  const std::vector<Loaded>& loaded() const { return loaded_; }
+  // Keeps what must live as long as the group.
+  void Keep(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
+  // Gives the ranks their memory. Returns the limits of all together.
+  Result<ExecutorLimits> Begin(const std::vector<RunnerMemory>& memory);
+
+  int32_t size() const override { return options_.tensor_parallel; }
+  void Send(int32_t rank, std::string message) override;
+  Result<std::optional<Message>> Receive(std::chrono::steady_clock::time_point deadline) override;
+  Status Restart() override;
+
+ private:
+  WorkerProcesses(const EngineOptions& options, Hello expected);
+
+  Status Launch();
+  Status StartProcesses(const std::string& address);
+  // Takes a worker's greeting and says which rank it is.
+  Status Welcome(const Incoming& incoming);
+  Status CheckHello(const Hello& hello) const;
+  Status AwaitHellos();
+  Status AwaitLoaded();
+  // Waits for a worker's next message while workers start.
+  Result<Message> Await();
+  void EndProcesses();
+  // Why a rank's worker is lost.
+  Status Lost(int32_t rank);
+
+  std::shared_ptr<const void> kept_;
+  EngineOptions options_;
+  const Hello expected_;  // but for the rank
+  std::vector<Loaded> loaded_;
+  std::vector<RunnerMemory> memory_;
+  ExecutorLimits limits_;
+  // The present workers. Destroyed in reverse order.
+  std::vector<ChildProcess> processes_;
+  std::unique_ptr<Inbox> inbox_;
+  std::unique_ptr<MessageServer> server_;
+  std::vector<int32_t> streams_;  // by rank; -1: not connected
+};
+
+}  // namespace tokamak

@@ -1,0 +1,216 @@
+// Ranks as worker processes, behind the public Engine. They run the program that was built beside
+// this test.
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "local/testing/load_engine.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
+
+EngineOptions OnWorkers(const std::string& model, int32_t ranks,
+                        WorkerKind workers = WorkerKind::kProcesses) {
+  return {.model = kGoldens + model,
+          .device = "cpu",
+          .precise = true,
+          .threads = ranks,
+          .tensor_parallel = ranks,
+          .workers = workers,
+          .worker_program = TOKAMAK_PROGRAM,
+          .max_seqs = 4,
+          .max_batch_tokens = 64,
+          .block_size = 4,
+          .num_blocks = 400};
+}
+
+Request MakeRequest(SamplingParams sampling) {
+  Request request{.token_ids = {5, 9, 40, 3, 17, 100, 8}};
+  request.sampling = std::move(sampling);
+  request.sampling.max_tokens = 40;
+  request.sampling.ignore_eos = true;
+  request.sampling.logprobs = 2;
+  return request;
+}
+
+OutputChunk Answer(Engine& engine, const Request& request) {
+  Result<std::vector<OutputChunk>> answer = engine.Generate(request);
+  EXPECT_TRUE(answer.ok()) << answer.status().ToString();
+  return answer.ok() ? std::move((*answer)[0]) : OutputChunk();
+}
+
+// The processes that this one has started and that run.
+std::set<pid_t> Children() {
+  std::set<pid_t> children;
+  DIR* const proc = ::opendir("/proc");
+  while (const dirent* const entry = ::readdir(proc)) {
+    const pid_t pid = std::atoi(entry->d_name);
+    std::ifstream file("/proc/" + std::string(entry->d_name) + "/stat");
+    std::string text;
+    if (pid <= 0 || !std::getline(file, text)) continue;
+    std::istringstream fields(text.substr(text.rfind(')') + 1));
+    char state = 0;
+    pid_t parent = 0;
+    fields >> state >> parent;
+    if (parent == ::getpid() && state != 'Z') children.insert(pid);
+  }
+  ::closedir(proc);
+  return children;
+}
+
+// Greedy and sampled, with drafts, of several kinds of models.
+TEST(Workers, AnswerAsRanksThatAreThreads) {
+  for (const char* model : {"llama_odd.gguf", "qwen3_moe_128.gguf", "hf/gemma2_odd"}) {
+    for (const int32_t ranks : {1, 2}) {
+      const auto threads = Load(OnWorkers(model, ranks, WorkerKind::kThreads));
+      const auto processes = Load(OnWorkers(model, ranks));
+      ASSERT_TRUE(threads != nullptr && processes != nullptr);
+      EXPECT_EQ(Children().size(), static_cast<size_t>(ranks));
+      EXPECT_EQ(processes->system_fingerprint(), threads->system_fingerprint());
+      EXPECT_EQ(processes->model().backend, threads->model().backend);
+      EXPECT_EQ(processes->model().threads, threads->model().threads);
+      EXPECT_EQ(processes->model().weight_bytes, threads->model().weight_bytes);
+      EXPECT_EQ(processes->model().kv_token_bytes, threads->model().kv_token_bytes);
+      EXPECT_EQ(processes->model().token_macs, threads->model().token_macs);
+      EXPECT_EQ(processes->stats().total_blocks, threads->stats().total_blocks);
+      for (const SamplingParams& sampling :
+           {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 1, .seed = 7},
+            SamplingParams{.temperature = 1, .top_p = 0.8, .seed = 9}}) {
+        const OutputChunk expected = Answer(*threads, MakeRequest(sampling));
+        const OutputChunk got = Answer(*processes, MakeRequest(sampling));
+        EXPECT_EQ(expected.token_ids.size(), 40u);
+        EXPECT_EQ(got.token_ids, expected.token_ids) << model;
+        EXPECT_EQ(got.logprobs, expected.logprobs) << model;
+      }
+    }
+  }
+  EXPECT_TRUE(Children().empty());
+}
+
+// The driver prepares images without having the model's weights.
+TEST(Workers, SeeImages) {
+  for (const char* model : {"hf/qwen2_vl_odd", "hf/pixtral_odd"}) {
+    std::vector<std::vector<int32_t>> answers;
+    for (const WorkerKind workers : {WorkerKind::kThreads, WorkerKind::kProcesses}) {
+      const auto engine = Load(OnWorkers(model, 2, workers));
+      ASSERT_NE(engine, nullptr);
+      ASSERT_TRUE(engine->model().images.has_value());
+      Request request = MakeRequest({.temperature = 0});
+      request.sampling.max_tokens = 12;
+      request.token_ids = {5, engine->model().images->placeholder_id, 9};
+      request.images.push_back(
+          {.bytes = ReadWholeFile(kGoldens + std::string("images/rgb.png"), 1 << 20).value()});
+      answers.push_back(Answer(*engine, request).token_ids);
+    }
+    EXPECT_EQ(answers[0].size(), 12u);
+    EXPECT_EQ(answers[1], answers[0]) << model;
+  }
+}
+
+TEST(Workers, AKilledWorkerIsTheErrorOfItsRequestsAndTheGroupStartsAgain) {
+  const auto engine = Load(OnWorkers("llama_odd.gguf", 2));
+  ASSERT_NE(engine, nullptr);
+  const std::vector<int32_t> expected = Answer(*engine, MakeRequest({.temperature = 0})).token_ids;
+  for (int round = 0; round < 3; ++round) {
+    const std::set<pid_t> before = Children();
+    ASSERT_EQ(before.size(), 2u);
+    Request endless = MakeRequest({.temperature = 0});
+    endless.sampling.max_tokens = 300;
+    Result<OutputStream> stream = engine->Stream(endless);
+    ASSERT_TRUE(stream.ok());
+    (void)stream->Next();
+    ::kill(round % 2 == 0 ? *before.begin() : *before.rbegin(), SIGKILL);
+    const OutputChunk answer = std::move(stream->Collect()[0]);
+    EXPECT_THAT(answer.error.ToString(), HasSubstr("has ended: signal 9 (Killed)"));
+    EXPECT_EQ(Answer(*engine, MakeRequest({.temperature = 0})).token_ids, expected);
+    const std::set<pid_t> after = Children();
+    EXPECT_EQ(after.size(), 2u);
+    for (const pid_t pid : before) EXPECT_FALSE(after.contains(pid));
+  }
+  EXPECT_TRUE(engine->health().ok());
+}
+
+// A program in the place of the workers'. The arguments are those of `tokamak worker`.
+class FakeProgram {
+ public:
+  explicit FakeProgram(const std::string& script) {
+    std::ofstream(path_) << "#!/bin/sh\n" << script << "\n";
+    ::chmod(path_.c_str(), 0700);
+  }
+  ~FakeProgram() { std::remove(path_.c_str()); }
+  std::string Error() const {
+    EngineOptions options = OnWorkers("llama_odd.gguf", 2);
+    options.worker_program = path_;
+    const auto engine = Engine::Load(options);
+    return engine.ok() ? "" : engine.status().ToString();
+  }
+
+ private:
+  const std::string path_ = testing::TempDir() + "/worker_" + std::to_string(::getpid());
+};
+
+TEST(Workers, AreRefusedByName) {
+  const std::string worker = "shift 2; exec " TOKAMAK_PROGRAM " worker " + std::string(kGoldens);
+  // The same name and architecture, but other weights.
+  const std::string folder = testing::TempDir() + "/other";
+  ::mkdir(folder.c_str(), 0700);
+  std::string bytes = ReadWholeFile(kGoldens + std::string("llama_odd.gguf"), 1 << 24).value();
+  for (size_t i = bytes.size() * 3 / 4; i < bytes.size(); ++i) bytes[i] ^= 1;
+  std::ofstream(folder + "/llama_odd.gguf", std::ios::binary) << bytes;
+  EXPECT_THAT(
+      FakeProgram("shift 2; exec " TOKAMAK_PROGRAM " worker " + folder + "/llama_odd.gguf \"$@\"")
+          .Error(),
+      HasSubstr("has other weights of llama_odd than this driver"));
+  EXPECT_THAT(FakeProgram(worker + "llama_tied.gguf \"$@\"").Error(),
+              HasSubstr("has the model llama_tied, but this driver has llama_odd"));
+  EXPECT_THAT(FakeProgram(worker + "none.gguf \"$@\"").Error(), HasSubstr("none.gguf"));
+  EXPECT_THAT(
+      FakeProgram("exec " TOKAMAK_PROGRAM " worker \"$2\" --rank 5 --connect \"$8\"").Error(),
+      HasSubstr("a worker has the rank 5, but there are 2 ranks"));
+  EXPECT_THAT(FakeProgram("exit 3").Error(), HasSubstr("ended before it connected: exit code 3"));
+  std::remove((folder + "/llama_odd.gguf").c_str());
+  ::rmdir(folder.c_str());
+  EXPECT_TRUE(Children().empty());
+}
+
+TEST(Workers, LoadErrorsNameTheCause) {
+  const auto error = [](auto spoil) {
+    EngineOptions options = OnWorkers("llama_odd.gguf", 2);
+    spoil(options);
+    const auto engine = Engine::Load(options);
+    return engine.ok() ? "" : engine.status().ToString();
+  };
+  EXPECT_THAT(error([](EngineOptions& o) { o.worker_program = ""; }),
+              HasSubstr("worker_program: must name the tokamak program"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.worker_program = "/no/program"; }),
+              HasSubstr("/no/program: cannot be started"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.worker_timeout_seconds = 0; }),
+              HasSubstr("worker_timeout_seconds: must be in [0.1, 1e6], got 0"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.profile = true; }),
+              HasSubstr("profile: does not work with workers=processes"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.tensor_parallel = o.threads = 64; }),
+              HasSubstr("cannot be divided among 64 ranks"));
+}
+
+}  // namespace
+}  // namespace tokamak
