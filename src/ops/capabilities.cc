@@ -25,6 +25,8 @@ constexpr std::string_view kNames[] = {
     "clamped SwiGLU",
     "scaled embeddings",
     "conversion of activations",
+    "gated delta nets",
+    "gated attention outputs",
     "decompression of latents in memory",
 };
 static_assert(std::size(kNames) == kNumCapabilities);

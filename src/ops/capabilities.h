@@ -29,6 +29,8 @@ enum class Capability : uint8_t {
   kClampedSwiglu,     // Activation::kClampedSwiglu
   kEmbeddingScale,    // Embed::scale other than 1
   kConvert,           // Convert
+  kGatedDelta,        // CausalConv, GatedDelta
+  kGateOutput,        // GateOutput
   kLatentScratch,     // LatentAttention that is fast with scratch; no model needs it
 };
 inline constexpr int kNumCapabilities = static_cast<int>(Capability::kLatentScratch) + 1;

@@ -58,4 +58,47 @@ struct StateBatch {
   int32_t num_seqs() const { return static_cast<int32_t>(seq_lens.size()); }
 };
 
+// out[t] = silu(Σ_j weight[j] · x[t - kernel + 1 + j]) for each channel, over the inputs of one
+// sequence.
+struct CausalConv {
+  Tensor x;       // f32 [T, channels]
+  Tensor weight;  // f32 [kernel, channels]
+  StateLayerView state;
+  StateBatch batch;
+  Tensor out;  // f32 [T, channels]
+};
+
+// The gated delta rule (arXiv:2412.06464, section 3.1), token after token. With
+//
+//   k = k / |k|,  q = q / |q| / sqrt(key_dim),  where |x|² = Σ x² + 1e-6,
+//   decay = exp(-rate · log(1 + exp(a + bias))),  beta = 1 / (1 + exp(-b)),
+//
+// a head's matrix S [key_dim, value_dim] becomes decay · S + k (beta · (v - decay · Sᵀ k))ᵀ, and
+// out = Sᵀ q with the new one. Consecutive heads share keys and queries.
+struct GatedDelta {
+  Tensor q, k;        // f32 [T, key_heads * key_dim]; contents unspecified afterwards
+  Tensor v;           // f32 [T, num_heads * value_dim]
+  Tensor a, b;        // f32 [T, num_heads]; contents unspecified afterwards
+  Tensor rate, bias;  // f32 [num_heads]
+  StateLayerView state;
+  StateBatch batch;
+  Tensor out;  // f32 [T, num_heads * value_dim]
+
+  static constexpr float kNormEps = 1e-6f;
+  int64_t key_heads() const { return q.cols() / state.spec.key_dim; }
+};
+
+enum class OutputGate : uint8_t { kSigmoid, kSilu };
+
+// out[t] = x[t] · sigmoid(gate[t]), or · silu(gate[t]). If there is a norm, each head of x is first
+// divided by its root mean square and multiplied by the norm's weights, as in AddRmsNorm.
+struct GateOutput {
+  Tensor x;     // f32 or inner type [T, cols]
+  Tensor gate;  // of x's type [T, cols]
+  OutputGate activation = OutputGate::kSigmoid;
+  const Tensor* norm = nullptr;  // f32 [head_dim]
+  float norm_eps = 0;
+  Tensor out;  // [T, cols], in the activation type of the next Linear
+};
+
 }  // namespace tokamak

@@ -84,5 +84,8 @@ void Ops::Run(const GroupedLinear&, Stream&) { Lacks("GroupedLinear"); }
 void Ops::Run(const CombineExperts&, Stream&) { Lacks("CombineExperts"); }
 void Ops::Run(const HeadLinear&, Stream&) { Lacks("HeadLinear"); }
 void Ops::Run(const LatentAttention&, Stream&) { Lacks("LatentAttention"); }
+void Ops::Run(const CausalConv&, Stream&) { Lacks("CausalConv"); }
+void Ops::Run(const GatedDelta&, Stream&) { Lacks("GatedDelta"); }
+void Ops::Run(const GateOutput&, Stream&) { Lacks("GateOutput"); }
 
 }  // namespace tokamak

@@ -20,6 +20,7 @@
 #include "ops/attention.h"
 #include "ops/capabilities.h"
 #include "ops/collectives.h"
+#include "ops/gated_delta.h"
 #include "ops/mla.h"
 #include "ops/moe.h"
 #include "ops/packed_weight.h"
@@ -334,6 +335,9 @@ class Ops {
   virtual void Run(const CombineExperts& op, Stream& stream);
   virtual void Run(const HeadLinear& op, Stream& stream);
   virtual void Run(const LatentAttention& op, Stream& stream);
+  virtual void Run(const CausalConv& op, Stream& stream);
+  virtual void Run(const GatedDelta& op, Stream& stream);
+  virtual void Run(const GateOutput& op, Stream& stream);
 };
 
 }  // namespace tokamak

@@ -150,6 +150,9 @@ class CountOpsImpl final : public CountOps {
   void Run(const CombineExperts& op, Stream&) override;
   void Run(const HeadLinear& op, Stream&) override;
   void Run(const LatentAttention& op, Stream&) override;
+  void Run(const CausalConv& op, Stream&) override;
+  void Run(const GatedDelta& op, Stream&) override;
+  void Run(const GateOutput& op, Stream&) override;
 
  private:
   void Add(OpKind kind, OpCount count) {
@@ -316,6 +319,26 @@ void CountOpsImpl::Run(const LatentAttention& op, Stream&) {
   Add(OpKind::kLatentAttention, count);
 }
 
+void CountOpsImpl::Run(const CausalConv& op, Stream&) {
+  const int64_t state_bytes = op.state.spec.ConvElements() * int64_t{sizeof(float)};
+  Add(OpKind::kCausalConv, {.cache_bytes = 2 * op.batch.num_seqs() * state_bytes,
+                            .other_bytes = Bytes(op.x) + Bytes(op.weight) + Bytes(op.out)});
+}
+
+// A token decays S, multiplies it by k and by q, and adds to it: six operations per element.
+void CountOpsImpl::Run(const GatedDelta& op, Stream&) {
+  const int64_t elements = op.state.spec.MatrixElements();
+  Add(OpKind::kGatedDelta,
+      {.cache_bytes = 2 * op.batch.num_seqs() * elements * int64_t{sizeof(float)},
+       .other_bytes = Bytes(op.q) + Bytes(op.k) + Bytes(op.v) + Bytes(op.a) + Bytes(op.b) +
+                      Bytes(op.rate) + Bytes(op.bias) + Bytes(op.out),
+       .flops = 6 * op.out.rows() * elements});
+}
+
+void CountOpsImpl::Run(const GateOutput& op, Stream&) {
+  Add(OpKind::kGateOutput, {.other_bytes = Bytes(op.x) + Bytes(op.gate) + Bytes(op.out)});
+}
+
 }  // namespace
 
 OpCount& OpCount::operator+=(const OpCount& other) {
@@ -381,6 +404,12 @@ std::string_view Name(OpKind kind) {
       return "head_linear";
     case OpKind::kLatentAttention:
       return "latent_attention";
+    case OpKind::kCausalConv:
+      return "causal_conv";
+    case OpKind::kGatedDelta:
+      return "gated_delta";
+    case OpKind::kGateOutput:
+      return "gate_output";
   }
   return "";
 }

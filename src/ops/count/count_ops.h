@@ -19,7 +19,7 @@ namespace tokamak {
 struct OpCount {
   int64_t calls = 0;
   int64_t weight_bytes = 0;  // packed weights read; for Embed, the rows looked up
-  int64_t cache_bytes = 0;   // of the KV cache, read and written
+  int64_t cache_bytes = 0;   // of the KV cache and of states, read and written
   int64_t other_bytes = 0;   // activations and indices, read and written
   int64_t flops = 0;         // multiplications and additions of matrix products
 
@@ -51,8 +51,11 @@ enum class OpKind {
   kCombineExperts,
   kHeadLinear,
   kLatentAttention,
+  kCausalConv,
+  kGatedDelta,
+  kGateOutput,
 };
-inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kLatentAttention) + 1;
+inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kGateOutput) + 1;
 std::string_view Name(OpKind kind);
 
 struct OpCounts {

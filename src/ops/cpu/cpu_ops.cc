@@ -16,6 +16,7 @@
 #include "ops/cpu/attend.h"
 #include "ops/cpu/attention_plan.h"
 #include "ops/cpu/cache_layout.h"
+#include "ops/cpu/gated_delta.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
@@ -115,6 +116,9 @@ class CpuOps final : public HostOps {
   void Run(const CombineExperts& op, Stream& stream) override;
   void Run(const HeadLinear& op, Stream& stream) override;
   void Run(const LatentAttention& op, Stream& stream) override;
+  void Run(const CausalConv& op, Stream& stream) override;
+  void Run(const GatedDelta& op, Stream& stream) override;
+  void Run(const GateOutput& op, Stream& stream) override;
 
  private:
   // Rows of a work item. A row costs about as much as copying `elements_per_row` elements.
@@ -426,6 +430,31 @@ void CpuOps::Run(const HeadLinear& op, Stream&) {
 
 void CpuOps::Run(const LatentAttention& op, Stream&) {
   AttendExpanded(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
+}
+
+void CpuOps::Run(const CausalConv& op, Stream&) { RunCausalConv(kernels_, pool_, op); }
+
+void CpuOps::Run(const GatedDelta& op, Stream&) {
+  ForEachRow(op.out, [&](int64_t token) { PrepareDelta(kernels_, op, token); });
+  RunGatedDelta(kernels_, pool_, op);
+}
+
+void CpuOps::Run(const GateOutput& op, Stream&) {
+  const bool has_norm = op.norm != nullptr;
+  WriteRows(op.out, 4 * op.out.cols(), [&](int64_t row, int64_t num_rows, float* out) {
+    kernels_.gate_output({.x = op.x.Row<float>(row),
+                          .gate = op.gate.Row<float>(row),
+                          .norm = has_norm ? static_cast<const float*>(op.norm->data) : nullptr,
+                          .out = out,
+                          .x_stride = op.x.float_stride(),
+                          .gate_stride = op.gate.float_stride(),
+                          .out_stride = op.out.float_stride(),
+                          .num_rows = num_rows,
+                          .cols = op.out.cols(),
+                          .head_dim = has_norm ? op.norm->cols() : op.out.cols(),
+                          .eps = op.norm_eps,
+                          .silu = op.activation == OutputGate::kSilu});
+  });
 }
 
 }  // namespace

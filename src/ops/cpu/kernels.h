@@ -137,6 +137,52 @@ constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim, int64_t
          + kKeyTile * PadTo16(head_dim > value_dim ? head_dim : value_dim);  // keys or values
 }
 
+// CausalConv of some channels of one sequence, at least one token.
+struct ConvTask {
+  const float* x = nullptr;       // of the first token
+  const float* weight = nullptr;  // [kernel, channels]
+  float* state = nullptr;         // [kernel - 1, channels]: the inputs before the first token
+  float* out = nullptr;
+  int64_t x_stride = 0, weight_stride = 0, state_stride = 0, out_stride = 0;  // floats
+  int64_t num_tokens = 0;
+  int kernel = 0;
+  int64_t channels = 0;
+};
+
+// Columns of a state that a work item of GatedDelta updates.
+inline constexpr int kDeltaColumns = 32;
+
+// GatedDelta of some columns of one head of one sequence, at least one token. Keys and queries are
+// normalized.
+struct DeltaTask {
+  float* state = nullptr;    // [key_dim, columns]
+  const float* q = nullptr;  // of the first token: [key_dim], as k
+  const float* k = nullptr;
+  const float* v = nullptr;  // [columns]
+  const float* decay = nullptr;
+  const float* beta = nullptr;
+  float* out = nullptr;  // [columns]
+  // Floats between rows of the state, and between tokens.
+  int64_t state_stride = 0, qk_stride = 0, v_stride = 0, gate_stride = 0, out_stride = 0;
+  int64_t num_tokens = 0;
+  int key_dim = 0;
+  int64_t columns = 0;
+};
+
+// num_rows rows of GateOutput.
+struct OutputGateTask {
+  const float* x = nullptr;
+  const float* gate = nullptr;
+  const float* norm = nullptr;  // [head_dim], or null
+  float* out = nullptr;
+  int64_t x_stride = 0, gate_stride = 0, out_stride = 0;  // floats
+  int64_t num_rows = 0;
+  int64_t cols = 0;
+  int64_t head_dim = 0;
+  float eps = 0;
+  bool silu = false;
+};
+
 struct Kernels {
   void (*linear)(const LinearTask& task);
   // Unpacks elements [k_begin, k_begin + k_count) of a panel's 16 rows to f32 [k_count][16]. Both
@@ -160,6 +206,11 @@ struct Kernels {
                 const AttentionPartial& into);
   // out[i] = values[i] / sum for one row. `values` is padded to 16.
   void (*finish_head)(const float* values, float sum, int value_dim, float* out);
+  void (*convolve)(const ConvTask& task);
+  // x = scale · x / sqrt(Σ x² + eps) for each head.
+  void (*normalize_heads)(float* heads, int num_heads, int head_dim, float eps, float scale);
+  void (*delta)(const DeltaTask& task);
+  void (*gate_output)(const OutputGateTask& task);
 };
 
 // One per ISA folder. Null if this build lacks the ISA.

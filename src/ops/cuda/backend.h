@@ -79,6 +79,9 @@ class CudaOps final : public Ops {
   void Run(const GroupedLinear& op, Stream& stream) override;
   void Run(const GateUpExperts& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
+  void Run(const CausalConv& op, Stream& stream) override;
+  void Run(const GatedDelta& op, Stream& stream) override;
+  void Run(const GateOutput& op, Stream& stream) override;
 
  private:
   CudaOps(const CudaOptions& options, int threads);
@@ -122,6 +125,7 @@ class CudaOps final : public Ops {
   bool uses_wide_grouped_gemm_ = false;  // only beside the other ones
   bool has_stacks_ = false;
   bool has_fp8_cache_ = false;
+  bool has_output_gates_ = false;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ops/attention.h"
 #include "ops/cuda/limits.h"
+#include "ops/gated_delta.h"
 
 namespace tokamak {
 
@@ -29,6 +30,12 @@ inline Status CheckCudaAttention(const AttentionShape& shape) {
         key, e.value_dim, cuda::kMaxExpandedDim);
   }
   return Status();
+}
+
+inline Status CheckCudaState(const StateLayerSpec& spec) {
+  if (spec.key_dim <= cuda::kMaxDeltaKeyDim) return Status();
+  return Unimplemented("CUDA: gated delta nets with keys of {}; up to {} are supported",
+                       spec.key_dim, cuda::kMaxDeltaKeyDim);
 }
 
 inline Status CheckCudaVocabulary(int64_t size) {

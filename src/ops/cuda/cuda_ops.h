@@ -35,7 +35,9 @@ inline constexpr Capabilities kCudaCapabilities = {Capability::kMla,
                                                    Capability::kEmbeddingScale,
                                                    Capability::kConvert,
                                                    Capability::kMoe,
-                                                   Capability::kCombine};
+                                                   Capability::kCombine,
+                                                   Capability::kGatedDelta,
+                                                   Capability::kGateOutput};
 // Whether a KV cache can be in this type.
 constexpr bool CudaHoldsKeys(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||

@@ -93,6 +93,8 @@ inline constexpr KernelFamily kWideGroupedGemm = {.name = "wide_grouped_gemm.cu"
                                                   .only_on = 90,
                                                   .has_older = true,
                                                   .proofs = {{{90, "H200", "d05c3ea"}}}};
+// Only for models with gated delta nets, or with gates of attention outputs.
+inline constexpr KernelFamily kGatedDeltaKernels = {.name = "gated_delta.cu"};
 // Not in the lists below: runs only if it is asked for by name.
 inline constexpr KernelFamily kTritonNorm = {.name = "triton/add_rms_norm.py"};
 inline constexpr std::array kDenseFamilies = {kPlainKernels, kSkinnyGemm,    kGatedSkinnyGemm,
@@ -107,7 +109,7 @@ inline constexpr std::array kKernelFamilies = {
     kMmaAttention,      kWideAttention,      kMoreHeads,       kEditedScores,
     kFp8Attention,      kFp8LatentAttention, kLatentAttention, kWideLatentAttention,
     kExpandedAttention, kMoeKernels,         kGroupedGemm,     kGatedGroupedGemm,
-    kWideGroupedGemm};
+    kWideGroupedGemm,   kGatedDeltaKernels};
 
 // Returns whether a GPU of this compute capability runs the family's kernels.
 constexpr bool UsesKernels(const KernelFamily& family, KernelChoice choice, int capability) {

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/gated_delta.h"
 #include "ops/moe.h"
 #include "ops/random_weight.h"
 #include "tensor/tensor.h"
@@ -308,5 +309,55 @@ struct CountDifferentArgs {
   int32_t* different;
 };
 cudaError_t LaunchCountDifferent(const CountDifferentArgs& args, cudaStream_t stream);
+
+// The sequences of a step, and one part of a layer's states. See StateBatch and StateLayerView.
+struct StateArgs {
+  float* first;  // of slot 0
+  int64_t slot_stride;
+  const int32_t* query_start_loc;
+  const int32_t* seq_lens;
+  const int32_t* slots;
+  int64_t num_seqs;
+};
+
+// See CausalConv.
+struct ConvArgs {
+  const float* x;
+  const float* weight;  // [kernel, channels]
+  float* out;
+  StateArgs states;
+  int64_t channels, kernel, x_stride, out_stride;
+};
+cudaError_t LaunchCausalConv(const ConvArgs& args, cudaStream_t stream);
+
+// See GatedDelta. Two kernels. q and k have one stride, as have a and b.
+struct DeltaArgs {
+  float* q;
+  float* k;
+  const float* v;
+  float* a;
+  float* b;
+  const float* rate;
+  const float* bias;
+  float* out;
+  StateArgs states;
+  int64_t num_tokens, value_dim, qk_stride, v_stride, gate_stride, out_stride;
+  int32_t key_heads, value_heads, key_dim;  // key_dim: at most kMaxDeltaKeyDim
+  float eps, scale;                         // of the norm of q and k, and of q
+};
+cudaError_t LaunchGatedDelta(const DeltaArgs& args, cudaStream_t stream);
+
+// See GateOutput. A warp per head of a token.
+struct OutputGateArgs {
+  const void* x;
+  const void* gate;
+  const float* norm;  // [head_dim], or null
+  void* out;
+  bool in_bf16, out_bf16;  // else f32
+  bool silu;               // else sigmoid
+  int64_t num_tokens, cols, head_dim, x_stride, gate_stride, out_stride;
+  float eps;
+};
+cudaError_t LaunchGateOutput(const OutputGateArgs& args, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

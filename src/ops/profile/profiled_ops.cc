@@ -402,6 +402,9 @@ class ProfiledOpsImpl final : public ProfiledOps {
     inner.plan = static_cast<const ProfiledPlan*>(op.plan)->inner();
     Timed("latent_attention", inner, stream);
   }
+  void Run(const CausalConv& op, Stream& stream) override { Timed("causal_conv", op, stream); }
+  void Run(const GatedDelta& op, Stream& stream) override { Timed("gated_delta", op, stream); }
+  void Run(const GateOutput& op, Stream& stream) override { Timed("gate_output", op, stream); }
 
  private:
   template <typename Op>

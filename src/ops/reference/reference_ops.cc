@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "ops/host/host_ops.h"
 #include "ops/host/route.h"
+#include "ops/reference/gated_delta.h"
 #include "ops/sampling/host_sampler.h"
 #include "quant/half.h"
 #include "quant/quantize.h"
@@ -226,6 +227,9 @@ class ReferenceOps final : public HostOps {
   void Run(const CombineExperts& op, Stream& stream) override;
   void Run(const HeadLinear& op, Stream& stream) override;
   void Run(const LatentAttention& op, Stream& stream) override;
+  void Run(const CausalConv& op, Stream&) override { RunReference(op); }
+  void Run(const GatedDelta& op, Stream&) override { RunReference(op); }
+  void Run(const GateOutput& op, Stream&) override { RunReference(op); }
 
  private:
   static void AttendOneHead(const Attention& op, int64_t sequence, const QueryPart& part,

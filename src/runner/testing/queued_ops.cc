@@ -338,6 +338,16 @@ class QueuedOps final : public Ops {
     inner.plan = static_cast<const QueuedPlan*>(op.plan)->inner();
     Later(inner, stream);
   }
+  void Run(const CausalConv& op, Stream& stream) override { Later(op, stream); }
+  void Run(const GatedDelta& op, Stream& stream) override { Later(op, stream); }
+  void Run(const GateOutput& op, Stream& stream) override {
+    const std::optional<Tensor> norm = Keep(op.norm);
+    queues_.Add(stream, [=, this] {
+      GateOutput now = op;
+      now.norm = Kept(norm);
+      inner_->Run(now, *inner_stream_);
+    });
+  }
 
  private:
   template <typename Op>

@@ -4,6 +4,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/kernels/attention.h"
 #include "ops/cpu/kernels/elementwise.h"
+#include "ops/cpu/kernels/gated_delta.h"
 #include "ops/cpu/kernels/linear.h"
 #include "ops/cpu/kernels/unpack.h"
 
@@ -22,7 +23,11 @@ constexpr Kernels MakeKernels() {
           .convert = Elementwise<V>::Convert,
           .attend_split = AttentionKernel<V>::Run,
           .merge = AttentionKernel<V>::Merge,
-          .finish_head = AttentionKernel<V>::Finish};
+          .finish_head = AttentionKernel<V>::Finish,
+          .convolve = GatedDeltaKernels<V>::Convolve,
+          .normalize_heads = GatedDeltaKernels<V>::NormalizeHeads,
+          .delta = GatedDeltaKernels<V>::Delta,
+          .gate_output = GatedDeltaKernels<V>::GateOutput};
 }
 
 }  // namespace tokamak::cpu
