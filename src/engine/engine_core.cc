@@ -98,6 +98,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .target_seconds = options.target_itl_ms / 1e3,
           .min_chunk = limits.cache.groups[0].block_size,
           .original_context = limits.cache.original_context,
+          .sequence_state = limits.cache.sequence_state,
           .whole_image_rows = limits.whole_image_rows,
           .quantum = options.quantum,
           .drafts = options.drafts,
@@ -150,6 +151,11 @@ Result<std::unique_ptr<EngineCore>> EngineCore::Create(EngineCoreOptions options
                                                        Executor* executor, ThreadPool* pool) {
   RETURN_IF_ERROR(CheckLimits(options, executor->limits()));
   if (options.max_context == 0) options.max_context = executor->limits().max_context;
+  // A state is neither kept for other sequences nor taken back behind refused drafts.
+  if (executor->limits().cache.sequence_state) {
+    options.prefix_cache = false;
+    options.drafts = {};
+  }
   return std::unique_ptr<EngineCore>(new EngineCore(std::move(options), clock, executor, pool));
 }
 
@@ -314,7 +320,7 @@ void EngineCore::Admit(Arrival arrival) {
     auto sequence = std::make_unique<Sequence>();
     sequence->request = request.get();
     sequence->choice = choice;
-    sequence->gated = choice > 0;
+    sequence->gated = choice > 0 && !limits_.cache.sequence_state;  // else nothing is shared
     sequence->content = PromptContent(arrival);
     sequence->num_prompt = sequence->known();
     sequence->max_length = MaxLength(arrival);
@@ -560,39 +566,6 @@ bool EngineCore::RecoverExecutor() {
   }
   EndAll(status);
   return false;
-}
-
-Status EngineCore::health() const {
-  MutexLock lock(stats_mutex_);
-  return health_;
-}
-
-void EngineCore::Publish() {
-  counters_.running = scheduler_.num_running();
-  counters_.waiting = scheduler_.num_waiting();
-  counters_.paused = static_cast<int32_t>(num_paused_);
-  counters_.used_blocks = blocks_.num_used();
-  counters_.cached_blocks = blocks_.num_cached();
-  counters_.preemptions = scheduler_.num_preemptions();
-  counters_.image_rows_cached = encoder_.num_rows();
-  counters_.image_rows_evicted = encoder_.num_evicted_rows();
-  const bool busy = HasWork();
-  if (!busy) last_progress_ = now_;
-  MutexLock lock(stats_mutex_);
-  published_ = counters_;
-  published_progress_ = last_progress_;
-  published_busy_ = busy;
-}
-
-EngineStats EngineCore::stats(TimePoint now, std::optional<TimePoint> waiting_since) const {
-  MutexLock lock(stats_mutex_);
-  EngineStats stats = published_;
-  if (published_busy_) {
-    stats.seconds_since_progress = ToSeconds(now - published_progress_);
-  } else if (waiting_since) {
-    stats.seconds_since_progress = ToSeconds(now - std::max(*waiting_since, published_progress_));
-  }
-  return stats;
 }
 
 }  // namespace tokamak

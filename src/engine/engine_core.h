@@ -38,6 +38,7 @@ struct EngineCoreOptions {
   int32_t max_queue = 1024;
   double target_itl_ms = 0;  // see EngineOptions
   int32_t quantum = 256;     // tokens per turn of a client (FairShare)
+  // Neither with CacheSpec::sequence_state.
   DraftOptions drafts;
   bool prefix_cache = true;
   uint64_t seed = 0;  // derives the seeds of requests that have none

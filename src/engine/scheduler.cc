@@ -456,7 +456,8 @@ bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
   std::optional<int32_t> computed;
   const bool long_rope = NeedsLongRope(known);
   const Sequence& first = *sequence->request->choices[0];
-  if (sequence->choice > 0 && sequence->num_generated() == 0 && first.slot >= 0 &&
+  const bool may_share = sequence->choice > 0 && !options_.sequence_state;
+  if (may_share && sequence->num_generated() == 0 && first.slot >= 0 &&
       first.num_done >= first.num_prompt && first.long_rope == long_rope) {
     computed = blocks_->TryFork(first.blocks, sequence->num_prompt - 1, demand, &sequence->blocks);
   }

@@ -23,6 +23,7 @@ struct SchedulerOptions {
   double target_seconds = 0;
   int32_t min_chunk = 0;
   int32_t original_context = 0;  // see CacheSpec
+  bool sequence_state = false;   // see CacheSpec
   int32_t whole_image_rows = 0;  // see ExecutorLimits; at most half of max_step_tokens
   int32_t quantum = 0;           // see FairShare; positive
   DraftOptions drafts;

@@ -182,4 +182,37 @@ EngineSnapshot EngineCore::Snapshot(TimePoint now, double unix_now) const {
   return snapshot;
 }
 
+Status EngineCore::health() const {
+  MutexLock lock(stats_mutex_);
+  return health_;
+}
+
+void EngineCore::Publish() {
+  counters_.running = scheduler_.num_running();
+  counters_.waiting = scheduler_.num_waiting();
+  counters_.paused = static_cast<int32_t>(num_paused_);
+  counters_.used_blocks = blocks_.num_used();
+  counters_.cached_blocks = blocks_.num_cached();
+  counters_.preemptions = scheduler_.num_preemptions();
+  counters_.image_rows_cached = encoder_.num_rows();
+  counters_.image_rows_evicted = encoder_.num_evicted_rows();
+  const bool busy = HasWork();
+  if (!busy) last_progress_ = now_;
+  MutexLock lock(stats_mutex_);
+  published_ = counters_;
+  published_progress_ = last_progress_;
+  published_busy_ = busy;
+}
+
+EngineStats EngineCore::stats(TimePoint now, std::optional<TimePoint> waiting_since) const {
+  MutexLock lock(stats_mutex_);
+  EngineStats stats = published_;
+  if (published_busy_) {
+    stats.seconds_since_progress = ToSeconds(now - published_progress_);
+  } else if (waiting_since) {
+    stats.seconds_since_progress = ToSeconds(now - std::max(*waiting_since, published_progress_));
+  }
+  return stats;
+}
+
 }  // namespace tokamak

@@ -71,9 +71,9 @@ struct CacheLayout {
     int32_t window = 0;  // kWindow: number of keys that a query sees, its own included
   };
   std::vector<Group> groups;
-  std::vector<KvLayerSpec> layers;           // attention layers, first to last
-  std::vector<StateLayerSpec> state_layers;  // layers with a state per sequence, first to last
-  int32_t original_context = 0;              // as in CacheSpec
+  std::vector<KvLayerSpec> layers;                // attention layers, first to last
+  std::vector<StateLayerSpec> state_layers = {};  // layers with a state per sequence, first to last
+  int32_t original_context = 0;                   // as in CacheSpec
   // Dimensions of positions in prompts with images; 3 with mRoPE (Pass::rope_positions).
   int32_t rope_dimensions = 1;
   // The tokens of an image see each other, so a step computes all that are not cached.

@@ -58,6 +58,7 @@ void LimitsFields(auto& a, ExecutorLimits& v) {
   Field(a, "num_device_blocks", v.cache.num_device_blocks);
   Field(a, "num_host_blocks", v.cache.num_host_blocks);
   Field(a, "original_context", v.cache.original_context);
+  Field(a, "sequence_state", v.cache.sequence_state);
   Field(a, "max_seqs", v.max_seqs);
   Field(a, "max_step_tokens", v.max_step_tokens);
   Field(a, "max_step_drafts", v.max_step_drafts);

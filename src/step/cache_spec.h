@@ -34,6 +34,9 @@ struct CacheSpec {
   // factors. A sequence keeps the factors with which it was admitted: when it outgrows this length,
   // it must be admitted again. Blocks of the two kinds are never shared.
   int32_t original_context = 0;
+  // Besides its blocks a sequence has a state in its slot, that behind its last computed position
+  // and no other. So a sequence is admitted with nothing computed, and no row has drafts.
+  bool sequence_state = false;
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };

@@ -26,6 +26,7 @@ FakeExecutor::FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClo
       slots_(options_.limits.max_seqs),
       device_(static_cast<size_t>(options_.limits.cache.num_device_blocks) * block_size_),
       host_(static_cast<size_t>(options_.limits.cache.num_host_blocks) * block_size_),
+      states_(slots_.size()),
       named_by_(options_.limits.cache.num_device_blocks, -1),
       named_life_(options_.limits.cache.num_device_blocks) {}
 
@@ -236,6 +237,7 @@ Status FakeExecutor::Reset() {
   for (Slot& slot : slots_) slot.used = false;
   std::fill(device_.begin(), device_.end(), 0xdead);
   std::fill(host_.begin(), host_.end(), 0xdead);
+  std::fill(states_.begin(), states_.end(), 0xdead);
   std::fill(named_by_.begin(), named_by_.end(), -1);
   images_.clear();
   next_number_ = 0;
@@ -317,6 +319,10 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   if (admit.num_computed >= static_cast<int32_t>(admit.tokens.size()) || admit.num_computed < 0) {
     Fail("admits {} tokens of which {} are computed", admit.tokens.size(), admit.num_computed);
   }
+  if (options_.limits.cache.sequence_state && admit.num_computed > 0) {
+    Fail("admits to slot {} with {} computed positions and without their state", admit.slot,
+         admit.num_computed);
+  }
   slot.used = true;
   slot.life = ++lives_;
   const int32_t original_context = options_.limits.cache.original_context;
@@ -353,6 +359,7 @@ void FakeExecutor::Fork(const ForkSequence& fork) {
     slot = source;
     slot.life = ++lives_;
     slot.last_row = -1;
+    states_[fork.slot] = states_[fork.source];
     for (auto& table : slot.tables) table.clear();
   }
   for (const TokenId token : fork.tokens) {
@@ -392,6 +399,15 @@ void FakeExecutor::WriteRow(const Slot& slot, int32_t group, int32_t start, int3
   for (int32_t p = start; p < start + num_tokens; ++p) {
     WriteEntry(slot, group, p, Entry(slot, group, p), static_cast<int64_t>(next_number_));
   }
+}
+
+void FakeExecutor::AdvanceState(SequenceSlotId id, int32_t start, int32_t end) {
+  if (!options_.limits.cache.sequence_state) return;
+  const Slot& slot = slots_[id];
+  if (start > 0 && states_[id] != Entry(slot, 0, start - 1)) {
+    Fail("slot {} does not have the state behind position {}", id, start - 1);
+  }
+  states_[id] = Entry(slot, 0, end - 1);
 }
 
 void FakeExecutor::WriteEntry(const Slot& slot, int32_t group, int32_t position, uint64_t entry,
@@ -471,6 +487,7 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     CheckPast(slot, g, start);
     WriteRow(slot, g, start, row.num_tokens);
   }
+  AdvanceState(row.slot, start, end);
   CheckImages(slot, start, end);
   CheckProposals(slot, row, end);
   CheckCandidates(slot, row, end);

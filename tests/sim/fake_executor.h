@@ -41,7 +41,9 @@ struct FakeExecutorOptions {
 
 // An independent model of slots and blocks that knows only StepInputs. A position's cache entry is
 // the hash of its prefix, including the salt and the kind of its RoPE factors
-// (CacheSpec::original_context). A copy copies a whole block's entries. Images are encoded when the
+// (CacheSpec::original_context). A copy copies a whole block's entries. With
+// CacheSpec::sequence_state a slot also has a state: the entry of the last position computed in it,
+// drafts included, whichever sequence that was of. Images are encoded when the
 // step that has them is submitted. Steps take simulated time and finish in order.
 class FakeExecutor final : public Executor {
  public:
@@ -117,6 +119,8 @@ class FakeExecutor final : public Executor {
   RowOutput RunRow(const StepRow& row);
   void CheckPast(const Slot& slot, int32_t group, int32_t start);
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
+  // A row of positions [start, end) finds the state behind `start`, and leaves that behind `end`.
+  void AdvanceState(SequenceSlotId id, int32_t start, int32_t end);
   // Writes the entry of one position, for a row of this step.
   void WriteEntry(const Slot& slot, int32_t group, int32_t position, uint64_t entry, int64_t step);
   // Of a row that ends at `end`.
@@ -149,6 +153,7 @@ class FakeExecutor final : public Executor {
   std::vector<Slot> slots_;
   std::vector<uint64_t> device_;  // [blocks, block_size]: entries
   std::vector<uint64_t> host_;
+  std::vector<uint64_t> states_;      // by slot
   std::vector<int64_t> named_by_;     // by device block: the last step whose rows used it
   std::vector<uint64_t> named_life_;  // the life of the sequence that used it; 0: several
   std::map<ImageId, int32_t> images_;

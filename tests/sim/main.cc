@@ -151,15 +151,16 @@ void Print(const Options& options, const Total& total) {
   fmt::print(
       "{} schedules from seed {}, {} steps checked in {:.1f} s of CPU time: {:.0f} steps/s; {} "
       "rows, {} drafts ({} accepted, {} of these with masks; {} proposed by a model), {} requests "
-      "({} structured, {} with a budget, {} with beam search, {} with images), {} forks, {} images "
-      "encoded, {} refused, {} tokens, {} from the cache, "
+      "({} structured, {} with a budget, {} with beam search, {} with images, {} "
+      "to models with states), {} forks, {} images encoded, {} refused, {} tokens, {} from the "
+      "cache, "
       "{} preemptions, {} pauses, {} copies, {} executor failures, {} engines ended by them\n",
       total.schedules, options.first, stats.steps, total.cpu_seconds,
       static_cast<double>(stats.steps) / total.cpu_seconds, stats.rows, stats.drafts,
       stats.accepted, stats.masked, stats.proposals, stats.requests, stats.structured,
-      stats.budgets, stats.searches, stats.with_images, stats.forks, stats.encoded, stats.refused,
-      stats.tokens, stats.cached_tokens, stats.preemptions, stats.pauses, stats.copies,
-      stats.failures, stats.failed_engines);
+      stats.budgets, stats.searches, stats.with_images, stats.with_state, stats.forks,
+      stats.encoded, stats.refused, stats.tokens, stats.cached_tokens, stats.preemptions,
+      stats.pauses, stats.copies, stats.failures, stats.failed_engines);
 }
 
 }  // namespace

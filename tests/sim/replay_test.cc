@@ -74,6 +74,7 @@ TEST_F(ReplayTest, RepeatsEveryScheduleFromTheRecordAlone) {
   }
   EXPECT_GT(total.unhealthy[static_cast<size_t>(RowHealth::kNoCandidate)], 0);
   EXPECT_GT(total.forks, 0);
+  EXPECT_GT(total.with_state, 0);
   EXPECT_GT(failures, 0) << "no schedule had executor errors: the test proves less than it should";
 }
 

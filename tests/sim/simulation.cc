@@ -50,6 +50,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   searches += other.searches;
   forks += other.forks;
   with_images += other.with_images;
+  with_state += other.with_state;
   encoded += other.encoded;
   refused += other.refused;
   preemptions += other.preemptions;
@@ -193,6 +194,7 @@ void Simulation::DrawCache() {
   cache.num_device_blocks = std::max(2 * num_groups, demand * percent / 100);
   if (rng_.Chance(50)) cache.num_host_blocks = rng_.In(1, demand);
   if (rng_.Chance(30)) cache.original_context = rng_.In(1, limits.max_context - 1);
+  cache.sequence_state = Rng(Mix(options_.seed, 0x57a7e)).Chance(15);
 }
 
 // The workload.
@@ -524,6 +526,7 @@ std::string Simulation::Run() {
   stats_.proposals = executor_->num_proposals();
   stats_.forks = executor_->num_forks();
   stats_.encoded = executor_->num_encoded();
+  stats_.with_state = executor_options_.limits.cache.sequence_state ? stats_.requests : 0;
   stats_.failures = failures;
   stats_.preemptions = checker_->preemptions();
   stats_.cached_tokens = checker_->cached_tokens();

@@ -42,6 +42,7 @@ struct ScheduleStats {
   int64_t forks = 0;
   int64_t with_images = 0;  // requests
   int64_t encoded = 0;      // images
+  int64_t with_state = 0;   // requests to models that keep a state
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t pauses = 0;
