@@ -31,6 +31,8 @@ Result<std::unique_ptr<CountingPass>> CountingPass::Make(const nn::CacheLayout& 
   for (size_t i = 0; i < cache.layers.size(); ++i) {
     result->layers_.push_back(layout.View(cache, i, shape.block_size, shape.kv_dtype));
   }
+  result->state_layers_ = cache.StateViews(nullptr);
+  result->pass_.state_layers = result->state_layers_;
   result->pass_.groups = result->groups_;
   result->pass_.kv_layers = result->layers_;
   return result;
@@ -38,6 +40,8 @@ Result<std::unique_ptr<CountingPass>> CountingPass::Make(const nn::CacheLayout& 
 
 void CountingPass::Fill(std::span<const int32_t> query_start_loc,
                         std::span<const int32_t> seq_lens) {
+  pass_.states.query_start_loc = query_start_loc;
+  pass_.states.seq_lens = seq_lens;
   for (const auto& plan : plans_) {
     plan->Fill({.query_start_loc = query_start_loc,
                 .seq_lens = seq_lens,

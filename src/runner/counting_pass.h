@@ -21,8 +21,9 @@ class CountingPass {
                                                     const RunnerShape& shape, int64_t num_tokens,
                                                     int64_t num_logits);
 
-  // Assigns tokens to sequences, for counting attention. Sequence s has the queries
+  // Assigns tokens to sequences, for counting attention and states. Sequence s has the queries
   // [query_start_loc[s], query_start_loc[s + 1]), which are the last of its seq_lens[s] positions.
+  // The lists must outlive the pass.
   void Fill(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens);
 
   nn::Pass& pass() { return pass_; }
@@ -36,6 +37,7 @@ class CountingPass {
   std::vector<std::unique_ptr<AttentionPlan>> plans_;
   std::vector<nn::AttentionMetadata> groups_;
   std::vector<KvLayerView> layers_;
+  std::vector<StateLayerView> state_layers_;
   nn::Pass pass_;
 };
 

@@ -41,6 +41,10 @@ RunnerShape ToRunnerShape(const EmbeddingShape& shape) {
 
 Result<EmbeddingMemory> ProfileEmbedding(const Model& model, const EmbeddingShape& shape) {
   const nn::CacheLayout& cache = model.spec().cache;
+  if (!cache.state_layers.empty()) {
+    return Unimplemented("{}: making embeddings with layers that keep a state is not supported",
+                         model.spec().architecture);
+  }
   const std::unique_ptr<CountOps> count = MakeCountOps();
   // Pooling by mean needs the hidden states of all tokens.
   ASSIGN_OR_RETURN(

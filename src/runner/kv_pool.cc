@@ -68,6 +68,7 @@ Result<KvPool> KvPool::Create(Ops& ops, const nn::CacheLayout& cache, const Opti
   pool.spec_.num_device_blocks = options.num_device_blocks;
   pool.spec_.num_host_blocks = options.num_host_blocks;
   pool.spec_.original_context = cache.original_context;
+  pool.spec_.sequence_state = !cache.state_layers.empty();
   const auto bytes = [&layout](int32_t blocks) {
     return static_cast<size_t>(blocks) * static_cast<size_t>(layout.block_bytes);
   };

@@ -100,11 +100,16 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
   if (model.image_encoder() != nullptr) {
     ASSIGN_OR_RETURN(profile.encoder_bytes, EncoderBytes(*model.image_encoder(), shape));
   }
+  profile.state_bytes = shape.max_seqs * cache.StateBytes();
   profile.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
   const int64_t host_bytes = budget.host_tier_apart ? 0 : budget.host_cache_bytes;
   const int64_t activations = profile.arena_bytes + profile.encoder_bytes;
-  const int64_t fixed = activations + profile.staging_bytes + host_bytes;
+  const int64_t fixed = activations + profile.staging_bytes + profile.state_bytes + host_bytes;
   const int64_t free_bytes = budget.available_bytes - fixed;
+  const std::string states = profile.state_bytes > 0
+                                 ? fmt::format(", states of {} sequences {}", shape.max_seqs,
+                                               ByteCount(profile.state_bytes))
+                                 : "";
 
   int64_t blocks = budget.num_blocks;
   if (blocks == 0 && budget.kv_cache_bytes > 0)
@@ -118,18 +123,19 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
   if (blocks < least) {
     return ResourceExhausted(
         "the KV cache would have {} blocks of {}, but at least {} are needed; of {} available, "
-        "activations take {}, batches and block tables {}, and the host tier {}: lower "
+        "activations take {}, batches and block tables {}{}, and the host tier {}: lower "
         "max_batch_tokens, max_seqs or max_context, or give the cache more with kv_cache_bytes",
         blocks, ByteCount(profile.block_bytes), least, ByteCount(budget.available_bytes),
-        ByteCount(activations), ByteCount(profile.staging_bytes), ByteCount(host_bytes));
+        ByteCount(activations), ByteCount(profile.staging_bytes), states, ByteCount(host_bytes));
   }
   if (blocks > free_bytes / profile.block_bytes) {
     return ResourceExhausted(
-        "a KV cache of {} blocks takes {}, activations {}, batches and block tables {}, and the "
+        "a KV cache of {} blocks takes {}, activations {}, batches and block tables {}{}, and the "
         "host tier {}, but only {} of memory are available: lower num_blocks, kv_cache_bytes, "
         "max_batch_tokens, max_seqs or max_context",
         blocks, ByteCount(blocks * profile.block_bytes), ByteCount(activations),
-        ByteCount(profile.staging_bytes), ByteCount(host_bytes), ByteCount(budget.available_bytes));
+        ByteCount(profile.staging_bytes), states, ByteCount(host_bytes),
+        ByteCount(budget.available_bytes));
   }
   profile.num_device_blocks = static_cast<int32_t>(blocks);
   profile.num_host_blocks = static_cast<int32_t>(std::min<int64_t>(

@@ -29,6 +29,7 @@ struct MemoryProfile {
   int64_t weight_bytes = 0;
   int64_t arena_bytes = 0;    // activations and logits of the largest step
   int64_t staging_bytes = 0;  // packed batches, their device copy, block tables
+  int64_t state_bytes = 0;    // one state per slot
   // Rows of images, and what the image encoder needs besides its weights.
   int64_t encoder_bytes = 0;
   int64_t block_bytes = 0;

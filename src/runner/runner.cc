@@ -80,6 +80,7 @@ Result<std::unique_ptr<Runner>> Runner::Create(const Model& model, Ops& ops,
 
 Status Runner::Init(const RunnerMemory& memory, const Model* draft,
                     std::vector<int32_t> draft_groups) {
+  ASSIGN_OR_RETURN(states_, StatePool::Create(ops_, model_.spec().cache, shape_.max_seqs));
   ASSIGN_OR_RETURN(sampler_,
                    ops_.MakeSampler({.max_seqs = shape_.max_seqs,
                                      .max_rows = std::max(shape_.max_seqs + shape_.max_step_drafts,
@@ -158,6 +159,7 @@ Status Runner::MakeGroups() {
 
 int64_t Runner::bytes() const {
   size_t bytes = arena_->peak() + batch_.size() + expert_offsets_.size();
+  bytes += static_cast<size_t>(states_.bytes());
   if (drafter_) bytes += static_cast<size_t>(drafter_->bytes());
   if (image_runner_) bytes += static_cast<size_t>(image_runner_->bytes()) + encoder_cache_.size();
   for (const Buffer& table : tables_) bytes += table.size();
@@ -201,6 +203,7 @@ Status Runner::Submit(StepInput step) {
   StepInFlight& in_flight = InFlight(step.number);
   in_flight.number = step.number;
   pool_.Copy(step.copies, *stream_);
+  states_.Fork(step.fork, ops_, *stream_);
   for (const AdmitSequence& admit : step.admit) {
     AdmitToSampler(admit.slot);
     if (drafter_) drafter_->Admit(admit.slot, slots_[admit.slot], admit.num_computed);
@@ -290,16 +293,21 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
   const auto view = [this](int64_t offset, int64_t count) {
     return Tensor(batch_.data() + offset, DType::kI32, Shape{count});
   };
+  const StateBatch sequences = {
+      .query_start_loc = in_flight.Staged(layout.query_start_loc, layout.num_seqs + 1),
+      .seq_lens = in_flight.Staged(layout.seq_lens, layout.num_seqs),
+      .device_query_start_loc = view(layout.query_start_loc, layout.num_seqs + 1),
+      .device_seq_lens = view(layout.seq_lens, layout.num_seqs),
+      .slots = view(layout.table_rows, layout.num_seqs)};
   for (size_t g = 0; g < plans_.size(); ++g) {
-    plans_[g]->Fill(
-        {.query_start_loc = in_flight.Staged(layout.query_start_loc, layout.num_seqs + 1),
-         .seq_lens = in_flight.Staged(layout.seq_lens, layout.num_seqs),
-         .device_query_start_loc = view(layout.query_start_loc, layout.num_seqs + 1),
-         .device_seq_lens = view(layout.seq_lens, layout.num_seqs),
-         .table_rows = view(layout.table_rows, layout.num_seqs),
-         .block_tables = Tables(g),
-         .bidirectional = in_flight.bidirectional},
-        *stream_);
+    plans_[g]->Fill({.query_start_loc = sequences.query_start_loc,
+                     .seq_lens = sequences.seq_lens,
+                     .device_query_start_loc = sequences.device_query_start_loc,
+                     .device_seq_lens = sequences.device_seq_lens,
+                     .table_rows = sequences.slots,
+                     .block_tables = Tables(g),
+                     .bidirectional = in_flight.bidirectional},
+                    *stream_);
     groups_[g].slot_mapping = Tensor(batch_.data() + layout.SlotMappingOf(static_cast<int32_t>(g)),
                                      DType::kI64, Shape{layout.num_tokens});
   }
@@ -314,6 +322,8 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
           .token_indices = view(layout.token_indices, layout.num_tokens),
           .groups = groups_,
           .kv_layers = pool_.layers().first(model_.spec().cache.layers.size()),
+          .state_layers = states_.layers(),
+          .states = sequences,
           .logit_rows = view(layout.logit_rows, layout.num_logits),
           .image_rows = EncoderCache(),
           .image_from = view(layout.image_from, layout.num_image_tokens),

@@ -15,6 +15,7 @@
 #include "runner/joined_cache.h"
 #include "runner/kv_pool.h"
 #include "runner/sequence_slots.h"
+#include "runner/state_pool.h"
 #include "runner/step_in_flight.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
@@ -87,8 +88,8 @@ class Runner {
   int32_t whole_image_rows() const {
     return step_shape_.bidirectional_images ? model_.image_encoder()->spec().max_image_rows : 0;
   }
-  // Bytes of memory in use: the KV pool without the host tier, the buffers for steps, and the
-  // arena's peak so far.
+  // Bytes of memory in use: the KV pool without the host tier, the states, the buffers for steps,
+  // and the arena's peak so far.
   int64_t bytes() const;
 
   Status Submit(StepInput step);
@@ -150,6 +151,7 @@ class Runner {
   Ops& ops_;
   const RunnerShape shape_;
   KvPool pool_;
+  StatePool states_;
   StepShape step_shape_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;

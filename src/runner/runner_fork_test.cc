@@ -33,11 +33,11 @@ SamplingParams Sampling() {
 // A runner with a full group and one with a window.
 class Device {
  public:
-  explicit Device(bool queued = false) {
+  explicit Device(bool queued = false, bool keeps_state = false) {
     std::unique_ptr<Ops> ops = *MakeCpuOps({.threads = 1});
     if (queued) ops = MakeQueuedOps(std::move(ops), 7);
     ops_ = std::move(ops);
-    model_ = MakeToyModel(*ops_);
+    model_ = MakeToyModel(*ops_, {.keeps_state = keeps_state});
     auto runner = Runner::Create(
         *model_, *ops_, {.max_seqs = 4, .max_context = 64, .block_size = kBlockSize, .depth = 2},
         {.arena_bytes = 8 << 20, .num_device_blocks = 60, .num_host_blocks = 0});
@@ -74,8 +74,8 @@ class Device {
 };
 
 // The candidates behind `tokens`, computed by a runner of its own in one row.
-Candidates Alone(const std::vector<TokenId>& tokens, int32_t num_prompt) {
-  Device device;
+Candidates Alone(const std::vector<TokenId>& tokens, int32_t num_prompt, bool keeps_state = false) {
+  Device device(/*queued=*/false, keeps_state);
   StepInput step;
   step.admit = {
       {.slot = 3, .tokens = tokens, .num_prompt_tokens = num_prompt, .sampling = Sampling()}};
@@ -109,13 +109,19 @@ StepRow Row(SequenceSlotId slot, int32_t num_tokens) {
 
 TEST(RunnerFork, AForkGoesOnLikeASequenceAdmittedWithItsTokens) {
   const std::vector<TokenId> prompt = {4, 5, 6, 11, 12, 40};
-  for (const bool queued : {false, true}) {
-    Device device(queued);
+  // The toy's state is on the CPU only.
+  for (const auto& [queued, keeps_state] :
+       {std::pair(false, false), std::pair(true, false), std::pair(false, true)}) {
+    SCOPED_TRACE(keeps_state);
+    const auto alone = [&, keeps_state = keeps_state](const std::vector<TokenId>& tokens) {
+      return Alone(tokens, 6, keeps_state);
+    };
+    Device device(queued, keeps_state);
     device.Submit(
         {.admit = {{.slot = 0, .tokens = prompt, .num_prompt_tokens = 6, .sampling = Sampling()}},
          .append = {Append(0, 0, {1, 2}), Append(0, 1, {11, 12})},
          .rows = {Row(0, 6)}});
-    EXPECT_EQ(device.Wait()[0], Alone(prompt, 6));
+    EXPECT_EQ(device.Wait()[0], alone(prompt));
     // Slots 1 and 2 share the first block and get copies of the second one. Slot 0 goes on.
     device.Submit({.copies = {Copy(2, 3), Copy(12, 13), Copy(2, 4), Copy(12, 14)},
                    .fork = {{.slot = 1, .source = 0, .tokens = {5}},
@@ -125,9 +131,9 @@ TEST(RunnerFork, AForkGoesOnLikeASequenceAdmittedWithItsTokens) {
                               Append(2, 1, {11, 14, 15})},
                    .rows = {Row(0, 1), Row(1, 1), Row(2, 3)}});
     std::vector<Candidates> candidates = device.Wait();
-    EXPECT_EQ(candidates[0], Alone(Join(prompt, {9}), 6));
-    EXPECT_EQ(candidates[1], Alone(Join(prompt, {5}), 6));
-    EXPECT_EQ(candidates[2], Alone(Join(prompt, {11, 12, 30}), 6));
+    EXPECT_EQ(candidates[0], alone(Join(prompt, {9})));
+    EXPECT_EQ(candidates[1], alone(Join(prompt, {5})));
+    EXPECT_EQ(candidates[2], alone(Join(prompt, {11, 12, 30})));
     // Slot 0 has no successor: its slot goes to one of slot 2, which goes on itself, too.
     device.Submit({.free = {0},
                    .copies = {Copy(5, 6), Copy(15, 16)},
@@ -137,9 +143,9 @@ TEST(RunnerFork, AForkGoesOnLikeASequenceAdmittedWithItsTokens) {
                    .append = {Append(0, 0, {1, 4, 6}), Append(0, 1, {11, 14, 16})},
                    .rows = {Row(0, 1), Row(1, 1), Row(2, 1)}});
     candidates = device.Wait();
-    EXPECT_EQ(candidates[0], Alone(Join(prompt, {11, 12, 30, 7}), 6));
-    EXPECT_EQ(candidates[1], Alone(Join(prompt, {5, 6}), 6));
-    EXPECT_EQ(candidates[2], Alone(Join(prompt, {11, 12, 30, 8}), 6));
+    EXPECT_EQ(candidates[0], alone(Join(prompt, {11, 12, 30, 7})));
+    EXPECT_EQ(candidates[1], alone(Join(prompt, {5, 6})));
+    EXPECT_EQ(candidates[2], alone(Join(prompt, {11, 12, 30, 8})));
   }
 }
 

@@ -192,6 +192,10 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
     return Internal("admit: slot {} cannot have {} tokens with {} in the prompt and {} computed",
                     admit.slot, size, admit.num_prompt_tokens, admit.num_computed);
   }
+  if (cache_.sequence_state && admit.num_computed > 0) {
+    return Internal("admit: slot {} has {} computed positions, but nobody has kept their state",
+                    admit.slot, admit.num_computed);
+  }
   if (Status status = CheckTokens(admit.slot, admit.tokens); !status.ok()) {
     return status.WithContext("admit");
   }
@@ -362,6 +366,9 @@ Status SequenceSlots::CheckDrafts(const SequenceSlot& slot, const StepRow& row) 
   }
   if (!row.drafts.empty() && !row.sample) {
     return Internal("rows: slot {} has drafts, but its row does not sample", row.slot);
+  }
+  if (!row.drafts.empty() && cache_.sequence_state) {
+    return Internal("rows: slot {} has drafts, but a state cannot go back", row.slot);
   }
   for (const TokenId token : row.drafts) {
     if (token >= 0 && token < limits_.vocab_size) continue;

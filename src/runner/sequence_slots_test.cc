@@ -142,6 +142,32 @@ TEST(SequenceSlots, ASequenceThatOutgrowsItsOriginalContextIsAdmittedAgain) {
             "positions below 6");
 }
 
+TEST(SequenceSlots, AStateIsThatBehindTheLastPositionAndNoOther) {
+  CacheSpec cache = {.groups = {{.block_size = 4}}, .num_device_blocks = 10};
+  cache.sequence_state = true;
+  const SequenceSlots::Limits limits = {.max_seqs = 2,
+                                        .max_step_tokens = 16,
+                                        .max_step_drafts = 3,
+                                        .max_context = 24,
+                                        .vocab_size = 50};
+  const auto admit = [](int32_t num_computed) {
+    return StepInput{.admit = {{.slot = 0,
+                                .tokens = {1, 2, 3},
+                                .num_prompt_tokens = 3,
+                                .num_computed = num_computed}},
+                     .append = {{.slot = 0, .group = 0, .blocks = {4, 2}}}};
+  };
+  StepInput resumed = admit(2);
+  EXPECT_EQ(SequenceSlots(limits, cache).Apply(resumed).message(),
+            "admit: slot 0 has 2 computed positions, but nobody has kept their state");
+  SequenceSlots table(limits, cache);
+  StepInput whole = admit(0);
+  whole.rows = {{.slot = 0, .num_tokens = 3, .sample = true}};
+  ASSERT_TRUE(table.Apply(whole).ok());
+  StepInput next = {.rows = {{.slot = 0, .num_tokens = 2, .sample = true, .drafts = {7}}}};
+  EXPECT_EQ(table.Apply(next).message(), "rows: slot 0 has drafts, but a state cannot go back");
+}
+
 // Up to 3 drafts and 3 proposals in a step.
 SequenceSlots SlotsForDrafts() {
   return SequenceSlots({.max_seqs = 4,

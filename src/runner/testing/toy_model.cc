@@ -17,11 +17,13 @@ namespace {
 constexpr int32_t kHeads = 4;
 constexpr int32_t kKvHeads = 2;
 constexpr int32_t kHeadDim = 8;
-constexpr int64_t kHidden = 32;
+constexpr int32_t kHidden = 32;
 constexpr int64_t kQ = kHeads * kHeadDim;
 constexpr int64_t kKv = kKvHeads * kHeadDim;
 constexpr int kLayers = 3;
 constexpr int32_t kPatch = 4;
+constexpr StateLayerSpec kState = {
+    .conv_channels = kHidden, .conv_kernel = 4, .num_heads = 1, .key_dim = 1, .value_dim = kHidden};
 constexpr int32_t kMaxPatches = 24;
 
 template <typename T>
@@ -119,6 +121,7 @@ class ToyModel final : public Model {
                                    .head_dim = kHeadDim});
       spec.weight_bytes += layer.qkv->bytes() + layer.output->bytes();
     }
+    if (config.keeps_state) spec.cache.state_layers.push_back(kState);
     spec.cache.bidirectional_images = config.bidirectional_images;
     set_spec(std::move(spec));
   }
@@ -153,6 +156,7 @@ class ToyModel final : public Model {
   }
 
   void Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x, Tensor out) const;
+  bool keeps_state() const { return !spec().cache.state_layers.empty(); }
 
   std::unique_ptr<PackedWeight> embedding_;
   std::unique_ptr<PackedWeight> head_;
@@ -193,6 +197,37 @@ void ToyModel::Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x
                pass.stream);
 }
 
+// A decaying sum of all inputs, and weighted recent inputs, of each channel.
+void Accumulate(const StateLayerView& state, const StateBatch& batch, Tensor x, Tensor out) {
+  constexpr int32_t kPast = kState.conv_kernel - 1;
+  if (x.data == nullptr) return;  // a counting pass
+  for (int32_t s = 0; s < batch.num_seqs(); ++s) {
+    const auto i = static_cast<size_t>(s);
+    const int32_t begin = batch.query_start_loc[i], end = batch.query_start_loc[i + 1];
+    if (batch.seq_lens[i] == 0) continue;
+    const int32_t slot = batch.slots.Row<int32_t>(0)[s];
+    float* const past = state.Conv(slot);
+    float* const sums = state.Matrix(slot);
+    if (batch.seq_lens[i] == end - begin) {
+      std::fill_n(past, kState.ConvElements(), 0.0f);
+      std::fill_n(sums, kState.MatrixElements(), 0.0f);
+    }
+    for (int32_t t = begin; t < end; ++t) {
+      const float* const in = x.Row<float>(t);
+      for (int32_t channel = 0; channel < kHidden; ++channel) {
+        sums[channel] = 0.9f * sums[channel] + in[channel];
+        float value = 0.3f * sums[channel];
+        for (int32_t p = 0; p < kPast; ++p) {
+          value += static_cast<float>(p + 1) * past[p * kHidden + channel];
+        }
+        out.Row<float>(t)[channel] = value;
+      }
+      std::copy(past + kHidden, past + kPast * kHidden, past);
+      std::copy_n(in, kHidden, past + (kPast - 1) * kHidden);
+    }
+  }
+}
+
 Tensor ToyModel::Forward(nn::Pass& pass) const {
   const int64_t num_tokens = pass.num_tokens();
   const Tensor hidden =
@@ -211,12 +246,17 @@ Tensor ToyModel::Forward(nn::Pass& pass) const {
                  pass.stream);
   }
   const Tensor* add = nullptr;
-  for (size_t i = 0; i <= layers_.size(); ++i) {
+  const size_t num_layers = layers_.size() + (keeps_state() ? 1 : 0);
+  for (size_t i = 0; i <= num_layers; ++i) {
     pass.ops.Run(
         AddRmsNorm{.x = add, .residual = residual, .weight = norm_.tensor, .eps = 1e-5f, .out = x},
         pass.stream);
-    if (i == layers_.size()) break;
-    Attend(pass, layers_[i], i, x, delta);
+    if (i == num_layers) break;
+    if (i < layers_.size()) {
+      Attend(pass, layers_[i], i, x, delta);
+    } else {
+      Accumulate(pass.state_layers[0], pass.states, x, delta);
+    }
     add = &delta;
   }
   pass.ops.Run(GatherRows{.source = x, .rows = pass.logit_rows, .out = hidden}, pass.stream);

@@ -20,9 +20,12 @@ struct ToyConfig {
   // Has an image encoder: an image of shape {n, 4} becomes n rows. On the CPU only.
   bool sees = false;
   bool bidirectional_images = false;  // as in nn::CacheLayout
+  // Has a fourth layer, which keeps a state per sequence. On the CPU only.
+  bool keeps_state = false;
 };
 
-// Three attention layers: full, window, full. Errors are CHECKs. `ops` must outlive the model.
+// Three attention layers: full, window, full. With a state, a layer of sums over the past. Errors
+// are CHECKs. `ops` must outlive the model.
 std::unique_ptr<Model> MakeToyModel(Ops& ops, const ToyConfig& config = {});
 
 }  // namespace tokamak::testing
