@@ -73,6 +73,10 @@ void PrintMemory(const ModelPlan& p) {
   if (p.encoder_bytes > 0) {
     std::printf("  images            %s\n", ByteCount(p.encoder_bytes).c_str());
   }
+  if (p.state_bytes > 0) {
+    std::printf("  states            %s, %s per sequence\n", ByteCount(p.state_bytes).c_str(),
+                ByteCount(p.sequence_state_bytes).c_str());
+  }
   std::printf("  memory            %s", ByteCount(p.hardware.memory_bytes).c_str());
   if (p.needed_bytes() > p.hardware.memory_bytes) {
     std::printf(": %s too little\n", ByteCount(p.needed_bytes() - p.hardware.memory_bytes).c_str());
@@ -141,6 +145,8 @@ void PrintJson(const ModelPlan& p) {
                                  {"activation_bytes", p.activation_bytes},
                                  {"staging_bytes", p.staging_bytes},
                                  {"encoder_bytes", p.encoder_bytes},
+                                 {"sequence_state_bytes", p.sequence_state_bytes},
+                                 {"state_bytes", p.state_bytes},
                                  {"batch_cache_bytes", p.batch_cache_bytes},
                                  {"cache_blocks", p.cache_blocks},
                                  {"context", p.context},

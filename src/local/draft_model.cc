@@ -95,6 +95,10 @@ Result<std::unique_ptr<Model>> LoadDraftModel(const Checkpoint& draft, Ops& ops,
   const std::unique_ptr<CountOps> count = MakeCountOps();
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> counted,
                    LoadModel(draft, *count, MakeLoadOptions(options)));
+  if (!counted->spec().cache.state_layers.empty()) {
+    return Unimplemented("draft_model: {} has layers that keep a state, which refused drafts spoil",
+                         draft.source);
+  }
   options.max_context = std::min(context, counted->spec().max_context);
   if (options.max_context < context) {
     LogInfo("the draft model {} drafts only within its context of {} tokens", draft.source,

@@ -436,6 +436,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    LoadWeights(checkpoint, *ops, OptionsOfRank(options, 0), Task::kGenerate));
   const Model& main_model = *model;  // the executor will own it
+  RETURN_IF_ERROR(ChooseForModel(options, given, main_model));
   ASSIGN_OR_RETURN(auto image_processor, OpenImageProcessor(checkpoint, *model, options));
   if (!image_processor) options.max_images = 0;
   std::unique_ptr<Model> draft;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/option_names.h"
 #include "ops/count/count_ops.h"
 #include "ops/cpu/activation.h"
@@ -117,12 +118,36 @@ void ChooseForDevice(EngineOptions& options, bool gpu) {
   }
 }
 
+Status ChooseForModel(EngineOptions& options, const EngineOptions& given, const Model& model) {
+  const ModelSpec& spec = model.spec();
+  if (spec.cache.state_layers.empty()) return Status();
+  const bool wants_drafts = given.speculate == Speculation::kNgram ||
+                            given.speculate == Speculation::kDraft || !given.draft_model.empty();
+  if (wants_drafts) {
+    return Unimplemented(
+        "speculate={}: {} keeps a state per sequence, which cannot go back to where it was before "
+        "refused drafts; use off or auto, without a draft model",
+        Name(given.speculate), spec.architecture);
+  }
+  if (given.host_cache_bytes > 0) {
+    return Unimplemented(
+        "host_cache_bytes: the host tier would stay empty, because {} keeps a state per sequence "
+        "and so uses no cached blocks; use 0",
+        spec.architecture);
+  }
+  LogInfo("{} keeps a state per sequence: it runs without a prefix cache and without drafts",
+          spec.architecture);
+  options.speculate = Speculation::kOff;
+  options.prefix_cache = false;
+  return Status();
+}
+
 RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
   RunnerShape shape;
   shape.max_seqs = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
   shape.draft_min_probability = options.draft_min_probability;
-  if (options.speculate != Speculation::kOff) {
+  if (options.speculate != Speculation::kOff && model.spec().cache.state_layers.empty()) {
     // Enough for 16 sequences with the default number of drafts. Each takes a row of logits.
     constexpr int32_t kMaxStepDrafts = 64;
     shape.max_step_drafts = std::min(options.max_seqs * options.draft_tokens, kMaxStepDrafts);

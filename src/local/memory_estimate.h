@@ -37,6 +37,10 @@ inline constexpr int32_t kCpuBatchTokens = 512;
 // Sets options of steps that are left open to what suits a GPU or a CPU.
 void ChooseForDevice(EngineOptions& options, bool gpu);
 
+// For a model with a state per sequence: turns off what such models cannot have, with a log line,
+// or returns an error if `given` asks for it.
+Status ChooseForModel(EngineOptions& options, const EngineOptions& given, const Model& model);
+
 // The options for loading, without progress.
 LoadOptions MakeLoadOptions(const EngineOptions& options);
 

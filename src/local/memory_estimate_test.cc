@@ -211,6 +211,45 @@ TEST(ChooseForDevice, SpeculatesByDefault) {
   }
 }
 
+class ModelWithState final : public Model {
+ public:
+  explicit ModelWithState(int32_t num_states) {
+    ModelSpec spec;
+    spec.architecture = "Some";
+    spec.cache.state_layers.resize(static_cast<size_t>(num_states));
+    set_spec(std::move(spec));
+  }
+  Tensor Forward(nn::Pass&) const override { return {}; }
+};
+
+TEST(ChooseForModel, AStateLeavesNoPrefixCacheDraftsAndHostTier) {
+  const auto choose = [](auto change, int32_t num_states) {
+    EngineOptions given;
+    change(given);
+    EngineOptions options = given;
+    ChooseForDevice(options, /*gpu=*/false);
+    const ModelWithState model(num_states);
+    const Status status = ChooseForModel(options, given, model);
+    if (!status.ok()) return status.ToString();
+    options.kv_cache_dtype = KvCacheDtype::kF32;
+    return fmt::format("{} {} {}", Name(options.speculate), options.prefix_cache,
+                       MakeRunnerShape(options, model).max_step_drafts);
+  };
+  const auto nothing = [](EngineOptions&) {};
+  const auto ngram = [](EngineOptions& o) { o.speculate = Speculation::kNgram; };
+  EXPECT_EQ(choose(nothing, 0), "ngram true 64");
+  EXPECT_EQ(choose(ngram, 0), "ngram true 64");
+  EXPECT_EQ(choose(nothing, 1), "off false 0");
+  EXPECT_EQ(choose(ngram, 1),
+            "not supported: speculate=ngram: Some keeps a state per sequence, which cannot go back "
+            "to where it was before refused drafts; use off or auto, without a draft model");
+  EXPECT_THAT(choose([](EngineOptions& o) { o.draft_model = "small"; }, 1),
+              ::testing::HasSubstr("speculate=auto: Some keeps a state per sequence"));
+  EXPECT_EQ(choose([](EngineOptions& o) { o.host_cache_bytes = 1; }, 1),
+            "not supported: host_cache_bytes: the host tier would stay empty, because Some keeps a "
+            "state per sequence and so uses no cached blocks; use 0");
+}
+
 // 14 of a head's elements rotate: a cosine and a sine per two elements and position.
 TEST(LoadedBytes, IncludesTheRopeTableOfTheContext) {
   EngineOptions options;

@@ -146,12 +146,15 @@ Status PlanGeneration(EngineOptions options, const Model& model, const Model* dr
   plan.activation_bytes = memory.arena_bytes;
   plan.staging_bytes = memory.staging_bytes;
   plan.encoder_bytes = memory.encoder_bytes;
+  plan.state_bytes = memory.state_bytes;
+  plan.sequence_state_bytes = model.spec().cache.StateBytes();
   plan.cache_blocks =
       std::max<int64_t>(0, plan.hardware.memory_bytes - plan.needed_bytes()) / plan.block_bytes;
   const nn::CacheLayout* const draft_cache = draft ? &draft->spec().cache : nullptr;
   DescribeCache(JoinCaches(model.spec().cache, draft_cache).cache, shape, plan);
   if (draft_cache) plan.draft_token_bytes = draft_cache->TokenBytes(shape.kv_dtype);
   plan.sequences = plan.cache_blocks / plan.sequence_blocks;
+  if (plan.state_bytes > 0) plan.sequences = std::min<int64_t>(plan.sequences, shape.max_seqs);
 
   plan.prefill_tokens = std::min(plan.context, shape.max_step_tokens);
   ASSIGN_OR_RETURN(plan.prefill, CountRoofline(model, count, shape, plan, 1, plan.prefill_tokens,
@@ -266,6 +269,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     plan.hardware.memory_gb_s /= ranks;
     plan.hardware.gmac_s /= ranks;
   }
+  RETURN_IF_ERROR(ChooseForModel(options, given, *model));
   if (plan.task == Task::kEmbed) {
     RETURN_IF_ERROR(PlanTexts(options, embedding, *model, *count, context, plan));
   } else {

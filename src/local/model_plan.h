@@ -47,14 +47,16 @@ struct ModelPlan {
   std::string kv_dtype;
   int32_t block_size = 0;
   int64_t block_bytes = 0;
-  std::string draft_model;        // the path; empty: none
-  int64_t draft_bytes = 0;        // its weights and RoPE tables
-  int64_t draft_token_bytes = 0;  // the part of cache_groups that its layers take per position
-  int64_t table_bytes = 0;        // RoPE tables for all positions
-  int64_t activation_bytes = 0;   // for the largest step, logits included
-  int64_t staging_bytes = 0;      // packed batches and block tables
-  int64_t encoder_bytes = 0;      // for images, besides the encoder's weights
-  int64_t batch_cache_bytes = 0;  // embedding models: cache of a batch of texts
+  std::string draft_model;           // the path; empty: none
+  int64_t draft_bytes = 0;           // its weights and RoPE tables
+  int64_t draft_token_bytes = 0;     // the part of cache_groups that its layers take per position
+  int64_t table_bytes = 0;           // RoPE tables for all positions
+  int64_t activation_bytes = 0;      // for the largest step, logits included
+  int64_t staging_bytes = 0;         // packed batches and block tables
+  int64_t encoder_bytes = 0;         // for images, besides the encoder's weights
+  int64_t sequence_state_bytes = 0;  // what layers with a state keep of a sequence
+  int64_t state_bytes = 0;           // of as many sequences as may run together
+  int64_t batch_cache_bytes = 0;     // embedding models: cache of a batch of texts
   // Blocks if the cache gets all remaining memory; 0 if the weights do not fit.
   int64_t cache_blocks = 0;
 
@@ -74,7 +76,7 @@ struct ModelPlan {
 
   int64_t needed_bytes() const {
     return weight_bytes + draft_bytes + table_bytes + activation_bytes + staging_bytes +
-           encoder_bytes + batch_cache_bytes;
+           encoder_bytes + state_bytes + batch_cache_bytes;
   }
 };
 
