@@ -17,12 +17,14 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
       rope_(rope),
       whole_norm_(extras.whole_qk_norm),
       softcap_(extras.softcap),
-      clip_qkv_(extras.clip_qkv) {
+      clip_qkv_(extras.clip_qkv),
+      output_gate_(extras.output_gate) {
   if (softcap_ > 0) b.Needs(Capability::kAttentionSoftcap);
   if (extras.sinks) b.Needs(Capability::kSinks);
   if (!extras.causal) b.Needs(Capability::kNonCausal);
   if (extras.alibi_bias_max > 0) b.Needs(Capability::kAlibi);
   if (clip_qkv_ > 0) b.Needs(Capability::kClamp);
+  if (output_gate_) b.Needs(Capability::kGateOutput);
   const int64_t dim = head_dim_;
   const int64_t block = (b / extras.names.output / "weight")
                             .BlockColumns(Shape{config.hidden_size, config.num_heads * dim});
@@ -34,11 +36,13 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   num_kv_heads_ = kv_heads.size();
   const IndexRange q_rows{heads.begin * dim, heads.end * dim};
   const IndexRange kv_rows{kv_heads.begin * dim, kv_heads.end * dim};
-  const std::string q_meaning = fmt::format("num_heads {} × head_dim {}", config.num_heads, dim);
+  const std::string q_meaning = fmt::format("num_heads {} × {}head_dim {}", config.num_heads,
+                                            output_gate_ ? "2 × " : "", dim);
   const std::string kv_meaning =
       fmt::format("num_kv_heads {} × head_dim {}", config.num_kv_heads, dim);
   const std::vector<Linear::Output> outputs = {
-      {extras.names.q, config.num_heads * dim, q_rows, q_meaning},
+      {extras.names.q, config.num_heads * dim * (output_gate_ ? 2 : 1), q_rows, q_meaning,
+       output_gate_ ? QueriesThenGates(heads, dim) : std::vector<RowRun>()},
       {extras.names.k, config.num_kv_heads * dim, kv_rows, kv_meaning},
       {extras.names.v, config.num_kv_heads * dim, kv_rows, kv_meaning}};
   qkv_ = extras.names.qkv.empty() ? Linear::Column(b, outputs, config.hidden_size, config.qkv_bias)
@@ -75,6 +79,16 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   group_ = b.KvGroup(layer_);
 }
 
+std::vector<RowRun> Attention::QueriesThenGates(IndexRange heads, int64_t dim) {
+  std::vector<RowRun> runs;
+  for (const int64_t first : {int64_t{0}, dim}) {
+    for (int64_t h = heads.begin; h < heads.end; ++h) {
+      runs.push_back({2 * h * dim + first, 2 * h * dim + first + dim});
+    }
+  }
+  return runs;
+}
+
 void Attention::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const {
   const ArenaScope scope(pass.arena);
   const int64_t num_tokens = in.x.rows();
@@ -87,13 +101,14 @@ void Attention::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) co
   qkv_.Forward(pass, in.x, qkv);
   if (clip_qkv_ > 0) pass.ops.Run(Clamp{.x = qkv, .limit = clip_qkv_}, pass.stream);
   Tensor q = qkv.Cols(0, q_size);
-  Tensor k = qkv.Cols(q_size, q_size + kv_size);
+  const int64_t first_key = output_gate_ ? 2 * q_size : q_size;
+  Tensor k = qkv.Cols(first_key, first_key + kv_size);
   if (whole_norm_) NormalizeWhole(pass, q, k);
   const bool by_head = q_norm_ && !whole_norm_;
   const RopeTable* const own_rope = rope_ != nullptr ? &rope_->table() : nullptr;
   pass.ops.Run(RopeAndStore{.q = q,
                             .k = k,
-                            .v = qkv.Cols(q_size + kv_size, q_size + 2 * kv_size),
+                            .v = qkv.Cols(first_key + kv_size, first_key + 2 * kv_size),
                             .positions = pass.token_rope ? pass.token_indices : pass.positions,
                             .slot_mapping = group.slot_mapping,
                             .q_norm = by_head ? &q_norm_->weight() : nullptr,
@@ -103,7 +118,8 @@ void Attention::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) co
                             .cache = cache},
                pass.stream);
 
-  Tensor attn_output = pass.arena.Allocate(output_.activation(), {num_tokens, q_size});
+  Tensor attn_output =
+      pass.arena.Allocate(output_gate_ ? qkv.dtype : output_.activation(), {num_tokens, q_size});
   pass.ops.Run(tokamak::Attention{.q = q,
                                   .cache = cache,
                                   .plan = group.plan,
@@ -114,6 +130,12 @@ void Attention::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) co
                                   .out = attn_output,
                                   .output_lse = {}},
                pass.stream);
+  if (output_gate_) {
+    const Tensor ungated = attn_output;
+    attn_output = pass.arena.Allocate(output_.activation(), ungated.shape);
+    pass.ops.Run(GateOutput{.x = ungated, .gate = qkv.Cols(q_size, 2 * q_size), .out = attn_output},
+                 pass.stream);
+  }
   output_.Forward(pass, attn_output, out);
 }
 

@@ -43,6 +43,9 @@ struct AttentionExtras {
   float clip_qkv = 0;                      // > 0: clamps q, k and v to ± this
   bool causal = true;                      // false: a query sees its whole sequence
   bool image_windows = false;              // as in KvLayerSpec
+  // q_proj also gives a gate for each head, behind its query. Each element of a head's output is
+  // multiplied by the sigmoid of its gate's. arXiv:2505.06708.
+  bool output_gate = false;
   AttentionNames names = {};
 };
 
@@ -59,6 +62,8 @@ class Attention final : public Sublayer {
   void ForwardShard(Pass& pass, const SublayerInput& in, Tensor out) const override;
 
  private:
+  // Row runs of q_proj with gates: this rank's queries, then their gates.
+  static std::vector<RowRun> QueriesThenGates(IndexRange heads, int64_t dim);
   // Normalizes q [T, heads · head_dim] and k over all heads together, those of all ranks.
   void NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const;
 
@@ -79,6 +84,7 @@ class Attention final : public Sublayer {
   int32_t rank_ = 0;
   float softcap_ = 0;
   float clip_qkv_ = 0;
+  bool output_gate_ = false;
   OwnedTensor sinks_;   // f32 [num_heads], or empty
   OwnedTensor slopes_;  // f32 [num_heads], or empty
 };

@@ -29,10 +29,17 @@ Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int6
   for (const Output& output : outputs) {
     const Builder at = b / output.name;
     SourcePtr weight = (at / "weight").Find(Shape{output.rows, in}, output.meaning);
-    if (weight) weights.push_back(RowRange(std::move(weight), output.range));
+    std::vector<IndexRange> ranges = {output.range};
+    if (weight && !output.runs.empty()) {
+      ranges.clear();
+      for (const RowRun& run : output.runs) ranges.push_back({run.begin, run.end});
+      weights.push_back(PickRows(std::move(weight), output.runs));
+    } else if (weight) {
+      weights.push_back(RowRange(std::move(weight), output.range));
+    }
     if (!bias) continue;
-    SourcePtr stored = (at / "bias").Find(Shape{output.rows}, output.meaning);
-    biases.push_back(b.Columns(std::move(stored), output.range));
+    const SourcePtr stored = (at / "bias").Find(Shape{output.rows}, output.meaning);
+    for (const IndexRange& range : ranges) biases.push_back(b.Columns(stored, range));
   }
   return Pack(b, std::move(weights), UseOf(bias), bias, biases);
 }

@@ -8,6 +8,7 @@
 
 #include "nn/builder.h"
 #include "nn/pass.h"
+#include "weights/row_range.h"
 
 namespace tokamak::nn {
 
@@ -21,6 +22,8 @@ class Linear {
     int64_t rows = 0;
     IndexRange range;
     std::string meaning;  // explains `rows` in messages
+    // If there are any, this rank has these rows instead.
+    std::vector<RowRun> runs = {};
   };
 
   Linear() = default;
