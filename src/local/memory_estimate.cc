@@ -84,6 +84,9 @@ Status CheckCudaSizes(const ModelSpec& spec) {
   for (const nn::KvLayerSpec& layer : spec.cache.layers) {
     RETURN_IF_ERROR(CheckCudaAttention(layer.Attention()));
   }
+  for (const StateLayerSpec& layer : spec.cache.state_layers) {
+    RETURN_IF_ERROR(CheckCudaState(layer));
+  }
   return CheckCudaVocabulary(spec.vocab_size);
 }
 

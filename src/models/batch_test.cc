@@ -41,6 +41,17 @@ constexpr const char* kMlaConfig = R"({
   "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64
 })";
 
+// Gated delta nets, and attention with gates.
+constexpr const char* kDeltaConfig = R"({
+  "architectures": ["Qwen3_5ForCausalLM"], "hidden_act": "silu",
+  "vocab_size": 131, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+  "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "rms_norm_eps": 1e-5,
+  "max_position_embeddings": 1024, "full_attention_interval": 2, "linear_num_key_heads": 2,
+  "linear_num_value_heads": 4, "linear_key_head_dim": 24, "linear_value_head_dim": 40,
+  "rope_parameters": {"rope_theta": 1000.0, "partial_rotary_factor": 0.3,
+                      "mrope_section": [1, 1, 1]}
+})";
+
 std::vector<int32_t> RandomTokens(uint64_t seed, size_t count) {
   std::mt19937_64 random(seed);
   std::vector<int32_t> tokens(count);
@@ -59,7 +70,7 @@ struct Case {
   bool precise() const { return backend == "reference" || backend.ends_with("precise"); }
   std::string what() const {
     if (config == kMlaConfig) return "_mla_" + std::to_string(static_cast<int>(mla));
-    return has_moe() ? "_experts" : "";
+    return has_moe() ? "_experts" : config == kDeltaConfig ? "_delta" : "";
   }
 };
 
@@ -80,6 +91,7 @@ std::vector<Case> Cases() {
     cases.push_back({backend, DType::kQ8_0, DType::kBF16});
     cases.push_back({backend, DType::kF32, DType::kF32, kMoeConfig});
     cases.push_back({backend, DType::kF32, DType::kF32, kMlaConfig});
+    cases.push_back({backend, DType::kF32, DType::kF32, kDeltaConfig});
     cases.push_back({backend, DType::kF32, DType::kF8E4M3});
     cases.push_back({backend, DType::kF32, DType::kF8E4M3, kMlaConfig});
   }
@@ -92,6 +104,7 @@ std::vector<Case> Cases() {
     cases.push_back({backend, DType::kQ8_0, DType::kBF16});
     cases.push_back({backend, DType::kQ4_1, DType::kF16, kMoeConfig});
     cases.push_back({backend, DType::kQ4_1, DType::kF16, kMlaConfig});
+    cases.push_back({backend, DType::kQ4_1, DType::kF16, kDeltaConfig});
   }
   return cases;
 }

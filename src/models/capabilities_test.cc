@@ -62,6 +62,7 @@ constexpr Case kCases[] = {
      {kNonCausal, kCombine, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
     {"hf/qwen3_vl_moe_odd",
      {kNonCausal, kMoe, kCombine, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
+    {"hf/qwen35_odd", {kGatedDelta, kGateOutput}},
     {"hf/smollm3_odd"},
     {"llama_odd.gguf"},
     {"qwen3_moe_odd.gguf", {kMoe, kCombine, kConvert}},
@@ -135,7 +136,10 @@ TEST_P(CapabilitiesTest, StepsRunTheOperationsThatAreNeeded) {
                                          {OpKind::kRouteTokens, kMoe},
                                          {OpKind::kGroupedLinear, kMoe},
                                          {OpKind::kCombineExperts, kCombine},
-                                         {OpKind::kHeadLinear, kMla}}) {
+                                         {OpKind::kHeadLinear, kMla},
+                                         {OpKind::kCausalConv, kGatedDelta},
+                                         {OpKind::kGatedDelta, kGatedDelta},
+                                         {OpKind::kGateOutput, kGateOutput}}) {
     EXPECT_EQ(count->counts()[kind].calls > 0, GetParam().needs.Has(capability)) << Name(kind);
   }
 }

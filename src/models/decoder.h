@@ -32,6 +32,7 @@ struct DecoderLayer {
   static constexpr int kNoRope = -1;
   int rope = 0;
   bool experts = false;  // an MoE layer
+  bool linear = false;   // linear attention, with a state instead of keys and values
 };
 
 // A family makes a layer of these parts, by their names in the checkpoint, with the sizes of the

@@ -35,6 +35,7 @@ ParseDecoderFamily ParseSmolLm3;
 // fields beside these.
 DecoderConfig ParseQwen2VlText(ConfigReader& reader);
 DecoderConfig ParseQwen3VlText(ConfigReader& reader, bool experts);  // of Qwen3-VL
+DecoderConfig ParseQwen35Text(ConfigReader& reader);                 // of Qwen3.5
 // The outer field of Qwen's models that see.
 int32_t ParseQwenImageToken(ConfigReader& outer, const DecoderConfig& text);
 // The same of GLM-4.1V and of GLM-4.5V.
@@ -51,6 +52,7 @@ CreateModel CreateGemma3Vision;
 CreateModel CreateGlm4v, CreateGlm4vMoe;
 CreateModel CreateLlava, CreateLlavaNext;
 CreateModel CreateMistral3;
+CreateModel CreateQwen35;
 CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl, CreateQwen3VlMoe;
 
 template <ParseDecoderFamily Parse>

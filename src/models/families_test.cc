@@ -23,27 +23,6 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-// A config.json of this class: `own`, on top of common fields unless `own` is complete (has a
-// vocab_size or a text_config). Null in `own` removes a field.
-std::string Config(const std::string& architecture, const std::string& own) {
-  const Json patch = Json::parse("{" + own + "}");
-  Json config = {{"architectures", {architecture}}};
-  if (!patch.contains("vocab_size") && !patch.contains("text_config")) {
-    config.merge_patch(Json::parse(R"({"hidden_act": "silu", "vocab_size": 50, "hidden_size": 24,
-        "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 256})"));
-  }
-  config.merge_patch(patch);
-  return config.dump();
-}
-
-// The error of loading a configuration; empty if there is none.
-std::string ErrorOf(const std::string& config_json) {
-  const std::unique_ptr<Ops> ops = MakeBackend("reference");
-  const auto model = LoadModel(MakeRandomCheckpoint(config_json), *ops);
-  return model.ok() ? "" : model.status().ToString();
-}
-
 // The window of the first layer; 0: none.
 int32_t WindowOf(const std::string& config_json) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
@@ -141,6 +120,13 @@ const std::string kMpt = R"("vocab_size": 50, "d_model": 24, "n_heads": 6, "n_la
 const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2,
     "shared_expert_intermediate_size": 12, )";
 const std::string kQwen3Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2, )";
+
+// The sections fix the fraction of a head that rotates, and differ only for images.
+const std::string kQwen35 = R"("head_dim": 12, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 5, "linear_value_head_dim": 6,
+    "linear_conv_kernel_dim": 4, )";
+const std::set<std::string> kQwen35WithoutEffect = {
+    "head_dim", "mrope_section", "partial_rotary_factor", "rope_parameters", "rope_scaling"};
 
 const Family kFamilies[] = {
     // All tokens have the same type, and embeddings of ids that are not in the text have no effect.
@@ -264,6 +250,13 @@ const Family kFamilies[] = {
     {"Qwen3MoeForCausalLM",
      {kQwen3Experts + kWindow + R"("num_experts": 5)",
       kQwen3Experts + R"("num_local_experts": 5, "mlp_only_layers": [0])"}},
+    {"Qwen3_5ForCausalLM",
+     {kQwen35 + R"("rope_theta": 100.0, "partial_rotary_factor": 0.5, "full_attention_interval": 2,
+          "rope_scaling": {"mrope_section": [1, 1, 1]})",
+      kQwen35 + R"("layer_types": ["linear_attention", "linear_attention", "full_attention",
+          "linear_attention"], "rope_parameters": {"rope_theta": 100.0,
+          "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 1]})"},
+     kQwen35WithoutEffect},
     {"SmolLM3ForCausalLM", {kWindow + R"("rope_theta": 10000.0)"}},
 };
 

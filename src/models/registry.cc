@@ -123,6 +123,11 @@ constexpr Family kFamilies[] = {
      &CreateQwen3VlMoe},
     {{"Qwen3MoeForCausalLM", {"qwen3_moe"}, "Qwen3-MoE", "qwen3_moe_odd, qwen3_moe_128"},
      &CreateDecoder<ParseQwen3Moe>},
+    {{"Qwen3_5ForCausalLM",
+      {"qwen3_5_text"},
+      "Qwen3.5, dense, text only",
+      "qwen35_odd, qwen35_128"},
+     &CreateQwen35},
     {{"SmolLM3ForCausalLM", {"smollm3"}, "SmolLM3", "smollm3_odd, smollm3_128"},
      &CreateDecoder<ParseSmolLm3>},
 };

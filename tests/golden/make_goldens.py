@@ -170,6 +170,15 @@ MODELS = {
     # Like the 0.3B: eight heads share keys and values.
     "ernie4_5_128": ("Ernie4_5", WIDE | dict(
         hidden_size=32, num_attention_heads=8, rms_norm_eps=1e-5, rope_parameters=rope(500000.0))),
+    "qwen35_odd": ("Qwen3_5Text", ODD | dict(
+        layer_types=["linear_attention", "full_attention", "linear_attention"], linear_num_key_heads=3,
+        linear_num_value_heads=6, linear_key_head_dim=11, linear_value_head_dim=13, linear_conv_kernel_dim=3,
+        attention_bias=True, rope_parameters=rope(1000.0, partial_rotary_factor=3 / 7, mrope_section=[1, 1, 1]))),
+    # The real sizes of heads.
+    "qwen35_128": ("Qwen3_5Text", WIDE | dict(
+        hidden_size=32, head_dim=256, num_attention_heads=2, num_hidden_layers=4, linear_num_key_heads=1,
+        linear_num_value_heads=2, linear_key_head_dim=128, linear_value_head_dim=128, linear_conv_kernel_dim=4,
+        rope_parameters=rope(1e7, partial_rotary_factor=0.25, mrope_section=[11, 11, 10], mrope_interleaved=True))),
 }
 FP8_BLOCK = 128
 
@@ -221,6 +230,11 @@ def randomize(model, seed: int) -> None:
             noise = torch.randn(parameter.shape, generator=generator)
             inputs = parameter.shape[1 if model.config.model_type == "gpt_oss" else -1]
             parameter.data = noise * (0.3 if name.endswith("bias") else 1.5 / inputs ** 0.5)
+        if model.config.model_type == "qwen3_5_text":
+            if name.endswith("norm.weight") and "linear_attn" not in name:
+                parameter.data -= 1  # stored minus 1
+            if name.endswith("A_log"):
+                parameter.data -= 2  # the states remember many tokens
         if model.config.model_type == "mpt":
             noise = torch.randn(parameter.shape, generator=generator)
             if ".norm_" in name:
@@ -351,7 +365,8 @@ def rearrange(model, directory: pathlib.Path, parameters: dict | None, outer: di
 
 # A model's seed is its place in the list, so new ones go to the end. These once had other places.
 SEEDS = {"deepseek_v2_odd": 22, "deepseek_v2_256": 23, "deepseek_v3_odd": 24, "deepseek_v3_256": 25,
-         "deepseek_v3_fp8": 26, "exaone4_odd": 36, "exaone4_128": 37, "ernie4_5_odd": 38, "ernie4_5_128": 39}
+         "deepseek_v3_fp8": 26, "exaone4_odd": 36, "exaone4_128": 37, "ernie4_5_odd": 38, "ernie4_5_128": 39,
+         "qwen35_128": 68}
 
 
 def main() -> None:

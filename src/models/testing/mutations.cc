@@ -36,7 +36,8 @@ const std::map<std::string_view, Values> kValues = {
     {"mlp_only_layers", {"[1]"}},
     {"no_rope_layers", {"[1, 0, 1, 1]"}},
     {"layer_types",
-     {R"(["full_attention", "sliding_attention", "full_attention", "full_attention"])"}},
+     {R"(["full_attention", "sliding_attention", "full_attention", "full_attention"])",
+      R"(["full_attention", "linear_attention", "full_attention", "full_attention"])"}},
     {"short_factor", {"[1.0, 5.0]", "[1.0, 2.0, 3.0, 5.0]"}},
     {"long_factor", {"[1.0, 5.0]", "[1.0, 2.0, 3.0, 5.0]"}},
     {"rope_scaling", {R"({"rope_type": "linear", "factor": 8.0})", "null"}},
@@ -196,6 +197,24 @@ void ExpectOneValueAtMost(const Json& config, const std::string& path,
 }
 
 }  // namespace
+
+std::string Config(const std::string& architecture, const std::string& own) {
+  const Json patch = Json::parse("{" + own + "}");
+  Json config = {{"architectures", {architecture}}};
+  if (!patch.contains("vocab_size") && !patch.contains("text_config")) {
+    config.merge_patch(Json::parse(R"({"hidden_act": "silu", "vocab_size": 50, "hidden_size": 24,
+        "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 256})"));
+  }
+  config.merge_patch(patch);
+  return config.dump();
+}
+
+std::string ErrorOf(const std::string& config_json) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const auto model = LoadModel(MakeRandomCheckpoint(config_json), *ops);
+  return model.ok() ? "" : model.status().ToString();
+}
 
 std::vector<float> LastLogits(const std::string& config_json, const char* optional_tensor,
                               const LoadOptions& options) {

@@ -10,6 +10,13 @@
 
 namespace tokamak::testing {
 
+// A config.json of this class: `own`, on top of common fields unless `own` is complete (has a
+// vocab_size or a text_config). Null in `own` removes a field.
+std::string Config(const std::string& architecture, const std::string& own);
+
+// The error of loading a configuration; empty if there is none.
+std::string ErrorOf(const std::string& config_json);
+
 // Returns the logits (an encoder's hidden state) at the last of 100 fixed tokens with ids below 50,
 // on the reference backend. The checkpoint has every required tensor; of the optional ones it has
 // only `optional_tensor`.
