@@ -74,7 +74,7 @@ tokamak_package(nlohmann_json PACKAGE nlohmann-json3-dev)
 tokamak_package(CLI11 PACKAGE libcli11-dev)
 tokamak_package(OpenSSL PACKAGE libssl-dev)
 tokamak_import(tokamak::pcre2 HEADER pcre2.h LIBRARY pcre2-8 PACKAGE libpcre2-dev STATIC)
-tokamak_import(tokamak::re2 HEADER re2/re2.h LIBRARY re2 PACKAGE libre2-dev STATIC
+tokamak_import(tokamak::re2 HEADER re2/re2.h LIBRARY re2 PACKAGE libre2-dev STATIC FOR_PROGRAMS
                LINK Threads::Threads)
 tokamak_import(tokamak::utf8proc HEADER utf8proc.h LIBRARY utf8proc PACKAGE libutf8proc-dev STATIC)
 tokamak_import(tokamak::xxhash HEADER xxhash.h LIBRARY xxhash PACKAGE libxxhash-dev STATIC)
