@@ -76,16 +76,17 @@ TEST_P(ElementwiseOps, AddResidualIsExact) {
   std::mt19937_64 random(12);
   const auto ops = Make(2);
   if (Lacks(*ops, Capability::kAddResidual)) return;
-  for (const int64_t rows : {0, 1, 70}) {
+  for (const auto& [rows, scale] : {std::pair(0, 1.0f), {1, 1.0f}, {70, 1.0f}, {70, 0.25f}}) {
     const int64_t cols = 331;
     const std::vector<float> x = RandomFloats(random, rows * cols);
     std::vector<float> sum = RandomFloats(random, rows * cols, 30.0f);
     OpRunner run(*ops);
     const AddResidual op = {.x = run.Floats(x, {rows, cols}),
-                            .residual = run.Floats(sum, {rows, cols})};
+                            .residual = run.Floats(sum, {rows, cols}),
+                            .scale = scale};
     run.Run(op);
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
-    EXPECT_TRUE(SameBits(run.Download(op.residual), sum)) << rows;
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += scale * x[i];
+    EXPECT_TRUE(SameBits(run.Download(op.residual), sum)) << rows << " · " << scale;
   }
 }
 

@@ -50,10 +50,11 @@ struct Embed {
   Tensor out;  // f32 [T, cols]
 };
 
-// residual[t] += x[t], for layers without pre-norms.
+// residual[t] += scale · x[t], for layers without pre-norms.
 struct AddResidual {
   Tensor x;         // inner type [T, cols]
   Tensor residual;  // f32 [T, cols], in/out
+  float scale = 1;  // a power of two, so that the product is exact
 };
 
 // x = cap · tanh(x / cap), in place. arXiv:2408.00118, section 2.

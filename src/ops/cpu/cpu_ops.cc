@@ -335,7 +335,7 @@ void CpuOps::Run(const AddResidual& op, Stream&) {
   ForEachRow(op.x, [&](int64_t row) {
     const float* x = op.x.Row<float>(row);
     float* residual = op.residual.Row<float>(row);
-    for (int64_t i = 0; i < op.x.cols(); ++i) residual[i] += x[i];
+    for (int64_t i = 0; i < op.x.cols(); ++i) residual[i] += op.scale * x[i];
   });
 }
 

@@ -389,7 +389,9 @@ void CudaOps::Run(const AddLayerNorm& op, Stream& stream) {
 
 void CudaOps::Run(const AddResidual& op, Stream& stream) {
   CHECK(op.residual.dtype == DType::kF32);
-  CUDA_RUN(guard_, LaunchAddResidual(Pointwise(op.x, op.residual), Handle(stream)));
+  PointwiseArgs args = Pointwise(op.x, op.residual);
+  args.scale = op.scale;
+  CUDA_RUN(guard_, LaunchAddResidual(args, Handle(stream)));
 }
 
 void CudaOps::Run(const Softcap& op, Stream& stream) {

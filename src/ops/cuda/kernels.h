@@ -98,6 +98,7 @@ struct PointwiseArgs {
   bool x_bf16, y_bf16;  // else f32
   int64_t num_tokens, cols, x_stride, y_stride;
   float limit = 0;  // Clamp's, or Softcap's cap
+  float scale = 1;  // AddResidual's
   Activation activation = Activation::kGelu;
 };
 cudaError_t LaunchAddResidual(const PointwiseArgs& args, cudaStream_t stream);  // y: f32

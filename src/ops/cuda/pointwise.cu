@@ -19,7 +19,7 @@ constexpr int kThreads = 256;
 
 struct Add {
   static constexpr bool kReadsY = true;
-  static __device__ float Of(const PointwiseArgs& /*a*/, float x, float y) { return y + x; }
+  static __device__ float Of(const PointwiseArgs& a, float x, float y) { return y + a.scale * x; }
 };
 struct Cap {
   static constexpr bool kReadsY = false;

@@ -475,7 +475,9 @@ void ReferenceOps::Run(const CopyRanges& op, Stream&) {
 
 void ReferenceOps::Run(const AddResidual& op, Stream&) {
   for (int64_t t = 0; t < op.x.rows(); ++t) {
-    for (int64_t i = 0; i < op.x.cols(); ++i) op.residual.Row<float>(t)[i] += op.x.Row<float>(t)[i];
+    for (int64_t i = 0; i < op.x.cols(); ++i) {
+      op.residual.Row<float>(t)[i] += op.scale * op.x.Row<float>(t)[i];
+    }
   }
 }
 
