@@ -33,8 +33,8 @@ struct ImageLayout {
   std::vector<int32_t> positions = {};
   // The rows for the language model: each a token of the image, or kNewline.
   std::vector<int32_t> rows = {};
-  // For layers of KvLayerSpec::image_windows: tokens per window, which take the place of sequences.
-  // A window is part of one sequence.
+  // For layers of ImageScope::kWindow: tokens per window, which take the place of sequences. A
+  // window is part of one sequence.
   std::vector<int32_t> window_lens = {};
   // Per dimension [tokens]: as in nn::Pass. ImageEncoderSpec::rope_dimensions of them.
   std::vector<std::vector<int32_t>> rope_positions = {};
@@ -56,8 +56,11 @@ struct ImageEncoderSpec {
   int32_t max_image_tokens = 0;  // of the tower, for one image
   int32_t max_image_rows = 0;    // for one image
   int32_t tokens_per_row = 1;    // at least, if there are no newlines
-  int32_t rope_dimensions = 0;   // of positions in the tower; 0: they are not used
-  int32_t position_taps = 0;     // ImageLayout::position_rows per token
+  // Tokens that follow each other and become one inside the tower. Layers of ImageScope::kMerged
+  // and pass.logit_rows count those that are left. Divides every sequence.
+  int32_t merged_tokens = 1;
+  int32_t rope_dimensions = 0;  // of positions in the tower; 0: they are not used
+  int32_t position_taps = 0;    // ImageLayout::position_rows per token
   // Sequences may be shorter; passes have room for max_tokens / min_sequence_len of them. 0: all
   // have max_sequence_len tokens.
   int32_t min_sequence_len = 0;

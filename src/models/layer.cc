@@ -49,6 +49,13 @@ void Residual::AddRows(Tensor source, Tensor from, Tensor to, Tensor indices) co
   pass_.ops.Run(CopyRows{.source = sums, .from = indices, .to = to, .out = h_}, pass_.stream);
 }
 
+void Residual::Normalize(const nn::Norm& norm, Tensor out) const {
+  const auto as_wide = [&](const Tensor& x) {
+    return x.shape.rank() == 0 ? x : Tensor(x.data, x.dtype, out.shape);
+  };
+  norm.AddForward(pass_, as_wide(delta_), as_wide(h_), out);
+}
+
 void Residual::Normalize(const nn::Norm& norm, Tensor rows, Tensor out) const {
   const Tensor delta = Rows(delta_, rows);
   norm.AddForward(pass_, delta, Rows(h_, rows), out);

@@ -45,10 +45,9 @@ class Residual {
   // h[to[k]] += source[from[k]], for K distinct `to`. `indices` are 0, 1, ...; at least K.
   // Allocates the same whatever K is, so that planning, which shows no image, counts it.
   void AddRows(Tensor source, Tensor from, Tensor to, Tensor indices) const;
-  // out = norm(h).
-  void Normalize(const nn::Norm& norm, Tensor out) const {
-    norm.AddForward(pass_, delta_, h_, out);
-  }
+  // out = norm(h). Or, if `out` is n times as wide, the norm of h in n rows side by side, for each
+  // n rows. Then h is in first(), and this cannot be used any more.
+  void Normalize(const nn::Norm& norm, Tensor out) const;
   // out = norm(h) in these rows. Allocates room for them.
   void Normalize(const nn::Norm& norm, Tensor rows, Tensor out) const;
 

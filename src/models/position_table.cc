@@ -24,15 +24,25 @@ double Bicubic(double distance) {
   return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
 }
 
+// As the reference, in single precision, which decides where both grids have a border.
+int32_t Nearest(int32_t i, int32_t count, int32_t side) {
+  const float place = static_cast<float>(i) / static_cast<float>(count);
+  const double step = 1.0 / side;
+  int32_t row = 0;
+  while (row + 1 < side && static_cast<float>(step + row * step) <= place) ++row;
+  return row;
+}
+
 // Returns the taps of patch i of the `count` on a side of the image's grid.
 Taps TapsOf(int32_t i, int32_t count, int32_t side, Interpolation kind) {
+  if (kind == Interpolation::kNearest) return {.at = {Nearest(i, count, side)}, .weights = {1}};
   const bool bilinear = kind == Interpolation::kBilinear;
   const double place = bilinear ? static_cast<double>(i) * (side - 1) / std::max(count - 1, 1)
                                 : (i + 0.5) * side / count - 0.5;
   const double below = std::floor(place);
   const int before = bilinear ? 0 : 1;
   Taps taps;
-  for (int k = 0; k < (bilinear ? 2 : 4); ++k) {
+  for (int k = 0; k < static_cast<int>(kind); ++k) {
     const double row = below + k - before, distance = std::abs(place - row);
     taps.at[k] = std::clamp(static_cast<int32_t>(row), 0, side - 1);  // beyond the edge: as on it
     taps.weights[k] = bilinear ? 1 - distance : Bicubic(distance);

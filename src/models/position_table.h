@@ -11,10 +11,12 @@
 
 namespace tokamak {
 
+// The value is the number of rows around a point, per side.
 enum class Interpolation {
-  kBilinear,  // 2 x 2 rows; the corners of the grids coincide (align_corners in PyTorch)
-  kBicubic,   // 4 x 4 rows with Keys' kernel, a = -0.75 (doi:10.1109/TASSP.1981.1163711); the
-              // patches of both grids cover the same area
+  kNearest = 1,   // the patches of both grids cover the same area, and a patch's first point counts
+  kBilinear = 2,  // the corners of the grids coincide (align_corners in PyTorch)
+  kBicubic = 4,   // Keys' kernel, a = -0.75 (doi:10.1109/TASSP.1981.1163711); the patches of both
+                  // grids cover the same area
 };
 
 // Immutable after loading.
@@ -34,7 +36,7 @@ class PositionTable {
   void Add(nn::Pass& pass, Tensor x, Tensor out) const;
 
  private:
-  int32_t per_side() const { return kind_ == Interpolation::kBilinear ? 2 : 4; }
+  int32_t per_side() const { return static_cast<int32_t>(kind_); }
 
   int32_t side_ = 0;
   Interpolation kind_ = Interpolation::kBilinear;

@@ -97,7 +97,9 @@ Result<Config> ParseConfig(ConfigReader reader, bool newer) {
 
 PreNorm MakeLayer(const nn::Builder& b, const TowerConfig& c, bool windowed) {
   const nn::AttentionExtras extras = {
-      .causal = false, .image_windows = windowed, .names = {.qkv = "qkv", .output = "proj"}};
+      .causal = false,
+      .image_scope = windowed ? nn::ImageScope::kWindow : nn::ImageScope::kSequence,
+      .names = {.qkv = "qkv", .output = "proj"}};
   const int64_t hidden = c.grid.attention.hidden_size;
   PreNorm layer = {nn::Norm(b / "norm1", hidden, c.norm),
                    std::make_unique<nn::Attention>(b / "attn", c.grid.attention, nullptr, extras),

@@ -94,14 +94,19 @@ float* UnfoldPatch(const Pixels& image, size_t top, size_t left, size_t size, fl
 
 VisionTowerConfig ParseVisionTower(ConfigReader& outer, const char* absent) {
   ConfigReader vision = outer.Part("vision_config");
-  VisionTowerConfig c;
   const std::string type = vision.StringOr("model_type", absent);
-  c.clip = type == "clip_vision_model";
-  if (!c.clip && type != "siglip_vision_model") {
+  const bool clip = type == "clip_vision_model";
+  if (!clip && type != "siglip_vision_model") {
     vision.Fail("model_type", "\"" + type +
                                   "\" is not supported; supported are \"clip_vision_model\" and "
                                   "\"siglip_vision_model\"");
   }
+  return ParseVisionFields(vision, clip);
+}
+
+VisionTowerConfig ParseVisionFields(ConfigReader& vision, bool clip) {
+  VisionTowerConfig c;
+  c.clip = clip;
   // The defaults of the reference's classes; published files leave fields out.
   vision.SetDefault("hidden_size", 768);
   vision.SetDefault("num_attention_heads", 12);

@@ -58,6 +58,9 @@ struct VisionTowerConfig {
 // vision_config that has none.
 VisionTowerConfig ParseVisionTower(ConfigReader& outer, const char* absent = "clip_vision_model");
 
+// Reads the fields of a vision_config with this class's, CLIP's or SigLIP's, defaults.
+VisionTowerConfig ParseVisionFields(ConfigReader& vision, bool clip);
+
 // Reads vision_feature_layer, one or several hidden states of a tower, which count from its end if
 // they are negative: VisionTowerConfig::feature_layers. `absent`: the value if there is none.
 std::vector<int32_t> ParseFeatureLayers(ConfigReader& outer, int32_t num_layers, int32_t absent);

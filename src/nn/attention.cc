@@ -75,7 +75,7 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
                                         .num_kv_heads = static_cast<int32_t>(num_kv_heads_),
                                         .head_dim = config.head_dim,
                                         .causal = extras.causal,
-                                        .image_windows = extras.image_windows});
+                                        .image_scope = extras.image_scope});
   group_ = b.KvGroup(layer_);
 }
 

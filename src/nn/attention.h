@@ -42,10 +42,10 @@ struct AttentionExtras {
   float alibi_bias_max = 0;                // > 0: ALiBi (nn/alibi.h)
   float clip_qkv = 0;                      // > 0: clamps q, k and v to ± this
   bool causal = true;                      // false: a query sees its whole sequence
-  bool image_windows = false;              // as in KvLayerSpec
   // q_proj also gives a gate for each head, behind its query. Each element of a head's output is
   // multiplied by the sigmoid of its gate's. arXiv:2505.06708.
   bool output_gate = false;
+  ImageScope image_scope = ImageScope::kSequence;  // as in KvLayerSpec
   AttentionNames names = {};
 };
 

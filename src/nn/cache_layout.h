@@ -13,6 +13,13 @@
 
 namespace tokamak::nn {
 
+// Which tokens of an image see each other in a layer of a vision tower (ImageLayout).
+enum class ImageScope : uint8_t {
+  kSequence,  // those of a sequence
+  kWindow,    // those of a window
+  kMerged,    // those of a sequence, of which squares have become one token each
+};
+
 struct KvLayerSpec {
   int32_t group = 0;  // index into CacheLayout::groups
   int32_t num_heads = 0;
@@ -21,8 +28,8 @@ struct KvLayerSpec {
   int32_t value_dim = 0;           // as in KvLayerView
   bool values_in_keys = false;     // as in KvLayerView; true for layers of latents
   LatentExpansion expansion = {};  // as in AttentionShape
-  bool causal = true;          // as in AttentionShape; if false, a sequence must come in one step
-  bool image_windows = false;  // sequences are windows of images (ImageLayout::window_lens)
+  bool causal = true;  // as in AttentionShape; if false, a sequence must come in one step
+  ImageScope image_scope = ImageScope::kSequence;
 
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
   // Elements that a position takes in addition to its keys.
@@ -41,7 +48,7 @@ struct KvLayerSpec {
     return num_heads == other.num_heads && num_kv_heads == other.num_kv_heads &&
            head_dim == other.head_dim && ValueDim() == other.ValueDim() &&
            values_in_keys == other.values_in_keys && expansion == other.expansion &&
-           causal == other.causal && image_windows == other.image_windows;
+           causal == other.causal && image_scope == other.image_scope;
   }
   // The fields of these structs that the layer determines.
   KvLayerView View() const {

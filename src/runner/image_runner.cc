@@ -68,6 +68,9 @@ int64_t ListsBytes(const ImageEncoderSpec& spec, const ImageRunnerShape& shape) 
                   2 * ListBytes(tokens + int64_t{shape.max_sequences} * spec.max_image_rows) +
                   sequences(shape.max_sequences, spec.max_sequence_len);
   if (spec.max_window_len > 0) bytes += sequences(MaxWindows(spec, shape), spec.max_window_len);
+  if (spec.merged_tokens > 1) {
+    bytes += sequences(shape.max_sequences, spec.max_sequence_len / spec.merged_tokens);
+  }
   if (spec.rope_dimensions > 0)
     bytes += ListBytes(tokens * spec.rope_dimensions) + ListBytes(tokens);
   bytes += 2 * ListBytes(tokens * spec.position_taps);  // and as many weights
@@ -122,8 +125,14 @@ ImageRunner::ImageRunner(const ImageEncoder& encoder, Ops& ops, const ImageRunne
       done_(ops.MakeEvent()),
       rope_positions_(static_cast<size_t>(encoder.spec().rope_dimensions)) {
   const ImageEncoderSpec& spec = encoder.spec();
-  whole_.max_blocks = static_cast<int32_t>(CeilDiv(spec.max_sequence_len, shape.block_size));
-  windows_.max_blocks = static_cast<int32_t>(CeilDiv(spec.max_window_len, shape.block_size));
+  const auto blocks = [&](int64_t length) {
+    return static_cast<int32_t>(CeilDiv(length, shape.block_size));
+  };
+  Of(nn::ImageScope::kSequence).max_blocks = blocks(spec.max_sequence_len);
+  Of(nn::ImageScope::kWindow).max_blocks = blocks(spec.max_window_len);
+  if (spec.merged_tokens > 1) {
+    Of(nn::ImageScope::kMerged).max_blocks = blocks(spec.max_sequence_len / spec.merged_tokens);
+  }
 }
 
 ImageRunner::~ImageRunner() { (void)ops_.Await(*done_); }
@@ -152,15 +161,15 @@ Status ImageRunner::Init(const ImageRunnerMemory& memory) {
   const nn::CacheLayout& cache = encoder_.spec().cache;
   ASSIGN_OR_RETURN(std::vector<AttentionShape> shapes,
                    AttentionShapes(cache, ToRunnerShape(encoder_, shape_)));
-  windowed_.resize(shapes.size());
+  scopes_.resize(shapes.size());
   for (const nn::KvLayerSpec& layer : cache.layers) {
-    windowed_[static_cast<size_t>(layer.group)] = layer.image_windows;
+    scopes_[static_cast<size_t>(layer.group)] = layer.image_scope;
   }
   for (size_t g = 0; g < shapes.size(); ++g) {
-    if (windowed_[g]) {
+    if (scopes_[g] == nn::ImageScope::kWindow) {
       shapes[g].max_seqs = static_cast<int32_t>(MaxWindows(encoder_.spec(), shape_));
-      shapes[g].max_blocks_per_seq = windows_.max_blocks;
     }
+    shapes[g].max_blocks_per_seq = Of(scopes_[g]).max_blocks;
     ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakeAttentionPlan(shapes[g]));
     groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
     plans_.push_back(std::move(plan));
@@ -196,8 +205,7 @@ Status ImageRunner::Begin() {
   }
   position_weights_.clear();
   for (std::vector<int32_t>& dimension : rope_positions_) dimension.clear();
-  whole_.Clear();
-  windows_.Clear();
+  for (Sequences& sequences : sequences_) sequences.Clear();
   return ops_.Await(*uploaded_);
 }
 
@@ -216,7 +224,7 @@ void ImageRunner::Add(const ImageLayout& layout, const std::vector<int32_t>& row
     } else {
       row_from_.push_back(static_cast<int32_t>(row_from_.size()));
       row_to_.push_back(rows[r]);
-      logit_rows_.push_back(first + token - begin);
+      logit_rows_.push_back((first + token - begin) / encoder_.spec().merged_tokens);
     }
   }
   if (row_to_.size() == rows_before) return;  // a tile of padding
@@ -234,10 +242,15 @@ void ImageRunner::Add(const ImageLayout& layout, const std::vector<int32_t>& row
   }
   append(layout.position_rows, position_rows_, encoder_.spec().position_taps);
   append(layout.position_weights, position_weights_, encoder_.spec().position_taps);
-  whole_.Add(length, shape_.block_size);
+  Of(nn::ImageScope::kSequence).Add(length, shape_.block_size);
+  if (const int32_t merged = encoder_.spec().merged_tokens; merged > 1) {
+    Of(nn::ImageScope::kMerged).Add(length / merged, shape_.block_size);
+  }
   int32_t window = 0;  // its first token
   for (const int32_t tokens : layout.window_lens) {
-    if (begin <= window && window < begin + length) windows_.Add(tokens, shape_.block_size);
+    if (begin <= window && window < begin + length) {
+      Of(nn::ImageScope::kWindow).Add(tokens, shape_.block_size);
+    }
     window += tokens;
   }
 }
@@ -288,11 +301,14 @@ void ImageRunner::Submit(Tensor cache, Stream& stream) {
   const ImageEncoderSpec& spec = encoder_.spec();
   const Tensor patches(device_.data(), DType::kF32, {num_tokens(), spec.patch_size});
   packed_ = static_cast<size_t>(ListBytes(patches.shape.elements()));
-  AttentionBatch batches[2] = {Pack(whole_)};
-  Tensor slot_mappings[2] = {Pack(whole_.slot_mapping, DType::kI64, Shape{num_tokens()})};
-  if (windows_.max_blocks > 0) {
-    batches[1] = Pack(windows_);
-    slot_mappings[1] = Pack(windows_.slot_mapping, DType::kI64, Shape{num_tokens()});
+  AttentionBatch batches[kScopes];
+  Tensor slot_mappings[kScopes];
+  for (size_t scope = 0; scope < kScopes; ++scope) {
+    const Sequences& sequences = sequences_[scope];
+    if (sequences.max_blocks == 0) continue;
+    batches[scope] = Pack(sequences);
+    slot_mappings[scope] = Pack(sequences.slot_mapping, DType::kI64,
+                                Shape{static_cast<int64_t>(sequences.slot_mapping.size())});
   }
   arena_->Reset();
   nn::Pass pass = {.ops = ops_,
@@ -309,8 +325,9 @@ void ImageRunner::Submit(Tensor cache, Stream& stream) {
   ops_.CopyToDevice(device_.data(), staging_.data(), packed_, stream);
   ops_.Record(*uploaded_, stream);
   for (size_t g = 0; g < plans_.size(); ++g) {
-    plans_[g]->Fill(batches[windowed_[g] ? 1 : 0], stream);
-    groups_[g].slot_mapping = slot_mappings[windowed_[g] ? 1 : 0];
+    const auto scope = static_cast<size_t>(scopes_[g]);
+    plans_[g]->Fill(batches[scope], stream);
+    groups_[g].slot_mapping = slot_mappings[scope];
   }
   const Tensor encoded = encoder_.Forward(pass, patches);
   ops_.Run(CopyRows{.source = encoded, .from = row_from, .to = row_to, .out = cache}, stream);
@@ -340,7 +357,7 @@ Status ImageRunner::Encode(std::span<const ImageView> images,
     int32_t token = 0;
     for (const int32_t length : layouts[i].sequence_lens) {
       if (num_tokens() + length > shape_.max_tokens ||
-          static_cast<int32_t>(whole_.lens.size()) == shape_.max_sequences) {
+          static_cast<int32_t>(whole().lens.size()) == shape_.max_sequences) {
         Submit(cache, stream);
         RETURN_IF_ERROR(Begin());
       }

@@ -1,6 +1,7 @@
 // Runs a model's image encoder over the images of a step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -62,7 +63,7 @@ class ImageRunner {
  private:
   ImageRunner(const ImageEncoder& encoder, Ops& ops, const ImageRunnerShape& shape, KvPool pool);
   Status Init(const ImageRunnerMemory& memory);
-  int32_t num_tokens() const { return whole_.query_start_loc.back(); }
+  int32_t num_tokens() const { return whole().query_start_loc.back(); }
   // Begins a pass without sequences, once its staging memory is free.
   Status Begin();
   // Adds the sequence of tokens [begin, begin + length) of an image, unless none becomes a row.
@@ -83,6 +84,8 @@ class ImageRunner {
     void Clear();
     void Add(int32_t length, int32_t block_size);
   };
+  Sequences& Of(nn::ImageScope scope) { return sequences_[static_cast<size_t>(scope)]; }
+  const Sequences& whole() const { return sequences_[0]; }
   AttentionBatch Pack(const Sequences& sequences);
   void PackRopePositions(nn::Pass& pass);
   void PackPositionRows(nn::Pass& pass);
@@ -96,17 +99,19 @@ class ImageRunner {
   std::unique_ptr<Arena> arena_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per cache group
   std::vector<nn::AttentionMetadata> groups_;
-  std::vector<bool> windowed_;       // per cache group
-  std::vector<KvLayerView> layers_;  // per layer of the tower; those of a group are the same
-  Buffer device_;                    // a packed pass: the patches, then lists
-  Buffer staging_;                   // the same in host memory
-  size_t packed_ = 0;                // bytes
-  std::unique_ptr<Event> uploaded_;  // staging_ is free
+  std::vector<nn::ImageScope> scopes_;  // per cache group
+  std::vector<KvLayerView> layers_;     // per layer of the tower; those of a group are the same
+  Buffer device_;                       // a packed pass: the patches, then lists
+  Buffer staging_;                      // the same in host memory
+  size_t packed_ = 0;                   // bytes
+  std::unique_ptr<Event> uploaded_;     // staging_ is free
   std::unique_ptr<Event> done_;
   int64_t bytes_ = 0;
   std::vector<float> patches_;  // of one image
   // The current pass.
-  Sequences whole_, windows_;
+  static constexpr size_t kScopes = 3;
+  std::array<Sequences, kScopes>
+      sequences_;  // by ImageScope; without max_blocks if no layer has it
   std::vector<int32_t> positions_;
   std::vector<std::vector<int32_t>> rope_positions_;  // per dimension
   std::vector<int32_t> position_rows_;

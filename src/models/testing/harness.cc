@@ -21,7 +21,7 @@ struct Harness::Sequence {
 
 struct Harness::Group {
   std::unique_ptr<AttentionPlan> plan;
-  bool windows = false;  // KvLayerSpec::image_windows
+  nn::ImageScope scope = nn::ImageScope::kSequence;
   int32_t max_blocks_per_seq = 0;
   // For the current step: rebuilt by Forward, referenced by the plan.
   std::vector<int32_t> block_tables;
@@ -92,7 +92,7 @@ void Harness::MakeCache() {
     CHECK_MSG(plan.ok(), plan.status().ToString());
     Group& group = groups_.emplace_back();
     group.plan = *std::move(plan);
-    group.windows = layer->image_windows;
+    group.scope = layer->image_scope;
   }
 
   const auto state_bytes = static_cast<size_t>(layout.StateBytes() * options_.max_seqs);
@@ -133,7 +133,8 @@ void Harness::Extend(Sequence& sequence, int32_t num_tokens) {
 }
 
 int32_t Harness::PlaceOf(const Group& group, int32_t position) const {
-  if (!group.windows) return position;
+  if (group.scope == nn::ImageScope::kSequence) return position;
+  if (group.scope == nn::ImageScope::kMerged) return position / options_.merged_tokens;
   int32_t begin = 0;  // of the window, among blocks
   for (const int32_t length : options_.window_lens) {
     if (position < length) break;
@@ -219,7 +220,11 @@ std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& ro
     const auto stride = static_cast<size_t>(options_.num_blocks);
     group.query_start_loc = query_start_loc;
     group.seq_lens = seq_lens;
-    if (group.windows) {
+    const bool windows = group.scope == nn::ImageScope::kWindow;
+    if (group.scope == nn::ImageScope::kMerged) {
+      for (int32_t& begin : group.query_start_loc) begin /= options_.merged_tokens;
+      for (int32_t& length : group.seq_lens) length /= options_.merged_tokens;
+    } else if (windows) {
       CHECK(rows.size() == 1);
       group.query_start_loc = {0};
       group.seq_lens = options_.window_lens;
@@ -230,10 +235,10 @@ std::vector<nn::AttentionMetadata> Harness::FillPlans(const std::vector<Row>& ro
     const auto num_rows = static_cast<int64_t>(group.seq_lens.size());
     group.block_tables.assign(group.seq_lens.size() * stride, -1);
     for (size_t s = 0; s < group.seq_lens.size(); ++s) {
-      const size_t row = group.windows ? 0 : s;
+      const size_t row = windows ? 0 : s;
       const auto& blocks = sequences_[static_cast<size_t>(rows[row].sequence)].blocks[g];
       const int32_t first =
-          group.windows ? PlaceOf(group, group.query_start_loc[s]) / options_.block_size : 0;
+          windows ? PlaceOf(group, group.query_start_loc[s]) / options_.block_size : 0;
       std::copy(blocks.begin() + first, blocks.end(), group.block_tables.begin() + s * stride);
     }
     AttentionBatch batch;
@@ -285,7 +290,11 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
     Extend(sequence, count);
     for (int32_t i = 0; i < count; ++i) {
       const int32_t position = begin + i;
-      if (i >= count - row.num_logits) logit_rows.push_back(static_cast<int32_t>(ids.size()));
+      const auto index = static_cast<int32_t>(ids.size());
+      const bool left = index % options_.merged_tokens == 0;  // if tokens are merged
+      if (i >= count - row.num_logits && left) {
+        logit_rows.push_back(index / options_.merged_tokens);
+      }
       const int32_t token = row.tokens[static_cast<size_t>(i)];
       const bool shows_image =
           token == model_.spec().image_token && sequence.num_image_rows < image_rows_.tensor.rows();
@@ -303,6 +312,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
       }
       ids.push_back(token);
       for (size_t g = 0; g < groups_.size(); ++g) {
+        if (groups_[g].scope == nn::ImageScope::kMerged && !left) continue;
         const int32_t place = PlaceOf(groups_[g], position);
         const int32_t block = sequence.blocks[g][static_cast<size_t>(place / options_.block_size)];
         groups_[g].slot_mapping.push_back(int64_t{block} * options_.block_size +

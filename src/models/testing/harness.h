@@ -28,6 +28,7 @@ struct HarnessOptions {
   // For image encoders with windows, positions of two dimensions or tables of positions: of the
   // only row of a step, what its tokens have (ImageLayout).
   std::vector<int32_t> window_lens = {};
+  int32_t merged_tokens = 1;  // as in ImageEncoderSpec; then logits are those of all that are left
   std::vector<std::vector<int32_t>> rope_positions = {};
   std::vector<int32_t> position_rows = {};
   std::vector<float> position_weights = {};

@@ -61,6 +61,7 @@ ImageRows EncodeImage(const ImageEncoder& encoder, Ops& ops, const ImageView& im
                   {.kv_dtype = kv_dtype,
                    .hidden_states = true,
                    .window_lens = layout->window_lens,
+                   .merged_tokens = encoder.spec().merged_tokens,
                    .rope_positions = layout->rope_positions,
                    .position_rows = layout->position_rows,
                    .position_weights = layout->position_weights});
@@ -73,8 +74,9 @@ ImageRows EncodeImage(const ImageEncoder& encoder, Ops& ops, const ImageView& im
   const ImageRows states = harness.Forward(rows);
   ImageRows result;
   for (const int32_t token : layout->rows) {
+    const auto state = static_cast<size_t>(token / encoder.spec().merged_tokens);
     result.push_back(token == ImageLayout::kNewline ? Download(ops, encoder.newline())
-                                                    : states[static_cast<size_t>(token)]);
+                                                    : states[state]);
   }
   return result;
 }
