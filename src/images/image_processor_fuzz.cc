@@ -1,5 +1,5 @@
 // Reads bytes as a preprocessor_config.json, after two bytes for the size of an image, which is
-// then prepared: all values are finite, and as many as the shape says.
+// then prepared: all values are finite, and as many as the shape says, also of its tiles.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -42,13 +42,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (prepared.status().message().empty()) std::abort();
     return 0;
   }
-  size_t values = 1;
-  for (const int32_t side : prepared->shape) values *= static_cast<size_t>(side);
-  if (values == 0 || values != prepared->values.size()) std::abort();
-  if (!std::all_of(prepared->values.begin(), prepared->values.end(),
-                   [](float value) { return std::isfinite(value); })) {
-    std::abort();
-  }
-  (void)ContentDigestOf(*prepared);
+  const auto check = [](const PreparedImage& part) {
+    size_t values = 1;
+    for (const int32_t side : part.shape) values *= static_cast<size_t>(side);
+    if (values == 0 || values != part.values.size()) std::abort();
+    if (!std::all_of(part.values.begin(), part.values.end(),
+                     [](float value) { return std::isfinite(value); })) {
+      std::abort();
+    }
+    (void)ContentDigestOf(part);
+  };
+  check(*prepared);
+  for (const PreparedImage& tile : prepared->tiles) check(tile);
   return 0;
 }

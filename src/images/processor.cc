@@ -65,6 +65,10 @@ constexpr Kind kKinds[] = {
      [](const JsonReader& reader, const JsonReader& outer, int32_t max_patches) -> Made {
        return std::make_unique<PixtralProcessor>(reader, outer, max_patches);
      }},
+    {"MiniCPMV4_6ImageProcessor",
+     [](const JsonReader& reader, const JsonReader&, int32_t max_patches) -> Made {
+       return std::make_unique<MiniCpmVProcessor>(reader, max_patches);
+     }},
 };
 
 std::string Describe(const JsonMismatch& mismatch) {

@@ -98,6 +98,94 @@ TEST(ImageProcessor, GivesTheValuesOfTransformersWithArguments) {
   ExpectValues("kwargs.json", "kwargs.bin");
 }
 
+// What becomes of an image for MiniCPM-V.
+struct InTiles {
+  std::vector<int32_t> grid, tiles, tile;  // of patches, of tiles, and of a tile's patches
+  std::vector<float> values = {};
+};
+InTiles TilesOf(const PreparedImage& prepared) {
+  const auto count = static_cast<int32_t>(prepared.tiles.size());
+  InTiles result{{prepared.grid_height, prepared.grid_width}, {0, 0}, {0, 0}, prepared.values};
+  if (count == 0) return result;
+  result.tiles = {count / prepared.tile_columns, prepared.tile_columns};
+  result.tile = {prepared.tiles[0].grid_height, prepared.tiles[0].grid_width};
+  for (const PreparedImage& tile : prepared.tiles) {
+    EXPECT_EQ((std::vector{tile.grid_height, tile.grid_width}), result.tile);
+    EXPECT_TRUE(tile.tiles.empty());
+    EXPECT_EQ(tile.shape[0], tile.grid_height * tile.grid_width);
+    result.values.insert(result.values.end(), tile.values.begin(), tile.values.end());
+  }
+  return result;
+}
+
+TEST(MiniCpmVProcessor, GivesTheTilesOfTransformers) {
+  const JsonValue goldens = Json(ReadFile("image_processors/tiles.json"));
+  const std::string bytes = ReadFile("image_processors/tiles.bin");
+  size_t at = 0;
+  std::vector<std::unique_ptr<const ImageProcessor>> processors;
+  for (const JsonValue& golden : *goldens.Find("cases")->AsArray()) {
+    processors.push_back(Read(golden.Find("config")->ToString(1000)));
+    for (const JsonValue& image : *golden.Find("images")->AsArray()) {
+      const std::string name = *image.Find("file")->AsString();
+      SCOPED_TRACE(golden.ToString(1000) + " " + name);
+      const Image decoded = ReadPpm(kGolden + "resized/" + name + ".ppm");
+      const PreparedImage prepared = processors.back()->Prepare(decoded).value();
+      EXPECT_EQ(prepared.image_height, decoded.height);
+      EXPECT_EQ(prepared.image_width, decoded.width);
+      const InTiles got = TilesOf(prepared);
+      EXPECT_EQ(got.grid, Ints(*image.Find("grid")));
+      EXPECT_EQ(got.tiles, Ints(*image.Find("tiles")));
+      EXPECT_EQ(got.tile, Ints(*image.Find("tile")));
+      const size_t size = got.values.size() * sizeof(float);
+      ASSERT_LE(at + size, bytes.size());
+      std::vector<float> expected(got.values.size());
+      std::memcpy(expected.data(), &bytes[at], size);
+      at += size;
+      EXPECT_THAT(got.values, testing::Pointwise(testing::FloatNear(1e-5F), expected));
+    }
+  }
+  EXPECT_EQ(at, bytes.size());
+  for (const JsonValue& line : *goldens.Find("sizes")->AsArray()) {
+    const std::vector<int32_t> n = Ints(line);
+    const InTiles got =
+        TilesOf(processors[static_cast<size_t>(n[0])]->Prepare(Blank(n[1], n[2])).value());
+    EXPECT_EQ((std::vector{got.grid, got.tiles, got.tile}),
+              (std::vector<std::vector<int32_t>>{{n[3], n[4]}, {n[5], n[6]}, {n[7], n[8]}}))
+        << line.ToString();
+  }
+}
+
+TEST(MiniCpmVProcessor, LimitsAreKept) {
+  const auto read = [](const std::string& fields, int32_t max_patches = kAnyPatches) {
+    const std::string config = R"({"image_processor_type": "MiniCPMV4_6ImageProcessor")";
+    return ReadImageProcessor(Json(config + fields + "}"), "config", max_patches);
+  };
+  const auto published = read("", 2048).value();
+  EXPECT_EQ(published->max_tiles(), 9);
+  EXPECT_EQ(published->tile_tokens()->number_begin, "<image_id>");
+  EXPECT_EQ(read(R"(, "slice_mode": false)").value()->max_tiles(), 0);
+  EXPECT_EQ(read(R"(, "max_slice_nums": 1)").value()->max_tiles(), 0);
+  EXPECT_EQ(read(R"(, "use_image_id": false)").value()->tile_tokens()->number_begin, "");
+  EXPECT_EQ(published->Prepare(Blank(2000, 2000))->tiles.size(), 9u);
+  EXPECT_TRUE(published->Prepare(Blank(1, 250)).ok());
+  EXPECT_EQ(published->Prepare(Blank(1, 300)).status().ToString(),
+            "invalid argument: the image of 300 x 1 pixels is too narrow: it would be scaled to "
+            "7504 x 56, which are 2144 patches of at most 2048; cut off a part of it");
+  const auto error = [&](const std::string& fields) { return read(fields).status().ToString(); };
+  EXPECT_THAT(error(R"(, "downsample_mode": "8x")"),
+              testing::HasSubstr("config: downsample_mode is \"8x\"; \"4x\" and \"16x\""));
+  EXPECT_THAT(error(R"(, "do_resize": false)"),
+              testing::HasSubstr("config: do_resize is false, but these images are always"));
+  EXPECT_THAT(error(R"(, "max_slice_nums": 0)"),
+              testing::HasSubstr("config: max_slice_nums: expected an integer from 1 to 64, got"));
+  EXPECT_THAT(error(R"(, "scale_resolution": 5000)"),
+              testing::HasSubstr("config: scale_resolution: expected an integer from 1 to 4096"));
+  EXPECT_THAT(error(R"(, "patch_size": {"height": 14})"),
+              testing::HasSubstr("config: patch_size: expected an integer"));
+  EXPECT_THAT(error(R"(, "version": 2.6)"),
+              testing::HasSubstr("config: version may change the result"));
+}
+
 TEST(ImageProcessor, ChoosesTheGridsOfTransformers) {
   const auto next = Read(R"({"image_processor_type": "LlavaNextImageProcessorFast", "crop_size": 14,
                              "size": 14, "image_grid_pinpoints": [[14, 28], [28, 14], [28, 28],
@@ -157,7 +245,7 @@ TEST(ImageProcessor, ErrorsNameTheField) {
        "not supported: config: image_processor_type is \"ViTImageProcessor\"; implemented are "
        "CLIPImageProcessor, LlavaImageProcessor, SiglipImageProcessor, Gemma3ImageProcessor, "
        "LlavaNextImageProcessor, Qwen2VLImageProcessor, Glm4vImageProcessor, "
-       "PixtralImageProcessor"},
+       "PixtralImageProcessor, MiniCPMV4_6ImageProcessor"},
       {error("CLIPImageProcessorPil", ""), "image_processor_type is \"CLIPImageProcessorPil\""},
       {error(clip, R"(, "resample": 1)"), "config: resample is 1; 2 (bilinear) and 3 (bicubic)"},
       {error(clip, R"(, "do_flip": false, "zoom": 2)"),

@@ -80,8 +80,6 @@ class Qwen2VlProcessor : public ImageProcessor {
   // The size from which SizeFor starts.
   ImageSize AtLeastAPatch(const Image& image) const;
   ImageSize SizeFor(const ImageSize& from, const ImageOptions& options) const;
-  void AppendPatch(const Image& image, int32_t top, int32_t left, std::vector<float>& values) const;
-
   bool glm_, resize_;
   int32_t min_pixels_, max_pixels_;
   int32_t patch_size_, temporal_patch_size_, merge_size_;
@@ -110,6 +108,32 @@ class PixtralProcessor : public ImageProcessor {
   int32_t patch_size_, merge_size_;
   ImageSize most_;
   LineTokens tokens_;
+  Resampling resampling_;
+  ValueTable table_;
+};
+
+// MiniCPM-V 4.6: an image of about its own aspect ratio, and large images also in tiles.
+class MiniCpmVProcessor : public ImageProcessor {
+ public:
+  // `max_patches`: of the image and of each tile.
+  MiniCpmVProcessor(const JsonReader& reader, int32_t max_patches);
+  Result<PreparedImage> Prepare(const Image& image) const override;
+  const TileTokens* tile_tokens() const override { return &tokens_; }
+  int32_t max_tiles() const override { return max_tiles_ > 1 ? max_tiles_ : 0; }
+  int32_t patches_per_row() const override { return row_side_ * row_side_; }
+
+ private:
+  double pixels() const { return static_cast<double>(side_) * side_; }
+  ImageSize SizeFor(double height, double width, bool enlarge) const;
+  TileGrid GridFor(const Image& image) const;
+  PreparedImage PatchesOf(const Image& image, int32_t top, int32_t left, ImageSize size) const;
+
+  int32_t max_patches_;
+  int32_t max_tiles_;  // 1: images are not cut
+  int32_t side_;       // of a square with as many pixels as a tile has
+  int32_t patch_size_;
+  int32_t row_side_ = 0;  // patches on the side of a square that becomes a row
+  TileTokens tokens_;
   Resampling resampling_;
   ValueTable table_;
 };

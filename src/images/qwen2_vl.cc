@@ -74,21 +74,6 @@ ImageSize Qwen2VlProcessor::SizeFor(const ImageSize& from, const ImageOptions& o
   return {static_cast<int32_t>(to_height), static_cast<int32_t>(to_width)};
 }
 
-void Qwen2VlProcessor::AppendPatch(const Image& image, int32_t top, int32_t left,
-                                   std::vector<float>& values) const {
-  for (int channel = 0; channel < 3; ++channel) {
-    // A still image is a video whose frames are equal.
-    for (int32_t frame = 0; frame < temporal_patch_size_; ++frame) {
-      for (int32_t y = top; y < top + patch_size_; ++y) {
-        const uint8_t* in = &image.rgb[3 * ((size_t{1} * image.width * y) + left)];
-        for (int32_t x = 0; x < patch_size_; ++x) {
-          values.push_back(table_.Value(channel, in[(3 * x) + channel]));
-        }
-      }
-    }
-  }
-}
-
 ImageOptions Qwen2VlProcessor::options() const {
   if (!resize_) return {};
   return {.min_pixels = min_pixels_, .max_pixels = max_pixels_};
@@ -122,8 +107,12 @@ Result<PreparedImage> Qwen2VlProcessor::PrepareWith(const ImageOptions& options,
   for (int32_t y = 0; y < resized.height; y += factor) {
     for (int32_t x = 0; x < resized.width; x += factor) {
       for (int32_t i = 0; i < merge_size_ * merge_size_; ++i) {
-        AppendPatch(resized, y + (i / merge_size_ * patch_size_),
-                    x + (i % merge_size_ * patch_size_), prepared.values);
+        AppendPatch(resized,
+                    {.top = y + (i / merge_size_ * patch_size_),
+                     .left = x + (i % merge_size_ * patch_size_),
+                     .size = patch_size_,
+                     .frames = temporal_patch_size_},
+                    table_, prepared.values);
       }
     }
   }

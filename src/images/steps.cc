@@ -179,6 +179,20 @@ Image CenterCrop(const Image& image, ImageSize size) {
   return Crop(image, (image.width - size.width) / 2, (image.height - size.height) / 2, size);
 }
 
+void AppendPatch(const Image& image, const PatchPlace& at, const ValueTable& table,
+                 std::vector<float>& values) {
+  for (int channel = 0; channel < 3; ++channel) {
+    for (int32_t frame = 0; frame < at.frames; ++frame) {
+      for (int32_t y = at.top; y < at.top + at.size; ++y) {
+        const uint8_t* in = &image.rgb[3 * ((size_t{1} * image.width * y) + at.left)];
+        for (int32_t x = 0; x < at.size; ++x) {
+          values.push_back(table.Value(channel, in[(3 * x) + channel]));
+        }
+      }
+    }
+  }
+}
+
 void AppendValues(const Image& image, const ValueTable& table, std::vector<float>& values) {
   values.reserve(values.size() + image.rgb.size());
   for (int channel = 0; channel < 3; ++channel) {

@@ -70,6 +70,14 @@ Image Pad(const Image& image, ImageSize size, int32_t left, int32_t top,
           const std::array<uint8_t, 3>& color);
 // Also has a limit on the result.
 Result<Image> PadToSquare(const Image& image, const std::array<uint8_t, 3>& color);
+// A square of an image. A still image is a video whose frames are equal.
+struct PatchPlace {
+  int32_t top = 0, left = 0, size = 0;
+  int32_t frames = 1;
+};
+// Appends the values as [3, frames, size, size].
+void AppendPatch(const Image& image, const PatchPlace& at, const ValueTable& table,
+                 std::vector<float>& values);
 // Appends the values as [3, height, width].
 void AppendValues(const Image& image, const ValueTable& table, std::vector<float>& values);
 

@@ -4,6 +4,7 @@
 cases.json has a list of {"config", "images": [{"file", "shape", "grid"}]}, with "outer" if the fields
 of processor_config.json count; files are in tests/golden/resized. values.bin has the pixel values of
 all of them in that order, as float32. kwargs.json and kwargs.bin are the same for calls with "kwargs".
+tiles.json and tiles.bin are the same for MiniCPM-V, with the grids of tiles and of a tile's patches.
 sizes.json has grids that the processors choose for images of many sizes, and what LLaVA-NeXT keeps of
 grids of features. Made with transformers 5.23.0, torch 2.15.0, torchvision 0.29.2, NumPy 2.4.6.
 """
@@ -98,6 +99,19 @@ KWARGS = [
 ]
 
 
+MINICPM = {'image_processor_type': 'MiniCPMV4_6ImageProcessor'}
+TILES = [
+    # With all fields, as transformers saves them.
+    MINICPM | {'do_convert_rgb': True, 'do_normalize': True, 'do_rescale': True, 'do_resize': True,
+               'downsample_mode': '16x', 'image_mean': [0.5, 0.5, 0.5], 'image_std': [0.5, 0.5, 0.5], 'max_slice_nums': 6,
+               'patch_size': 2, 'processor_class': 'MiniCPMV4_6Processor', 'resample': 3,
+               'rescale_factor': 0.00392156862745098, 'scale_resolution': 13, 'slice_mode': True, 'use_image_id': True},
+    MINICPM | {'downsample_mode': '4x', 'patch_size': 3, 'scale_resolution': 20, 'max_slice_nums': 4, 'resample': 2,
+               'image_mean': [0.1, 0.2, 0.3], 'use_image_id': False},
+    MINICPM | {'patch_size': 2, 'scale_resolution': 13, 'slice_mode': False},
+]
+
+
 def read(name):
     file = (HERE / 'resized' / f'{name}.ppm').read_bytes()
     width, height = map(int, file[3:file.index(b'\n', 3)].split())
@@ -145,7 +159,40 @@ def main():
     configs = [(config, None) for config in CONFIGS] + PAIRS
     write_cases('cases.json', 'values.bin', [(*pair, {}) for pair in configs], IMAGES)
     write_cases('kwargs.json', 'kwargs.bin', [(config, None, kwargs) for config, kwargs in KWARGS], IMAGES[3:])
+    write_tiles()
     write_sizes()
+
+
+def in_tiles(config, image):
+    """What becomes of an image for MiniCPM-V: the grids, and the values of the image and its tiles."""
+    batch = processor(config)(torch.from_numpy(image.copy()).permute(2, 0, 1), return_tensors='pt',
+                              input_data_format='channels_first')
+    patch, sizes = batch['pixel_values'].shape[2], batch['target_sizes'].tolist()
+    assert all(size == sizes[1] for size in sizes[1:])
+    patches = batch['pixel_values'][0].unflatten(2, (-1, patch)).permute(2, 0, 1, 3)
+    return dict(grid=sizes[0], tiles=list(batch['grids'][0]), tile=(sizes + [[0, 0]])[1]), patches
+
+
+def write_tiles():
+    cases, values = [], []
+    for config in TILES:
+        images = []
+        for name in IMAGES[1:]:
+            grids, patches = in_tiles(config, read(name))
+            images.append({'file': name} | grids)
+            values.append(patches.contiguous().numpy().astype('<f4').tobytes())
+        cases.append({'config': config, 'images': images})
+    rng, sizes = np.random.default_rng(34), []
+    sides = [int(2 ** side) for side in rng.uniform(0, 8, 160)]
+    for height, width in zip(sides[::2], sides[1::2]):
+        config = TILES[len(sizes) % 2]
+        if max(height, width) <= 30 * min(height, width):
+            grids, _ = in_tiles(config, np.zeros((height, width, 3), np.uint8))
+            sizes.append([len(sizes) % 2, height, width] + grids['grid'] + grids['tiles'] + grids['tile'])
+    lines = ',\n'.join(json.dumps(line) for line in cases)
+    more = ',\n'.join(json.dumps(line) for line in sizes)
+    (FOLDER / 'tiles.json').write_text(f'{{"cases": [\n{lines}],\n"sizes": [\n{more}]}}\n')
+    (FOLDER / 'tiles.bin').write_bytes(b''.join(values))
 
 
 def write_cases(cases_file, values_file, calls, names):
