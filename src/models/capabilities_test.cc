@@ -45,6 +45,8 @@ constexpr Case kCases[] = {
     {"hf/llava_odd",
      {kNonCausal, kLayerNorm, kAddResidual, kActivate, kGelu, kQuickGelu, kConvert}},
     {"hf/llava_siglip", {kNonCausal, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
+    {"hf/minicpm_v_odd",
+     {kNonCausal, kCombine, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
     {"hf/mistral3_64", {kNonCausal, kActivate, kGelu, kConvert}},
     {"hf/mistral3_odd", {kNonCausal, kActivate, kConvert}},
     {"hf/mistral_odd"},

@@ -51,6 +51,7 @@ CreateModel CreateBert;
 CreateModel CreateGemma3Vision;
 CreateModel CreateGlm4v, CreateGlm4vMoe;
 CreateModel CreateLlava, CreateLlavaNext;
+CreateModel CreateMiniCpmV;
 CreateModel CreateMistral3;
 CreateModel CreateQwen35;
 CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl, CreateQwen3VlMoe;

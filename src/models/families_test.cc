@@ -115,6 +115,11 @@ const std::string kGlm4vMoeText = R"("head_dim": 8, "moe_intermediate_size": 16,
     "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, )";
 const std::string kGlm4vRope = R"("partial_rotary_factor": 0.75, "rope_scaling": {
     "rope_type": "default", "mrope_section": [1, 1, 1]})";
+const std::string kMiniCpmV = R"("image_token_id": 7, "insert_layer_id": 0, "image_size": 20,
+    "text_config": {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50, "head_dim": 8,
+    "max_position_embeddings": 256, "hidden_act": "silu", "rms_norm_eps": 1e-5, )" +
+                              kWindow + R"("max_window_layers": 1}, )" + kVision;
 const std::string kMpt = R"("vocab_size": 50, "d_model": 24, "n_heads": 6, "n_layers": 3,
     "max_seq_len": 256, "attn_config": {"clip_qkv": 1.0})";
 const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2,
@@ -204,6 +209,11 @@ const Family kFamilies[] = {
           "vision_feature_select_strategy": "full", )" +
           kVision + R"(, "model_type": "siglip_vision_model"})"},
      {"text_config", "vision_config", "vision_feature_select_strategy"}},
+    // The outer image_size limits the images; goldens cover the tower's.
+    {"MiniCPMV4_6ForConditionalGeneration",
+     {R"("tie_word_embeddings": false, )" + kMiniCpmV +
+      R"(, "layer_norm_eps": 1e-2, "hidden_act": "gelu"})"},
+     {"text_config", "vision_config", "image_size"}},
     {"MistralForCausalLM", {R"("sliding_window": 20)"}},
     {"Mistral3ForConditionalGeneration",
      {kMistral3 + R"(, "sliding_window": 40}, )" + kPixtralVision + "}"},

@@ -96,7 +96,8 @@ std::unique_ptr<ImageRunner> MakeRunner(const Eyes& eyes, int32_t sequences) {
 constexpr const char* kModels[] = {
     "hf/llava_odd",         "hf/llava_64",     "hf/llava_siglip",   "hf/llava_next_odd",
     "hf/llava_next_siglip", "hf/qwen2_vl_odd", "hf/qwen2_5_vl_odd", "hf/qwen3_vl_odd",
-    "hf/glm4v_odd",         "hf/pixtral_odd",  "hf/mistral3_odd",   "hf/gemma3_vision_odd"};
+    "hf/glm4v_odd",         "hf/pixtral_odd",  "hf/mistral3_odd",   "hf/gemma3_vision_odd",
+    "hf/minicpm_v_odd",     "hf/minicpm_v_4x"};
 
 class ImageRunnerTest : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, ImageRunnerTest, ::testing::ValuesIn(kModels),

@@ -80,11 +80,11 @@ def randomize(model, seed: int) -> None:
     norm.data = norm.data.to(torch.bfloat16).to(torch.float32)
 
 
-def write_tokenizer(directory: pathlib.Path, vocab: int) -> None:
-    """A tokenizer of printable ASCII characters and special tokens."""
-    characters = {chr(c): i for i, c in enumerate(range(0x21, 0x7F), 3)}
-    spellings = {spelling: id for id, spelling in SPELLINGS.items()}
-    free = [i for i in range(vocab) if i not in characters.values() and i not in SPELLINGS]
+def write_tokenizer(directory: pathlib.Path, vocab: int, special: dict, letters: dict) -> None:
+    """A tokenizer of printable ASCII characters, other letters and special tokens."""
+    characters = {chr(c): i for i, c in enumerate(range(0x21, 0x7F), 3)} | letters
+    spellings = {spelling: id for id, spelling in special.items()}
+    free = [i for i in range(vocab) if i not in characters.values() and i not in special]
     spellings |= {f"<{i}>": i for i in free}
     added = [dict(id=i, content=content, special=True, single_word=False, lstrip=False, rstrip=False, normalized=False)
              for content, i in sorted(spellings.items(), key=lambda item: item[1])]
@@ -107,7 +107,7 @@ def make(name: str, place: int) -> None:
         published = text if text is PUBLISHED_TEXT else None
         outer = dict(image_token_index=IMAGE_TOKEN, vision_config=vision, **others)
         make_goldens.rearrange(model, HERE / name, published, outer)
-    write_tokenizer(HERE / name, text["vocab_size"])
+    write_tokenizer(HERE / name, text["vocab_size"], SPELLINGS, {})
     model = load(type(model), HERE / name, torch.float32)
     make_vision_goldens.write(name, place + 630, lambda seed: make_vision_goldens.golden(
         model, COUNTS, Images(model.config, grids, seed), seed))

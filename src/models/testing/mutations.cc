@@ -55,6 +55,7 @@ const std::map<std::string_view, Values> kValues = {
     {"window_size", {"12"}},
     {"fullatt_block_indexes", {"[0]"}},
     {"deepstack_visual_indexes", {"[1]"}},
+    {"downsample_mode", {R"("4x")"}},
 };
 
 struct Outcome {
@@ -67,7 +68,7 @@ struct Outcome {
 bool InPatches(const Json& vision) { return vision.contains("depth"); }
 
 // An image as the configuration wants it: in tiles of its image_size, in patches of its sizes, or
-// for Pixtral in rows of them.
+// for Pixtral in rows of them. For MiniCPM-V, one with two rows.
 GoldenImage ImageFor(const Json& config) {
   const Json& vision = config.at("vision_config");
   GoldenImage image;
@@ -77,6 +78,10 @@ GoldenImage ImageFor(const Json& config) {
     const int32_t merge = config.value("spatial_merge_size", 1), patch = vision["patch_size"];
     image.grid = {2, 2};
     image.shape = {1, 3, 2 * merge * patch, 2 * merge * patch};
+  } else if (config.contains("insert_layer_id")) {
+    const int32_t patch = vision["patch_size"];
+    image.grid = {8, 4};
+    image.shape = {32, 3, patch, patch};
   } else if (!InPatches(vision)) {
     const int32_t side = vision["image_size"];
     if (config.contains("image_grid_pinpoints")) {
