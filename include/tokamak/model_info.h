@@ -35,6 +35,9 @@ struct ImageInfo {
   // If not empty, takes the place of `placeholder` in a text with images before the text becomes
   // tokens. Gemma 3 has marks and empty lines around an image.
   std::string placeholder_text = {};
+  // If not empty, goes before placeholder_text, with the number of the image in the text, from 0,
+  // behind it.
+  std::string number_begin = {};
   int32_t max_images = 0;  // in one prompt
   int32_t max_tokens = 0;  // of a prompt, for one image
   int64_t max_bytes = 0;   // of an image's file

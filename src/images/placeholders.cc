@@ -12,8 +12,10 @@ std::string WriteOutPlaceholders(const ImageInfo& info, std::string text) {
   if (info.placeholder_text.empty()) return text;
   std::string written;
   size_t begin = 0;
+  int number = 0;
   for (size_t at; (at = text.find(info.placeholder, begin)) != std::string::npos;) {
     written.append(text, begin, at - begin);
+    if (!info.number_begin.empty()) written += info.number_begin + std::to_string(number++);
     written += info.placeholder_text;
     begin = at + info.placeholder.size();
   }

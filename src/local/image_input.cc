@@ -39,27 +39,39 @@ Result<PromptImage> ImageInput::Read(std::string_view bytes, ImageOptions option
                                          .max_pixels = info.max_pixels}));
     ASSIGN_OR_RETURN(prepared, options_.processor->PrepareWith(options, image));
   }
-  ASSIGN_OR_RETURN(ImageTokens place, options_.tokens(prepared));
-  const auto num_rows = static_cast<int32_t>(
-      std::count(place.tokens.begin(), place.tokens.end(), options_.row_token));
-  CHECK(num_rows > 0);
-  PromptImage prompt{.place = std::move(place), .content = ContentDigestOf(prepared)};
-  ASSIGN_OR_RETURN(prompt.image, Hold({.id = IdOf(prompt.content, salt),
-                                       .shape = std::move(prepared.shape),
-                                       .grid_height = prepared.grid_height,
-                                       .grid_width = prepared.grid_width,
-                                       .image_height = prepared.image_height,
-                                       .image_width = prepared.image_width,
-                                       .num_rows = num_rows,
-                                       .values = std::move(prepared.values)}));
+  PromptImage prompt;
+  ASSIGN_OR_RETURN(prompt.place, options_.tokens(prepared));
+  std::vector<PreparedImage> tiles = std::exchange(prepared.tiles, {});
+  ASSIGN_OR_RETURN(prompt.parts.emplace_back(), MakePart(std::move(prepared), salt));
+  for (PreparedImage& tile : tiles) {
+    ASSIGN_OR_RETURN(prompt.parts.emplace_back(), MakePart(std::move(tile), salt));
+  }
   return prompt;
+}
+
+Result<PromptImage::Part> ImageInput::MakePart(PreparedImage prepared,
+                                               std::string_view salt) const {
+  ASSIGN_OR_RETURN(const int32_t num_rows, options_.rows(prepared));
+  CHECK(num_rows > 0);
+  PromptImage::Part part{.content = ContentDigestOf(prepared)};
+  ASSIGN_OR_RETURN(part.image, Hold({.id = IdOf(part.content, salt),
+                                     .shape = std::move(prepared.shape),
+                                     .grid_height = prepared.grid_height,
+                                     .grid_width = prepared.grid_width,
+                                     .image_height = prepared.image_height,
+                                     .image_width = prepared.image_width,
+                                     .num_rows = num_rows,
+                                     .values = std::move(prepared.values)}));
+  return part;
 }
 
 Result<PromptImage> ImageInput::Salted(PromptImage prepared, std::string_view salt) const {
   if (salt.empty()) return prepared;
-  EncodeImage renamed = *prepared.image;
-  renamed.id = IdOf(prepared.content, salt);
-  ASSIGN_OR_RETURN(prepared.image, Hold(std::move(renamed)));
+  for (PromptImage::Part& part : prepared.parts) {
+    EncodeImage renamed = *part.image;
+    renamed.id = IdOf(part.content, salt);
+    ASSIGN_OR_RETURN(part.image, Hold(std::move(renamed)));
+  }
   return prepared;
 }
 
@@ -116,16 +128,22 @@ void ImageInput::AppendSpans(const PromptImage& image, int32_t position,
                              std::vector<ArrivalImage>& placed) const {
   const std::vector<int32_t>& tokens = image.place.tokens;
   const auto is_row = [this](int32_t token) { return token == options_.row_token; };
+  auto part = image.parts.begin();
   int32_t first_row = 0;
   for (auto first = std::find_if(tokens.begin(), tokens.end(), is_row); first != tokens.end();) {
     const auto end = std::find_if_not(first, tokens.end(), is_row);
+    CHECK(part != image.parts.end());
     placed.push_back({.span = {.position = position + static_cast<int32_t>(first - tokens.begin()),
-                               .image = image.image->id,
+                               .image = part->image->id,
                                .first_row = first_row,
                                .num_rows = static_cast<int32_t>(end - first),
                                .grid_width = image.place.grid_width},
-                      .image = image.image});
+                      .image = part->image});
     first_row += placed.back().span.num_rows;
+    if (first_row == part->image->num_rows) {
+      ++part;
+      first_row = 0;
+    }
     first = std::find_if(end, tokens.end(), is_row);
   }
 }

@@ -26,9 +26,13 @@ struct ImageTokens {
 
 // An image as the engine takes it.
 struct PromptImage {
-  std::shared_ptr<const EncodeImage> image = {};  // by its name in requests without a salt
+  // The image, or the image and its tiles, which are images to the engine.
+  struct Part {
+    std::shared_ptr<const EncodeImage> image = {};  // by its name in requests without a salt
+    ContentDigest content = {};
+  };
+  std::vector<Part> parts = {};  // their rows follow each other
   ImageTokens place = {};
-  ContentDigest content = {};
 };
 
 // Thread-safe.
@@ -38,8 +42,10 @@ class ImageInput {
     ImageInfo info;
     std::unique_ptr<const ImageProcessor> processor;
     int32_t row_token = 0;  // in whose place the rows of images come
-    // Returns what an image becomes; at least one row.
+    // Returns what an image becomes with its tiles.
     std::function<Result<ImageTokens>(const PreparedImage&)> tokens;
+    // Returns how many rows an image, or a tile, becomes; at least one.
+    std::function<Result<int32_t>(const PreparedImage&)> rows;
     // Limit on the values of all images that requests hold. One image may always exist.
     int64_t max_held_bytes = int64_t{1} << 30;
   };
@@ -60,6 +66,7 @@ class ImageInput {
  private:
   Result<PromptImage> Read(std::string_view bytes, ImageOptions options,
                            std::string_view salt) const;
+  Result<PromptImage::Part> MakePart(PreparedImage prepared, std::string_view salt) const;
   Result<PromptImage> Salted(PromptImage prepared, std::string_view salt) const;
   Result<std::shared_ptr<const EncodeImage>> Hold(EncodeImage image) const;
   ImageId IdOf(const ContentDigest& content, std::string_view salt) const;

@@ -41,6 +41,9 @@ ImageInput MakeInput(int64_t max_held_bytes = 1 << 20) {
                        if (image.image_width < 30) return ImageTokens{{kRow, kRow}, 2};
                        return ImageTokens{{kBreak, kRow, kRow, kBreak, kBreak, kRow}};
                      },
+                     .rows = [](const PreparedImage& image) -> Result<int32_t> {
+                       return image.image_width < 30 ? 2 : 3;
+                     },
                      .max_held_bytes = max_held_bytes});
 }
 
@@ -54,18 +57,19 @@ TEST(ImageInput, PutsTheTokensOfImagesWhereTheirPlaceholdersAre) {
   ASSERT_TRUE(placed.ok()) << placed.status().ToString();
   EXPECT_THAT(prompt,
               ElementsAre(1, kRow, kRow, 2, kBreak, kRow, kRow, kBreak, kBreak, kRow, kRow, kRow));
-  const ImageId one_id = one.prepared->image->id, other_id = other.prepared->image->id;
+  const ImageId one_id = one.prepared->parts[0].image->id,
+                other_id = other.prepared->parts[0].image->id;
   const auto span = [](int32_t position, ImageId image, int32_t first_row, int32_t num_rows,
                        int32_t grid_width) {
     return Field(&ArrivalImage::span, ImageSpan{position, image, first_row, num_rows, grid_width});
   };
   EXPECT_THAT(*placed, ElementsAre(span(1, one_id, 0, 2, 2), span(5, other_id, 0, 2, 0),
                                    span(9, other_id, 2, 1, 0), span(10, one_id, 0, 2, 2)));
-  EXPECT_EQ((*placed)[0].image, one.prepared->image);
-  EXPECT_EQ((*placed)[1].image, other.prepared->image);
-  EXPECT_EQ((*placed)[2].image, other.prepared->image);
-  EXPECT_EQ(*(*placed)[3].image, *one.prepared->image);
-  EXPECT_EQ(other.prepared->image->num_rows, 3);
+  EXPECT_EQ((*placed)[0].image, one.prepared->parts[0].image);
+  EXPECT_EQ((*placed)[1].image, other.prepared->parts[0].image);
+  EXPECT_EQ((*placed)[2].image, other.prepared->parts[0].image);
+  EXPECT_EQ(*(*placed)[3].image, *one.prepared->parts[0].image);
+  EXPECT_EQ(other.prepared->parts[0].image->num_rows, 3);
 }
 
 TEST(ImageInput, TextsHaveMoreThanAPlaceholderIfTheModelSaysSo) {
@@ -76,13 +80,18 @@ TEST(ImageInput, TextsHaveMoreThanAPlaceholderIfTheModelSaysSo) {
   EXPECT_EQ(WriteOutPlaceholders(info, text),
             "a\n<image>*</image>b \n<image>*</image><imag>\n<image>*</image>");
   EXPECT_EQ(WriteOutPlaceholders(info, "none"), "none");
+  info.number_begin = "<id>";
+  info.placeholder_text = "</id><image>";
+  EXPECT_EQ(WriteOutPlaceholders(info, text),
+            "a<id>0</id><image>b <id>1</id><image><imag><id>2</id><image>");
 }
 
 TEST(ImageInput, TheEngineGetsWhatTheProcessorMade) {
   const Image decoded = DecodeImage(kOther, {}).value();
   const PreparedImage expected =
       ReadImageProcessor(kConfig, "config").value()->Prepare(decoded).value();
-  const std::shared_ptr<const EncodeImage> image = MakeInput().Prepare(kOther)->prepared->image;
+  const std::shared_ptr<const EncodeImage> image =
+      MakeInput().Prepare(kOther)->prepared->parts[0].image;
   EXPECT_EQ(image->shape, expected.shape);
   EXPECT_EQ(image->values, expected.values);
   EXPECT_EQ(image->image_height, decoded.height);
@@ -95,26 +104,27 @@ ImageInput MakeScalingInput() {
       R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 2, "min_pixels": 16,
           "max_pixels": 400})",
       {});
-  return ImageInput({.info = {.placeholder = "<image>",
-                              .placeholder_id = kPlaceholder,
-                              .max_images = 3,
-                              .max_bytes = 1 << 16,
-                              .max_pixels = 1 << 20,
-                              .options = {.min_pixels = 16, .max_pixels = 200},
-                              .max_scaled_pixels = 400},
-                     .processor = ReadImageProcessor(config, "config").value(),
-                     .row_token = kRow,
-                     .tokens = [](const PreparedImage& image) -> Result<ImageTokens> {
-                       return ImageTokens{
-                           std::vector<int32_t>(static_cast<size_t>(image.shape[0]) / 4, kRow)};
-                     }});
+  return ImageInput(
+      {.info = {.placeholder = "<image>",
+                .placeholder_id = kPlaceholder,
+                .max_images = 3,
+                .max_bytes = 1 << 16,
+                .max_pixels = 1 << 20,
+                .options = {.min_pixels = 16, .max_pixels = 200},
+                .max_scaled_pixels = 400},
+       .processor = ReadImageProcessor(config, "config").value(),
+       .row_token = kRow,
+       .tokens = [](const PreparedImage& image) -> Result<ImageTokens> {
+         return ImageTokens{std::vector<int32_t>(static_cast<size_t>(image.shape[0]) / 4, kRow)};
+       },
+       .rows = [](const PreparedImage& image) -> Result<int32_t> { return image.shape[0] / 4; }});
 }
 
 TEST(ImageInput, OptionsChangeTheSizeOfAnImage) {
   const ImageInput input = MakeScalingInput();
   const auto pixels = [&](const ImageOptions& options) {
     const std::shared_ptr<const EncodeImage> image =
-        input.Prepare(kOther, options)->prepared->image;
+        input.Prepare(kOther, options)->prepared->parts[0].image;
     std::vector<int32_t> prompt = {kPlaceholder, kPlaceholder};
     const std::vector<ImageData> both = {{.bytes = kOther, .options = options},
                                          input.Prepare(kOther, options).value()};
@@ -129,10 +139,12 @@ TEST(ImageInput, OptionsChangeTheSizeOfAnImage) {
   EXPECT_GT(pixels({.max_pixels = 400}), 200);
   EXPECT_LE(pixels({.max_pixels = 50}), 50);
   const std::string small = File("interlaced_3x2.png");
-  EXPECT_GE(input.Prepare(small, {.min_pixels = 300, .max_pixels = 400})->prepared->image->shape[0],
+  EXPECT_GE(input.Prepare(small, {.min_pixels = 300, .max_pixels = 400})
+                ->prepared->parts[0]
+                .image->shape[0],
             300 / 4);
-  EXPECT_NE(input.Prepare(kOther)->prepared->image->id,
-            input.Prepare(kOther, {.max_pixels = 50})->prepared->image->id);
+  EXPECT_NE(input.Prepare(kOther)->prepared->parts[0].image->id,
+            input.Prepare(kOther, {.max_pixels = 50})->prepared->parts[0].image->id);
 }
 
 TEST(ImageInput, OptionsThatTheModelDoesNotTakeAreErrors) {
@@ -169,8 +181,8 @@ TEST(ImageInput, ImagesHaveTheSameIdIfContentAndSaltAreEqual) {
 }
 
 TEST(ImageInput, IdsCannotBePredicted) {
-  EXPECT_NE(MakeInput().Prepare(kOne)->prepared->image->id,
-            MakeInput().Prepare(kOne)->prepared->image->id);
+  EXPECT_NE(MakeInput().Prepare(kOne)->prepared->parts[0].image->id,
+            MakeInput().Prepare(kOne)->prepared->parts[0].image->id);
 }
 
 TEST(ImageInput, WrongCountsAreRefusedWithNumbers) {

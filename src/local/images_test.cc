@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -83,6 +84,14 @@ void ExpectAnswers(Engine& engine, const Json& conversation) {
   }
 }
 
+// The images that the engine makes of one: MiniCPM-V's tiles are images, with a token before each.
+int64_t PartsOf(const Engine& engine, const Json& conversation, const ImageData& image) {
+  if (!conversation["model"].get<std::string>().starts_with("minicpm")) return 1;
+  const std::vector<int32_t> tokens = engine.PrepareImage(image.bytes)->tokens;
+  return std::count(tokens.begin(), tokens.end(), 129) +
+         std::count(tokens.begin(), tokens.end(), 131);
+}
+
 TEST(Images, AnswersAreThoseOfTheReference) {
   for (const Json& conversation : Conversations()) {
     SCOPED_TRACE(conversation.dump());
@@ -99,8 +108,11 @@ TEST(Images, AnswersAreThoseOfTheReference) {
       EXPECT_EQ(answer.usage.prompt_tokens, turn["prompt_tokens"]);
       EXPECT_EQ(answer.usage.cached_tokens > 0, images_before > 0);
       // Earlier images are in the prefix cache.
-      EXPECT_EQ(engine->stats().images_encoded - encoded_before,
-                static_cast<int64_t>(images.size() - images_before));
+      int64_t new_parts = 0;
+      for (size_t i = images_before; i < images.size(); ++i) {
+        new_parts += PartsOf(*engine, conversation, images[i]);
+      }
+      EXPECT_EQ(engine->stats().images_encoded - encoded_before, new_parts);
       prompt.insert(prompt.end(), answer.token_ids.begin(), answer.token_ids.end());
     }
   }
@@ -227,6 +239,32 @@ TEST(Images, LinesEndWithTokensOfTheTokenizer) {
   EXPECT_EQ(cached("rgb.png"), 27);
 }
 
+// 127 and 128 surround the number of an image, 129 and 130 its rows, 131 and 132 those of a tile;
+// 133 is the line break.
+TEST(Images, TilesAndNumbersAreThoseOfTheReference) {
+  const auto engine = Load(Options("minicpm_v_4x"));
+  ASSERT_TRUE(engine != nullptr && engine->model().images);
+  EXPECT_EQ(engine->model().images->placeholder, "<|image_pad|>");
+  // The image and 5 tiles of 18 rows, 4 breaks between lines of tiles, and a number of 2 digits.
+  EXPECT_EQ(engine->model().images->max_tokens, 6 * (18 + 2) + 4 + 4);
+  constexpr int32_t kRow = kPlaceholder;
+  const ImageData picture = engine->PrepareImage(Picture("lossy.webp")).value();
+  EXPECT_EQ(picture.tokens, (std::vector<int32_t>{129, kRow, kRow, 130,       //
+                                                  131, kRow, kRow, 132,       //
+                                                  131, kRow, kRow, 132, 133,  //
+                                                  131, kRow, kRow, 132,       //
+                                                  131, kRow, kRow, 132}));
+  const std::vector<ImageData> both = {picture, {.bytes = Picture("rgb.png")}};
+  const std::vector<int32_t> ids = {36, 127, 18, 128, kRow, 127, 19, 128, kRow, 37};
+  const OutputChunk expected = Answer(*engine, Greedy(ids, both));
+  Request request = Greedy({}, both);
+  request.prompt = "B<|image_pad|><|image_pad|>C";
+  request.parse_special_tokens = true;
+  const OutputChunk answer = Answer(*engine, request);
+  EXPECT_EQ(answer.usage.prompt_tokens, expected.usage.prompt_tokens);
+  EXPECT_EQ(answer.token_ids, expected.token_ids);
+}
+
 TEST(Images, TheEnginesOptionsAreThoseOfImagesWithout) {
   EngineOptions options = Options("qwen2_vl_odd");
   options.image_options = {.max_pixels = 300};
@@ -350,6 +388,22 @@ TEST_F(ImageDirectory, APatchSizeOfAnotherModelIsAnErrorOfLoading) {
   const Status status = Engine::Load(Link("pixtral_odd")).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.ToString(), HasSubstr("not those of 5 x 5 pixels that the model takes"));
+}
+
+TEST_F(ImageDirectory, RowsOfOtherPatchesAndLackingMarksAreErrorsOfLoading) {
+  const auto error = [this](const std::string& mode) {
+    std::ofstream(path_ + "/preprocessor_config.json")
+        << R"({"image_processor_type": "MiniCPMV4_6ImageProcessor", "patch_size": 5,
+               "scale_resolution": 30, "downsample_mode": ")" +
+               mode + "\"}";
+    EngineOptions options = Options("");
+    options.model = path_;
+    return Engine::Load(options).status().ToString();
+  };
+  Link("minicpm_v_odd");
+  EXPECT_THAT(error("4x"), HasSubstr("prepared for rows of 4 patches, but the model makes rows of "
+                                     "16: downsample_mode of preprocessor_config.json"));
+  EXPECT_THAT(error("16x"), HasSubstr("the tokenizer lacks \"<image>\", which surrounds images"));
 }
 
 TEST_F(ImageDirectory, TokensThatTheTokenizerLacksAreAnErrorOfLoading) {

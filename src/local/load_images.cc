@@ -42,10 +42,35 @@ struct ImageTokenIds {
   int32_t row = 0;
   bool has_lines = false;  // PreparedImage::grid_width rows each
   int32_t line_end = 0, image_end = 0;
+  bool has_tiles = false;  // PreparedImage::tiles
+  int32_t image_begin = 0, tile_begin = 0, tile_end = 0;
+  std::vector<int32_t> tiles_end = {};  // of a line
 };
+
+// The tokens of an image with TileTokens.
+Result<ImageTokens> TokensOfTiles(const ImageEncoder& encoder, const PreparedImage& image,
+                                  const ImageTokenIds& ids) {
+  ImageTokens result;
+  const auto append = [&](const PreparedImage& part, int32_t begin, int32_t end) -> Status {
+    ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(encoder, part, /*has_lines=*/false));
+    result.tokens.push_back(begin);
+    result.tokens.insert(result.tokens.end(), layout.rows.size(), ids.row);
+    result.tokens.push_back(end);
+    return Status();
+  };
+  RETURN_IF_ERROR(append(image, ids.image_begin, ids.image_end));
+  for (size_t i = 0; i < image.tiles.size(); ++i) {
+    if (i > 0 && i % static_cast<size_t>(image.tile_columns) == 0) {
+      result.tokens.insert(result.tokens.end(), ids.tiles_end.begin(), ids.tiles_end.end());
+    }
+    RETURN_IF_ERROR(append(image.tiles[i], ids.tile_begin, ids.tile_end));
+  }
+  return result;
+}
 
 Result<ImageTokens> TokensOf(const ImageEncoder& encoder, const PreparedImage& image,
                              const ImageTokenIds& ids) {
+  if (ids.has_tiles) return TokensOfTiles(encoder, image, ids);
   ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(encoder, image, ids.has_lines));
   ImageTokens result{.grid_width = layout.grid_width};
   if (!ids.has_lines) {
@@ -60,9 +85,41 @@ Result<ImageTokens> TokensOf(const ImageEncoder& encoder, const PreparedImage& i
   return result;
 }
 
+Result<ImageTokenIds> FindTileTokens(const TileTokens& tokens, int32_t row,
+                                     const Tokenizer* tokenizer) {
+  ImageTokenIds ids{.row = row, .has_tiles = true};
+  int32_t number_begin = 0, number_end = 0;
+  for (const auto& [id, spelling] : {std::pair(&ids.image_begin, &tokens.image_begin),
+                                     {&ids.image_end, &tokens.image_end},
+                                     {&ids.tile_begin, &tokens.tile_begin},
+                                     {&ids.tile_end, &tokens.tile_end},
+                                     {&number_begin, &tokens.number_begin},
+                                     {&number_end, &tokens.number_end}}) {
+    if (spelling->empty()) continue;
+    *id = tokenizer == nullptr ? -1 : tokenizer->FindToken(*spelling);
+    if (*id >= 0) continue;
+    return InvalidArgument("the tokenizer lacks \"{}\", which surrounds images", *spelling);
+  }
+  // Between two lines, as in a prompt.
+  ASSIGN_OR_RETURN(ids.tiles_end,
+                   tokenizer->Encode(tokens.tile_end + tokens.line_end + tokens.tile_begin,
+                                     {.add_special = false, .parse_special = true}));
+  if (ids.tiles_end.size() < 3 || ids.tiles_end.front() != ids.tile_end ||
+      ids.tiles_end.back() != ids.tile_begin) {
+    return InvalidArgument("the tokenizer does not keep \"{}\" and \"{}\" apart", tokens.tile_end,
+                           tokens.tile_begin);
+  }
+  ids.tiles_end.erase(ids.tiles_end.begin());
+  ids.tiles_end.pop_back();
+  return ids;
+}
+
 Result<ImageTokenIds> FindTokens(const ImageProcessor& processor, int32_t row,
                                  const Tokenizer* tokenizer) {
   ImageTokenIds ids{.row = row};
+  if (const TileTokens* const tiles = processor.tile_tokens()) {
+    return FindTileTokens(*tiles, row, tokenizer);
+  }
   const LineTokens* const tokens = processor.line_tokens();
   if (tokens == nullptr) return ids;
   ids.has_lines = true;
@@ -84,9 +141,19 @@ Status TryProcessor(const ImageProcessor& processor, const ImageEncoder& encoder
   constexpr int32_t kSide = 64;
   const Image image{
       .width = kSide, .height = kSide, .rgb = std::vector<uint8_t>(3 * kSide * kSide, 128)};
+  if (const int32_t patches = processor.patches_per_row();
+      patches > 0 && patches != encoder.spec().tokens_per_row) {
+    return InvalidArgument(
+        "an image is prepared for rows of {} patches, but the model makes rows of {}: "
+        "downsample_mode of preprocessor_config.json is not that of config.json",
+        patches, encoder.spec().tokens_per_row);
+  }
   ASSIGN_OR_RETURN(PreparedImage prepared, processor.Prepare(image));
   const bool has_lines = processor.line_tokens() != nullptr;
   RETURN_IF_ERROR(LayoutOf(encoder, prepared, has_lines).status());
+  for (const PreparedImage& tile : prepared.tiles) {
+    RETURN_IF_ERROR(LayoutOf(encoder, tile, has_lines).status());
+  }
   for (const TileGrid& grid : processor.grids()) {
     prepared.grid_height = grid.height;
     prepared.grid_width = grid.width;
@@ -141,6 +208,14 @@ Result<std::unique_ptr<const ImageInput>> MakeImageInput(
   if (const int32_t patches = processor->max_patches(); patches > 0) {
     max_rows = std::min(max_rows, patches / encoder.spec().tokens_per_row);
   }
+  if (const TileTokens* const tokens = processor->tile_tokens()) {
+    const int32_t tiles = processor->max_tiles();
+    max_rows = (1 + tiles) * (max_rows + 2) +
+               std::max(tiles - 1, 0) * static_cast<int32_t>(ids.tiles_end.size());
+    if (!tokens->number_begin.empty()) {
+      max_rows += 2 + static_cast<int32_t>(std::to_string(options.max_images - 1).size());
+    }
+  }
   const ModelSpec& spec = model.spec();
   ImageInfo info = {.placeholder = std::string(tokenizer ? tokenizer->TokenPiece(id) : ""),
                     .placeholder_id = id,
@@ -158,13 +233,21 @@ Result<std::unique_ptr<const ImageInput>> MakeImageInput(
     info.placeholder_text = "\n\n" + info.placeholder + row +
                             std::string(tokenizer->TokenPiece(spec.image_end)) + "\n\n";
   }
-  return std::make_unique<const ImageInput>(
-      ImageInput::Options{.info = std::move(info),
-                          .processor = std::move(processor),
-                          .row_token = id,
-                          .tokens = [&encoder, ids](const PreparedImage& image) {
-                            return TokensOf(encoder, image, ids);
-                          }});
+  if (const TileTokens* const tokens = processor->tile_tokens();
+      tokens != nullptr && !tokens->number_begin.empty()) {
+    info.number_begin = tokens->number_begin;
+    info.placeholder_text = tokens->number_end + info.placeholder;
+  }
+  return std::make_unique<const ImageInput>(ImageInput::Options{
+      .info = std::move(info),
+      .processor = std::move(processor),
+      .row_token = id,
+      .tokens = [&encoder,
+                 ids](const PreparedImage& image) { return TokensOf(encoder, image, ids); },
+      .rows = [&encoder](const PreparedImage& image) -> Result<int32_t> {
+        ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(encoder, image, /*has_lines=*/false));
+        return static_cast<int32_t>(layout.rows.size());
+      }});
 }
 
 }  // namespace tokamak

@@ -1,7 +1,7 @@
 """Makes the goldens of conversations with pictures (pictures.json): from the files to the tokens.
 
-The models are those of make_vision_goldens.py, make_qwen_vl_goldens.py, make_glm_vl_goldens.py and
-make_pixtral_goldens.py, which get a preprocessor_config.json here. transformers prepares the pictures
+The models are those of make_vision_goldens.py, make_qwen_vl_goldens.py, make_glm_vl_goldens.py,
+make_pixtral_goldens.py and make_minicpm_goldens.py, which get a preprocessor_config.json here. transformers prepares the pictures
 (images/) as Pillow decodes them, and continues the conversations greedily, in float32 on a CPU. Needs
 torchvision. With names of models, only their conversations are made anew.
 
@@ -16,6 +16,7 @@ import PIL.ImageOps
 import torch
 import transformers
 
+import make_minicpm_goldens
 import make_pixtral_goldens
 
 HERE = pathlib.Path(__file__).parent / "hf"
@@ -49,6 +50,8 @@ TURNS = {
     "qwen3_vl_moe_128": [[[4, "gray.jpg", 6], [2, "rgb.png", 5]]],
     "gemma3_vision_odd": [[[5, "rgb.png", 6, "gray.jpg", 4], [9, "lossy.webp", 3], [2]]],
     "gemma3_vision_256": [[["lossy.webp", 4], [3, "orientation_6.jpg", 8]]],
+    "minicpm_v_odd": [[[4, "lossy.webp", 5], [3, "rgb.png", 2, "progressive.jpg", 6], [4]]],
+    "minicpm_v_4x": [[["lossy.webp", 5, "smaller.webp", 3], [6, "gray.jpg"]]],
 }
 
 
@@ -85,7 +88,17 @@ def bidirectional(config) -> bool:
     return config.model_type == "gemma3"
 
 
+def numbered(config) -> bool:
+    """Whether images have numbers, and tiles that are images."""
+    return config.model_type == "minicpmv4_6"
+
+
 def processor(config):
+    if numbered(config):
+        mode = config.downsample_mode
+        return transformers.MiniCPMV4_6ImageProcessor(
+            patch_size=config.vision_config.patch_size, scale_resolution=30 if mode == "16x" else 21, max_slice_nums=5,
+            downsample_mode=mode)
     if config.vision_config.model_type == "pixtral":
         return PixtralProcessor(config, 30 if config.model_type == "llava" else config.vision_config.image_size - 1)
     if hasattr(config.vision_config, "spatial_merge_size"):
@@ -124,7 +137,10 @@ class Conversation:
 
     def pictures(self, prepared) -> dict:
         """The model's arguments for images."""
-        lists = {name: [values[name] for values in prepared] for name in prepared[0] if name != "num_crops"}
+        lists = {name: [values[name] for values in prepared] for name in prepared[0]
+                 if name not in ("num_crops", "grids", "num_patches_per_image")}
+        if numbered(self.model.config):
+            lists["pixel_values"] = [torch.cat(lists["pixel_values"], dim=-1)]
         if self.lines:
             most = [max(values.shape[i] for values in lists["pixel_values"]) for i in (2, 3)]
             lists["pixel_values"] = [
@@ -153,9 +169,14 @@ class Conversation:
         for part in parts:
             if isinstance(part, str):
                 values = self.preprocess(picture(part), return_tensors="pt")
-                rows = self.model.model.get_image_features(**self.pictures([values])).pooler_output[0]
+                tiles = self.model.model.get_image_features(**self.pictures([values])).pooler_output
+                rows = tiles[0]
                 self.values.append(values)
-                if self.lines:
+                if numbered(self.model.config):
+                    number = make_minicpm_goldens.number(len(self.values) - 1)
+                    self.ids += number + make_minicpm_goldens.shown([len(tile) for tile in tiles], values["grids"][0][1])
+                    said.append(number)
+                elif self.lines:
                     height, width = (int(side) // self.preprocess.unit for side in values["image_sizes"][0])
                     self.ids += make_pixtral_goldens.lines(height, width)
                 else:
