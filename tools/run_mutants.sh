@@ -4,7 +4,7 @@
 # wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images;
 # for tests/local/mutants those of budgets, images and replicas in src/local; for
 # tests/server/mutants those of the web client; for tests/ranks/mutants those of ranks in src/ops,
-# src/nn and src/executor.
+# src/nn, src/models and src/executor.
 # Prints one line per mutant; fails if one survives or does not apply.
 #
 #   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
@@ -68,9 +68,9 @@ local_tests() {
 }
 server_tests() { timeout 300 "$copy/build/src/server/web_client_test" >"$copy/log" 2>&1; }
 rank_tests() {
-  for test in ops/ranks_test nn/nn_test executor/executor_test; do
-    timeout 300 "$copy/build/src/$test" --gtest_filter='Ranks*:Parallel*:Driver*' >"$copy/log" 2>&1 ||
-      return 1
+  for test in ops/ranks_test nn/nn_test models/models_test executor/executor_test; do
+    timeout 300 "$copy/build/src/$test" \
+      --gtest_filter='Rank*:Parallel*:Driver*:Stages*:Gguf/StageGolden*' >"$copy/log" 2>&1 || return 1
   done
 }
 fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }
@@ -83,7 +83,8 @@ esac
 case $chosen in */images/*) build images_test && image_tests || fails "fails" ;; esac
 case $chosen in */local/*) build local_test && local_tests || fails "fails" ;; esac
 case $chosen in */server/*) build web_client_test && server_tests || fails "fails" ;; esac
-case $chosen in */ranks/*) build ranks_test nn_test executor_test && rank_tests || fails "fails" ;; esac
+rank_targets='ranks_test nn_test models_test executor_test'
+case $chosen in */ranks/*) build $rank_targets && rank_tests || fails "fails" ;; esac
 
 # try PATCH: prints the result; fails if nothing found the fault.
 try() {
@@ -97,7 +98,7 @@ try() {
     */images/*) first=images_test find=image_tests ;;
     */local/*) first=local_test find=local_tests ;;
     */server/*) first=web_client_test find=server_tests ;;
-    */ranks/*) first='ranks_test nn_test executor_test' find=rank_tests ;;
+    */ranks/*) first=$rank_targets find=rank_tests ;;
     *) first=sim find=simulate ;;
   esac
   if ! build $first; then

@@ -72,6 +72,8 @@ void Ops::Run(const GateUpExperts& op, Stream& stream) {
 // and layers are divided only among several ranks.
 void Ops::Run(const AllReduce&, Stream&) { Lacks("AllReduce"); }
 void Ops::Run(const AllGather&, Stream&) { Lacks("AllGather"); }
+void Ops::Run(const Send&, Stream&) { Lacks("Send"); }
+void Ops::Run(const Receive&, Stream&) { Lacks("Receive"); }
 void Ops::Run(const LinearArgmax&, Stream&) { Lacks("LinearArgmax"); }
 void Ops::Run(const AddResidual&, Stream&) { Lacks("AddResidual"); }
 void Ops::Run(const Softcap&, Stream&) { Lacks("Softcap"); }

@@ -314,6 +314,8 @@ class Ops {
   // For a backend that is one of several ranks (ops/collectives.h).
   virtual void Run(const AllReduce& op, Stream& stream);
   virtual void Run(const AllGather& op, Stream& stream);
+  virtual void Run(const Send& op, Stream& stream);
+  virtual void Run(const Receive& op, Stream& stream);
 
   // Optional: saves writing and reading all outputs.
   virtual bool has_linear_argmax() const { return false; }

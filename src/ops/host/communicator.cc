@@ -24,15 +24,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A number that grows, and ranks that wait for it.
+struct Count {
+  std::atomic<uint64_t> value;
+  std::atomic<uint32_t> sleepers;  // ranks that sleep until it changes
+};
+
 // The state of one rank, which alone writes `arrived` and `exchanges`.
 struct alignas(64) RankState {
   // Exchanges for which this rank's values are in its slot.
-  std::atomic<uint64_t> arrived;
-  // Ranks that sleep until `arrived` changes.
-  std::atomic<uint32_t> sleepers;
+  Count arrived;
   // The last two exchanges that the rank takes part in. Different values on two ranks are a bug.
   std::atomic<uint64_t> exchanges[2];
 };
+
+// Bytes on their way from one rank to another, through a ring of `channel_bytes`.
+struct alignas(64) Channel {
+  Count sent;
+  alignas(64) Count received;
+};
+// What a rank receives: from the stage before, and from the last stage.
+constexpr int32_t kChannelsPerRank = 2;
 
 // Everything is valid as zeros.
 struct Header {
@@ -41,35 +53,50 @@ struct Header {
   uint32_t code;   // a StatusCode; this and `text` are written once, before kFailed
   char text[248];  // ends with a zero
   RankState ranks[kMaxHostRanks];
+  Channel channels[kMaxHostRanks * kChannelsPerRank];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
 // The kernel compares 32 bits: the low half of a count, which comes first in memory.
 static_assert(std::endian::native == std::endian::little);
-long Futex(std::atomic<uint64_t>& count, int operation, uint32_t value, const timespec* timeout) {
-  return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&count), operation, value, timeout,
+long Futex(Count& count, int operation, uint32_t value, const timespec* timeout) {
+  return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&count.value), operation, value, timeout,
                    nullptr, 0);
 }
+
+void WakeAll(Count& count) { Futex(count, FUTEX_WAKE, INT32_MAX, nullptr); }
+
+void Set(Count& count, uint64_t value) {
+  count.value.store(value, std::memory_order_seq_cst);
+  if (count.sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(count);
+}
+
+int32_t NumRanks(const SharedMemoryOptions& options) { return options.size * options.stages; }
 
 // A rank spins for about 50 µs, which is longer than ranks of equal work are apart, then sleeps. It
 // looks for a failed group at least this often.
 constexpr int kSpins = 2000;
 constexpr timespec kSleep = {.tv_sec = 0, .tv_nsec = 20'000'000};
 
-// A slot is written in every second exchange. Its writer has then seen that all ranks take part in
+// Ranks are numbered over all stages here. A slot is written in every second exchange of its stage.
+// Its writer has then seen that all ranks take part in
 // the exchange in between, for which they must have finished reading it. So one meeting of all
 // ranks per exchange is enough.
 class SharedMemoryCommunicator final : public Communicator {
  public:
   SharedMemoryCommunicator(const SharedMemoryOptions& options, int32_t rank, Buffer memory)
       : options_(options), rank_(rank), memory_(std::move(memory)) {
-    CHECK(memory_.size() >= SharedMemoryBytes(options) && 0 <= rank && rank < options.size);
+    CHECK(memory_.size() >= SharedMemoryBytes(options) && 0 <= rank && rank < NumRanks(options));
   }
 
-  RankInfo info() const override { return {options_.size, rank_}; }
+  RankInfo info() const override {
+    return {options_.size, rank_ % options_.size, options_.stages, rank_ / options_.size};
+  }
   Status Run(const AllReduce& op) override;
   Status Run(const AllGather& op) override;
+  Status Run(const Send& op) override;
+  Status Run(const Receive& op) override;
   void Abort(const Status& reason) override {
     EndGroup(reason.code(), fmt::format("rank {}: {}", rank_, reason.message()));
   }
@@ -81,6 +108,7 @@ class SharedMemoryCommunicator final : public Communicator {
 
   Header& header() const { return *reinterpret_cast<Header*>(memory_.data()); }
   RankState& state(int32_t rank) const { return header().ranks[rank]; }
+  int32_t first() const { return rank_ - rank_ % options_.size; }  // rank of this stage
   // Returns the place of the values of `rank` in the current exchange.
   float* Slot(int32_t rank) const {
     const auto index = static_cast<size_t>(rank) * 2 + exchange_ % 2;
@@ -90,7 +118,15 @@ class SharedMemoryCommunicator final : public Communicator {
 
   // Hands over what is in this rank's slot and waits until all ranks have done so.
   Status Meet(Kind kind, int64_t elements);
-  Status WaitFor(int32_t rank);
+  // Waits until the count, which `rank` changes, is at least this.
+  Status WaitFor(Count& count, uint64_t least, int32_t rank, std::chrono::milliseconds timeout);
+
+  // One of kChannelsPerRank * NumRanks: from this rank's namesake in stage `from` to that in `to`.
+  int32_t ChannelOf(int32_t from, int32_t to) const;
+  int32_t RankIn(int32_t stage) const { return stage * options_.size + rank_ % options_.size; }
+  // Moves `size` bytes into or out of a channel, in pieces: copy(piece, place in the ring).
+  template <typename Copy>
+  Status Transfer(int32_t channel, int32_t other, bool sends, size_t size, Copy copy);
   void EndGroup(StatusCode code, std::string_view message);
 
   const SharedMemoryOptions options_;
@@ -112,7 +148,12 @@ Status SharedMemoryCommunicator::status() const {
 
 void SharedMemoryCommunicator::Restart() {
   exchange_ = 0;
-  state(rank_).arrived.store(0);
+  state(rank_).arrived.value.store(0);
+  for (int32_t i = 0; i < kChannelsPerRank; ++i) {
+    Channel& channel = header().channels[rank_ * kChannelsPerRank + i];
+    channel.sent.value.store(0);
+    channel.received.value.store(0);
+  }
   std::fill(std::begin(header().text), std::end(header().text), '\0');
   header().failure.store(Header::kNone);
 }
@@ -125,33 +166,36 @@ void SharedMemoryCommunicator::EndGroup(StatusCode code, std::string_view messag
   const size_t size = std::min(message.size(), sizeof(shared.text) - 1);
   std::copy_n(message.data(), size, shared.text);
   shared.failure.store(Header::kFailed);
-  for (int32_t rank = 0; rank < options_.size; ++rank) {
-    Futex(state(rank).arrived, FUTEX_WAKE, INT32_MAX, nullptr);
+  for (int32_t rank = 0; rank < NumRanks(options_); ++rank) {
+    WakeAll(state(rank).arrived);
+    for (int32_t i = 0; i < kChannelsPerRank; ++i) {
+      Channel& channel = shared.channels[rank * kChannelsPerRank + i];
+      WakeAll(channel.sent);
+      WakeAll(channel.received);
+    }
   }
 }
 
-Status SharedMemoryCommunicator::WaitFor(int32_t rank) {
-  RankState& peer = state(rank);
-  const auto arrived = [&] { return peer.arrived.load(std::memory_order_seq_cst); };
+Status SharedMemoryCommunicator::WaitFor(Count& count, uint64_t least, int32_t rank,
+                                         std::chrono::milliseconds timeout) {
+  const auto value = [&] { return count.value.load(std::memory_order_seq_cst); };
   for (int spins = 0; spins < kSpins; ++spins) {
-    if (arrived() >= exchange_) return Status();
+    if (value() >= least) return Status();
     Pause();
   }
-  const Clock::time_point deadline = Clock::now() + options_.timeout;
-  for (uint64_t now = arrived(); now < exchange_; now = arrived()) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  for (uint64_t now = value(); now < least; now = value()) {
     RETURN_IF_ERROR(status());
     if (Clock::now() >= deadline) {
       EndGroup(StatusCode::kUnavailable,
                fmt::format("rank {} did not take part in an exchange with rank {} within {} ms",
-                           rank, rank_, options_.timeout.count()));
+                           rank, rank_, timeout.count()));
       return status();
     }
-    // Either the peer sees the sleeper, or the sleeper sees that it has arrived.
-    peer.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    if (arrived() == now) {
-      Futex(peer.arrived, FUTEX_WAIT, static_cast<uint32_t>(now), &kSleep);
-    }
-    peer.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    // Either the peer sees the sleeper, or the sleeper sees the new value.
+    count.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    if (value() == now) Futex(count, FUTEX_WAIT, static_cast<uint32_t>(now), &kSleep);
+    count.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
   return Status();
 }
@@ -160,13 +204,10 @@ Status SharedMemoryCommunicator::Meet(Kind kind, int64_t elements) {
   const uint64_t expected = static_cast<uint64_t>(elements) << 2 | kind;
   RankState& mine = state(rank_);
   mine.exchanges[exchange_ % 2].store(expected, std::memory_order_relaxed);
-  mine.arrived.store(exchange_, std::memory_order_seq_cst);
-  if (mine.sleepers.load(std::memory_order_seq_cst) > 0) {
-    Futex(mine.arrived, FUTEX_WAKE, INT32_MAX, nullptr);
-  }
-  for (int32_t rank = 0; rank < options_.size; ++rank) {
+  Set(mine.arrived, exchange_);
+  for (int32_t rank = first(); rank < first() + options_.size; ++rank) {
     if (rank == rank_) continue;
-    RETURN_IF_ERROR(WaitFor(rank));
+    RETURN_IF_ERROR(WaitFor(state(rank).arrived, exchange_, rank, options_.timeout));
     if (state(rank).exchanges[exchange_ % 2].load(std::memory_order_relaxed) != expected) {
       EndGroup(StatusCode::kInternal,
                fmt::format("ranks {} and {} take part in different exchanges", rank_, rank));
@@ -185,9 +226,9 @@ Status SharedMemoryCommunicator::Run(const AllReduce& op) {
     ++exchange_;
     std::copy_n(x, count, Slot(rank_));
     RETURN_IF_ERROR(Meet(kAllReduce, total));
-    std::copy_n(Slot(0), count, x);
+    std::copy_n(Slot(first()), count, x);
     for (int32_t rank = 1; rank < options_.size; ++rank) {
-      const float* const part = Slot(rank);
+      const float* const part = Slot(first() + rank);
       for (int64_t i = 0; i < count; ++i) x[i] += part[i];
     }
   }
@@ -209,7 +250,7 @@ void ForEachRun(const Tensor& tensor, int64_t begin, int64_t end, float* flat, C
 Status SharedMemoryCommunicator::Run(const AllGather& op) {
   CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32);
   CHECK(static_cast<int32_t>(op.columns.size()) == options_.size &&
-        op.columns[static_cast<size_t>(rank_)].size() == op.x.cols() &&
+        op.columns[static_cast<size_t>(info().rank)].size() == op.x.cols() &&
         op.x.rows() == op.out.rows());
   RETURN_IF_ERROR(status());
   int64_t most = 0;  // elements of any rank
@@ -227,17 +268,95 @@ Status SharedMemoryCommunicator::Run(const AllGather& op) {
       const IndexRange& columns = op.columns[static_cast<size_t>(rank)];
       const Tensor part = op.out.Cols(columns.begin, columns.end);
       ForEachRun(
-          part, begin, end(part.shape.elements()), Slot(rank),
+          part, begin, end(part.shape.elements()), Slot(first() + rank),
           [](float* row, const float* slot, size_t bytes) { std::memcpy(row, slot, bytes); });
     }
   }
   return status();
 }
 
+int32_t SharedMemoryCommunicator::ChannelOf(int32_t from, int32_t to) const {
+  const int32_t last = options_.stages - 1;
+  CHECK(0 <= to && to <= last && (to == from + 1 || (from == last && to < last)));
+  return RankIn(to) * kChannelsPerRank + (to == from + 1 ? 0 : 1);
+}
+
+// The count of what the other rank has done grows meanwhile; only this rank changes its own.
+template <typename Copy>
+Status SharedMemoryCommunicator::Transfer(int32_t channel, int32_t other, bool sends, size_t size,
+                                          Copy copy) {
+  Channel& state = header().channels[channel];
+  Count& own = sends ? state.sent : state.received;
+  Count& others = sends ? state.received : state.sent;
+  // How far this rank may be ahead of the other.
+  const uint64_t lead = sends ? options_.channel_bytes : 0;
+  std::byte* const ring = memory_.data() + sizeof(Header) +
+                          static_cast<size_t>(NumRanks(options_)) * 2 * options_.slot_bytes +
+                          static_cast<size_t>(channel) * options_.channel_bytes;
+  uint64_t done = own.value.load(std::memory_order_relaxed);
+  while (size > 0) {
+    RETURN_IF_ERROR(
+        WaitFor(others, done + 1 > lead ? done + 1 - lead : 0, other, options_.stage_timeout));
+    const uint64_t possible = others.value.load(std::memory_order_seq_cst) + lead - done;
+    const size_t at = done % options_.channel_bytes;
+    const size_t count =
+        std::min({size, static_cast<size_t>(possible), options_.channel_bytes - at});
+    copy(count, ring + at);
+    done += count;
+    size -= count;
+    Set(own, done);
+  }
+  return Status();
+}
+
+// A message begins with its size.
+Status SharedMemoryCommunicator::Run(const Send& op) {
+  CHECK(op.x.contiguous() && RowBytes(op.x.dtype, 1) == sizeof(float));
+  RETURN_IF_ERROR(status());
+  const int32_t channel = ChannelOf(info().stage, op.stage);
+  const auto send = [&](const void* from, uint64_t size) {
+    const auto* bytes = static_cast<const std::byte*>(from);
+    return Transfer(channel, RankIn(op.stage), /*sends=*/true, size,
+                    [&](size_t count, std::byte* place) {
+                      std::memcpy(place, bytes, count);
+                      bytes += count;
+                    });
+  };
+  const uint64_t size = static_cast<uint64_t>(op.x.shape.elements()) * sizeof(float);
+  RETURN_IF_ERROR(send(&size, sizeof(size)));
+  RETURN_IF_ERROR(send(op.x.data, size));
+  return status();
+}
+
+Status SharedMemoryCommunicator::Run(const Receive& op) {
+  CHECK(op.out.contiguous() && RowBytes(op.out.dtype, 1) == sizeof(float));
+  RETURN_IF_ERROR(status());
+  const int32_t other = RankIn(op.stage);
+  const int32_t channel = ChannelOf(op.stage, info().stage);
+  const auto receive = [&](void* to, uint64_t size) {
+    auto* bytes = static_cast<std::byte*>(to);
+    return Transfer(channel, other, /*sends=*/false, size, [&](size_t count, std::byte* place) {
+      std::memcpy(bytes, place, count);
+      bytes += count;
+    });
+  };
+  uint64_t size = 0;
+  RETURN_IF_ERROR(receive(&size, sizeof(size)));
+  if (size != static_cast<uint64_t>(op.out.shape.elements()) * sizeof(float)) {
+    EndGroup(StatusCode::kInternal,
+             fmt::format("ranks {} and {} take part in different exchanges", rank_, other));
+    return status();
+  }
+  RETURN_IF_ERROR(receive(op.out.data, size));
+  return status();
+}
+
 }  // namespace
 
 size_t SharedMemoryBytes(const SharedMemoryOptions& options) {
-  return sizeof(Header) + static_cast<size_t>(options.size) * 2 * options.slot_bytes;
+  const auto ranks = static_cast<size_t>(NumRanks(options));
+  const size_t channels = options.stages > 1 ? ranks * kChannelsPerRank : 0;
+  return sizeof(Header) + ranks * 2 * options.slot_bytes + channels * options.channel_bytes;
 }
 
 std::unique_ptr<Communicator> MakeSharedMemoryCommunicator(const SharedMemoryOptions& options,
@@ -247,15 +366,17 @@ std::unique_ptr<Communicator> MakeSharedMemoryCommunicator(const SharedMemoryOpt
 
 Result<std::vector<std::unique_ptr<Communicator>>> MakeThreadGroup(
     const SharedMemoryOptions& options) {
-  if (options.size < 1 || options.size > kMaxHostRanks) {
-    return InvalidArgument("{} ranks: at least 1 and at most {} are supported", options.size,
-                           kMaxHostRanks);
+  if (options.size < 1 || options.stages < 1 ||
+      int64_t{options.size} * options.stages > kMaxHostRanks) {
+    return InvalidArgument("{} ranks in {} stages: at least 1 and at most {} ranks are supported",
+                           options.size, options.stages, kMaxHostRanks);
   }
   CHECK(options.slot_bytes > 0 && options.slot_bytes % sizeof(float) == 0);
+  CHECK(options.channel_bytes > 0);
   ASSIGN_OR_RETURN(const Buffer memory, AllocateHostMemory(SharedMemoryBytes(options)));
-  std::memset(memory.data(), 0, memory.size());
+  std::memset(memory.data(), 0, sizeof(Header));
   std::vector<std::unique_ptr<Communicator>> group;
-  for (int32_t rank = 0; rank < options.size; ++rank) {
+  for (int32_t rank = 0; rank < NumRanks(options); ++rank) {
     group.push_back(MakeSharedMemoryCommunicator(options, rank, memory));
   }
   return group;

@@ -21,6 +21,8 @@ class Communicator {
   virtual RankInfo info() const = 0;
   virtual Status Run(const AllReduce& op) = 0;
   virtual Status Run(const AllGather& op) = 0;
+  virtual Status Run(const Send& op) = 0;
+  virtual Status Run(const Receive& op) = 0;
   // Ends the group with an error, which the other ranks get with this rank's number. Does nothing
   // if it has ended.
   virtual void Abort(const Status& reason) = 0;
@@ -32,22 +34,28 @@ class Communicator {
 };
 
 struct SharedMemoryOptions {
-  int32_t size = 1;               // ranks
+  int32_t size = 1;  // ranks of a stage
+  int32_t stages = 1;
   size_t slot_bytes = 256 << 10;  // what a rank hands over at once; a multiple of 4
-  // How long a rank waits for the others to take part in an exchange. The group ends after that.
+  // Room for what one rank has sent to another that has not received it: enough for the draws of
+  // all steps in flight, or the stages could wait for each other.
+  size_t channel_bytes = 8 << 20;
+  // How long a rank waits for the others to take part in an exchange, and for another stage, which
+  // computes a whole step meanwhile. The group ends after that.
   std::chrono::milliseconds timeout{60'000};
+  std::chrono::milliseconds stage_timeout{600'000};
 };
-inline constexpr int32_t kMaxHostRanks = 64;
+inline constexpr int32_t kMaxHostRanks = 64;  // of all stages
 
 // Bytes of the memory through which ranks exchange values.
 size_t SharedMemoryBytes(const SharedMemoryOptions& options);
 // One rank's communicator over `memory`, which is aligned to 64 bytes and was zero before the first
 // rank used it. It holds no addresses, so every rank may see it at another one. The options must be
-// the same on all ranks.
+// the same on all ranks. `rank` counts those of all stages, one stage after another.
 std::unique_ptr<Communicator> MakeSharedMemoryCommunicator(const SharedMemoryOptions& options,
                                                            int32_t rank, Buffer memory);
-// The communicators of a group whose ranks are threads of this process, by rank. kInvalidArgument
-// for bad options.
+// The communicators of a group whose ranks are threads of this process, one stage after another.
+// kInvalidArgument for bad options.
 Result<std::vector<std::unique_ptr<Communicator>>> MakeThreadGroup(
     const SharedMemoryOptions& options);
 

@@ -229,7 +229,125 @@ TEST(Ranks, GroupsOfBadSizesAreRefused) {
   for (const int32_t size : {-1, 0, kMaxHostRanks + 1}) {
     const auto group = MakeThreadGroup({.size = size});
     EXPECT_EQ(group.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(MakeThreadGroup({.stages = size}).status().code(), StatusCode::kInvalidArgument);
   }
+  EXPECT_FALSE(MakeThreadGroup({.size = 8, .stages = kMaxHostRanks / 8 + 1}).ok());
+}
+
+Group MakeStages(int32_t size, int32_t stages, size_t channel_bytes, milliseconds timeout = kLong) {
+  auto group = MakeThreadGroup({.size = size,
+                                .stages = stages,
+                                .slot_bytes = 64,
+                                .channel_bytes = channel_bytes,
+                                .timeout = timeout,
+                                .stage_timeout = timeout});
+  EXPECT_TRUE(group.ok()) << group.status().ToString();
+  return *std::move(group);
+}
+
+TEST(RankStages, RanksAreNumberedStageByStage) {
+  const Group group = MakeStages(2, 3, 64);
+  ASSERT_EQ(group.size(), 6u);
+  for (int32_t i = 0; i < 6; ++i) {
+    const RankInfo info = group[static_cast<size_t>(i)]->info();
+    EXPECT_EQ(info.size, 2);
+    EXPECT_EQ(info.stages, 3);
+    EXPECT_EQ(info.rank, i % 2);
+    EXPECT_EQ(info.stage, i / 2);
+  }
+}
+
+// Values go forward from stage to stage and come back from the last one, beside sums of each stage.
+// Messages are smaller and larger than what a channel holds, and than what is left of it.
+TEST(RankStages, ValuesArriveInOrder) {
+  constexpr int32_t kSize = 2, kStages = 3;
+  for (const size_t channel_bytes : {12, 100, 4096}) {
+    const Group group = MakeStages(kSize, kStages, channel_bytes);
+    const int count = testing::Fewer(500);
+    std::vector<std::thread> threads;
+    for (const auto& communicator : group) {
+      threads.emplace_back([&, &ranks = *communicator] {
+        const RankInfo info = ranks.info();
+        std::mt19937 shared(1), own(static_cast<uint32_t>(info.stage * kSize + info.rank));
+        for (int i = 0; i < count; ++i) {
+          const auto elements = static_cast<int64_t>(1 + shared() % 40);
+          if (own() % 64 == 0) std::this_thread::sleep_for(milliseconds(1));
+          const auto value = [&](int32_t rank, int64_t at) {
+            return static_cast<float>(i * 64 + rank * 8) + static_cast<float>(at) / 64;
+          };
+          std::vector<float> x(static_cast<size_t>(elements));
+          for (int64_t at = 0; at < elements; ++at)
+            x[static_cast<size_t>(at)] = value(info.rank, at);
+          const std::vector<float> expected = x;
+          if (info.stage > 0) {
+            std::fill(x.begin(), x.end(), NAN);
+            ASSERT_TRUE(ranks.Run(Receive{View(x, elements), info.stage - 1}).ok());
+            ASSERT_EQ(x, expected);
+          }
+          float sum = 1;
+          ASSERT_TRUE(ranks.Run(AllReduce{Tensor(&sum, DType::kF32, {1, 1})}).ok());
+          ASSERT_EQ(sum, kSize);
+          if (info.stage + 1 < kStages) {
+            ASSERT_TRUE(ranks.Run(Send{View(x, elements), info.stage + 1}).ok());
+          }
+          std::vector<int32_t> drawn = {i, info.rank};
+          const Tensor tokens(drawn.data(), DType::kI32, {2});
+          if (info.stage + 1 == kStages) {
+            for (int32_t stage = 0; stage + 1 < kStages; ++stage) {
+              ASSERT_TRUE(ranks.Run(Send{tokens, stage}).ok());
+            }
+          } else {
+            drawn = {-1, -1};
+            ASSERT_TRUE(ranks.Run(Receive{tokens, kStages - 1}).ok());
+            ASSERT_EQ(drawn, (std::vector<int32_t>{i, info.rank}));
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+// A stage may be ahead of the next by what the channel holds, and no further.
+TEST(RankStages, ASenderWaitsOnlyForRoom) {
+  const Group group = MakeStages(1, 2, 2 * (4 + 2) * sizeof(float), kShort);
+  std::vector<float> x(4, 1);
+  EXPECT_TRUE(group[0]->Run(Send{View(x, 4), 1}).ok());
+  EXPECT_TRUE(group[0]->Run(Send{View(x, 4), 1}).ok());
+  EXPECT_EQ(group[0]->Run(Send{View(x, 4), 1}).message(),
+            "rank 1 did not take part in an exchange with rank 0 within 100 ms");
+  for (const auto& communicator : group) communicator->Restart();
+  std::vector<float> y(4);
+  EXPECT_TRUE(group[0]->Run(Send{View(x, 4), 1}).ok());
+  EXPECT_TRUE(group[1]->Run(Receive{View(y, 4), 0}).ok());
+  EXPECT_EQ(y, x);
+}
+
+TEST(RankStages, AnErrorEndsAllStagesAtOnce) {
+  const Group group = MakeStages(2, 3, 64);
+  const auto start = std::chrono::steady_clock::now();
+  OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+    const RankInfo info = ranks.info();
+    if (info.stage == 1 && rank == 0) {
+      std::this_thread::sleep_for(kShort);
+      ranks.Abort(Status(StatusCode::kResourceExhausted, "out of blocks"));
+    }
+    std::vector<float> x(100, 1);
+    const Status status = info.stage == 0   ? ranks.Run(Receive{View(x, 100), 2})
+                          : info.stage == 1 ? ranks.Run(AllReduce{View(x, 100)})
+                                            : ranks.Run(Receive{View(x, 100), 1});
+    EXPECT_EQ(status.message(), "rank 2: out of blocks");
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong / 2);
+}
+
+TEST(RankStages, MessagesOfOtherSizesAreAnError) {
+  const Group group = MakeStages(1, 2, 1024);
+  std::vector<float> x(8, 1);
+  EXPECT_TRUE(group[0]->Run(Send{View(x, 8), 1}).ok());
+  EXPECT_EQ(group[1]->Run(Receive{View(x, 1).Rows(0, 7), 0}).message(),
+            "ranks 1 and 0 take part in different exchanges");
+  EXPECT_FALSE(group[0]->Run(Send{View(x, 8), 1}).ok());
 }
 
 // Models and runners see results through Ops, and errors when they wait for a stream.

@@ -61,16 +61,16 @@ void HostOps::Run(const CopyRows& op, Stream&) {
   }
 }
 
-// Synchronize and Await return errors of both.
-void HostOps::Run(const AllReduce& op, Stream&) {
+template <typename Exchange>
+void HostOps::RunOnRanks(const Exchange& op) {
   CHECK(communicator_ != nullptr);
   (void)communicator_->Run(op);
 }
 
-void HostOps::Run(const AllGather& op, Stream&) {
-  CHECK(communicator_ != nullptr);
-  (void)communicator_->Run(op);
-}
+void HostOps::Run(const AllReduce& op, Stream&) { RunOnRanks(op); }
+void HostOps::Run(const AllGather& op, Stream&) { RunOnRanks(op); }
+void HostOps::Run(const Send& op, Stream&) { RunOnRanks(op); }
+void HostOps::Run(const Receive& op, Stream&) { RunOnRanks(op); }
 
 Status CheckWeightSpec(const WeightSpec& spec) {
   if (spec.parts.empty()) return InvalidArgument("a weight needs at least one part");

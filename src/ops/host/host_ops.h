@@ -31,8 +31,14 @@ class HostOps : public Ops {
   void Run(const CopyRows& op, Stream& stream) override;
   void Run(const AllReduce& op, Stream& stream) override;
   void Run(const AllGather& op, Stream& stream) override;
+  void Run(const Send& op, Stream& stream) override;
+  void Run(const Receive& op, Stream& stream) override;
 
  private:
+  // Synchronize and Await return its errors.
+  template <typename Exchange>
+  void RunOnRanks(const Exchange& op);
+
   const std::shared_ptr<Communicator> communicator_;
 };
 

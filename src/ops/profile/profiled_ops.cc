@@ -374,6 +374,8 @@ class ProfiledOpsImpl final : public ProfiledOps {
   void Run(const CopyRanges& op, Stream& stream) override { Timed("copy_ranges", op, stream); }
   void Run(const AllReduce& op, Stream& stream) override { Timed("all_reduce", op, stream); }
   void Run(const AllGather& op, Stream& stream) override { Timed("all_gather", op, stream); }
+  void Run(const Send& op, Stream& stream) override { Timed("send", op, stream); }
+  void Run(const Receive& op, Stream& stream) override { Timed("receive", op, stream); }
   bool has_linear_argmax() const override { return inner_->has_linear_argmax(); }
   void Run(const LinearArgmax& op, Stream& stream) override { Timed("largest_output", op, stream); }
   void Run(const AddResidual& op, Stream& stream) override { Timed("add_residual", op, stream); }
