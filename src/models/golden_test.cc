@@ -13,6 +13,7 @@
 #include "models/testing/backends.h"
 #include "models/testing/golden.h"
 #include "models/testing/images.h"
+#include "models/testing/staged_model.h"
 #include "ops/count/count_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/testing/on_ranks.h"
@@ -243,6 +244,35 @@ TEST_P(RankGoldenTest, RanksComputeTheGolden) {
   }
 }
 
+class StageGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+// The stages of a pipeline compute the same sums in the same order as the whole model.
+TEST_P(StageGoldenTest, StagesComputeTheBitsOfTheWholeModel) {
+  const std::string path = TinyModelPath(GetParam());
+  const TinyGolden golden = ReadTinyGolden(GetParam());
+  const auto length = static_cast<int32_t>(golden.tokens.size());
+  for (const std::string& backend : {PreciseBackendNames().back(), BackendNames().back()}) {
+    const std::unique_ptr<Ops> ops = MakeBackend(backend, /*threads=*/1);
+    const std::unique_ptr<Model> whole = LoadOrDie(path, *ops);
+    const ModelSpec& spec = whole->spec();
+    const HarnessOptions options = WithImages({}, *whole, *ops, golden);
+    const std::vector<Harness::Logits> logits =
+        Harness(*whole, *ops, options).Run(golden.tokens, length);
+    for (int32_t count = 2; count <= std::min(3, spec.stage.end_layer); ++count) {
+      // Its first layers all add features of images.
+      if (path.find("qwen3_vl") != std::string::npos && count == spec.stage.end_layer) continue;
+      const std::unique_ptr<StagedModel> stages = LoadStages(path, backend, count);
+      EXPECT_EQ(stages->spec().num_parameters, spec.num_parameters);
+      EXPECT_EQ(stages->spec().num_moe_layers, spec.num_moe_layers);
+      EXPECT_EQ(stages->spec().cache.groups.size(), spec.cache.groups.size());
+      ASSERT_EQ(stages->spec().cache.layers.size(), spec.cache.layers.size());
+      Harness harness(*stages, *ops, options);
+      EXPECT_EQ(harness.Run(golden.tokens, length), logits) << count << " stages, " << backend;
+      EXPECT_EQ(harness.Run(golden.tokens, length, 7), logits) << count << " stages, " << backend;
+    }
+  }
+}
+
 // A golden, and the path of the CUDA backend (ops/cuda/cuda_ops.h): default with the newest
 // kernels, plain with the oldest, or precise.
 constexpr const char* kPaths[] = {"default", "plain", "precise"};
@@ -371,6 +401,12 @@ INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(Cases()),
 INSTANTIATE_TEST_SUITE_P(Gguf, RankGoldenTest, ::testing::ValuesIn(kGguf),
                          [](const auto& info) { return TestName(info.param); });
 INSTANTIATE_TEST_SUITE_P(Directories, RankGoldenTest, ::testing::ValuesIn(kDirectories),
+                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Gguf, StageGoldenTest, ::testing::ValuesIn(kGguf),
+                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Directories, StageGoldenTest, ::testing::ValuesIn(kDirectories),
+                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Mmproj, StageGoldenTest, ::testing::ValuesIn(kMmproj),
                          [](const auto& info) { return TestName(info.param); });
 INSTANTIATE_TEST_SUITE_P(Gguf, DefaultPathTest, ::testing::ValuesIn(kGguf),
                          [](const auto& info) { return TestName(info.param); });

@@ -116,7 +116,7 @@ Status AddGridTower(Model& model, nn::WeightLoad& load, const LoadOptions& optio
     b.Skip("visual.");
     return Status();
   }
-  ASSIGN_OR_RETURN(nn::Rope rope, MakeGridRope(config.grid, load.ops));
+  ASSIGN_OR_RETURN(nn::Rope rope, MakeGridRope(config.grid, *load.ops));
   AddImageEncoder(model, load, image_token,
                   [&] { return std::make_unique<Tower>(b / "visual", config, std::move(rope)); });
   return Status();

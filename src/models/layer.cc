@@ -10,9 +10,7 @@ void Residual::Add(const nn::Norm* before, const nn::Sublayer& sublayer, const n
   if (before != nullptr) {
     before->AddForward(pass_, delta_, h_, in.x, in.copy);
   } else {
-    if (delta_.shape.rank() != 0) {
-      pass_.ops.Run(AddResidual{.x = delta_, .residual = h_}, pass_.stream);
-    }
+    Finish();
     pass_.ops.Run(Convert{.x = h_, .out = in.x}, pass_.stream);
     if (copy != in.x.dtype) pass_.ops.Run(Convert{.x = in.x, .out = in.copy}, pass_.stream);
   }
@@ -20,6 +18,12 @@ void Residual::Add(const nn::Norm* before, const nn::Sublayer& sublayer, const n
   const Tensor out = after != nullptr ? pass_.arena.Allocate(delta_.dtype, delta_.shape) : delta_;
   sublayer.Forward(pass_, in, out);
   if (after != nullptr) after->Forward(pass_, out, delta_);
+}
+
+void Residual::Finish() {
+  if (delta_.shape.rank() == 0) return;
+  pass_.ops.Run(AddResidual{.x = delta_, .residual = h_}, pass_.stream);
+  delta_ = {};
 }
 
 Tensor Residual::Rows(const Tensor& source, Tensor rows) const {

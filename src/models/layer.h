@@ -24,12 +24,15 @@ inline Tensor SideBySide(Tensor x, int64_t cols) {
 class Residual {
  public:
   Residual(nn::Pass& pass, int64_t hidden_size)
-      : pass_(pass),
-        h_(pass.arena.Allocate(DType::kF32, {pass.num_tokens(), hidden_size})),
-        memory_(pass.arena.Allocate(DType::kF32, h_.shape)) {}
+      : Residual(pass, pass.arena.Allocate(DType::kF32, {pass.num_tokens(), hidden_size})) {}
+  // Changes `h` in place.
+  Residual(nn::Pass& pass, Tensor h)
+      : pass_(pass), h_(h), memory_(pass.arena.Allocate(DType::kF32, h_.shape)) {}
 
   // The memory of h, for its first values.
   Tensor first() const { return h_; }
+  // Brings all of h into that memory.
+  void Finish();
 
   // h += sublayer(norm(h))
   void Add(const nn::Norm& norm, const SublayerPtr& sublayer) { Add(&norm, *sublayer, nullptr); }

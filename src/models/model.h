@@ -22,10 +22,13 @@ class Model {
 
   // Runs all layers over the pass's tokens and writes their cache entries. Returns the final
   // normalized hidden states of pass.logit_rows: [R, hidden], in the type that Logits takes, or f32
-  // if loaded to embed. Only this result stays allocated in pass.arena.
+  // if loaded to embed. On a stage of a pipeline before the last: the residual stream of all
+  // tokens, f32 [T, hidden], for pass.hidden of the next. Only this result stays allocated in
+  // pass.arena.
   virtual Tensor Forward(nn::Pass& pass) const = 0;
 
-  // f32 [rows, vocab_size] for any rows of Forward's result. Unavailable if loaded to embed.
+  // f32 [rows, vocab_size] for any rows of Forward's result. Unavailable if loaded to embed, and on
+  // stages of a pipeline before the last.
   virtual Tensor Logits(nn::Pass& /*pass*/, Tensor /*hidden*/) const {
     CHECK_MSG(false, "the model was loaded to embed");
     return {};
@@ -36,7 +39,8 @@ class Model {
     return std::nullopt;
   }
 
-  // Turns images into rows for nn::Pass::image_rows. Null if the model does not see.
+  // Turns images into rows for nn::Pass::image_rows. Null if the model does not see. On later
+  // stages of a pipeline it has no weights, and cannot run.
   const ImageEncoder* image_encoder() const { return image_encoder_.get(); }
   void set_image_encoder(std::unique_ptr<const ImageEncoder> encoder) {
     image_encoder_ = std::move(encoder);

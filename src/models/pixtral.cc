@@ -224,7 +224,7 @@ Status AddPixtral(Model& model, nn::WeightLoad& load, const PixtralConfig& c,
   spec.theta = c.theta;
   spec.rotary_dim = c.attention.head_dim;
   spec.even_first = true;
-  ASSIGN_OR_RETURN(nn::Rope rope, nn::Rope::Make(spec, c.side, load.ops));
+  ASSIGN_OR_RETURN(nn::Rope rope, nn::Rope::Make(spec, c.side, *load.ops));
   AddImageEncoder(model, load, output.image_token, [&] {
     return std::make_unique<PixtralEncoder>(nn::Builder(load), c, output, std::move(rope));
   });

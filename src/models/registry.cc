@@ -183,8 +183,10 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
                          checkpoint.source, checkpoint.architecture);
   }
   nn::WeightLoad load{.tensors = *checkpoint.tensors,
-                      .ops = ops,
+                      .ops = &ops,
                       .parallel = {ops.rank().size, ops.rank().rank},
+                      .stages = ops.rank().stages,
+                      .stage = ops.rank().stage,
                       .uniform_routing = options.uniform_routing,
                       .progress = options.progress,
                       .status = {},
@@ -194,6 +196,10 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
   Result<std::unique_ptr<Model>> model = family->create(reader, load, options);
   RETURN_IF_ERROR(model.status());
   RETURN_IF_ERROR(load.status);
+  if (load.spec.stage.count != load.stages) {
+    return Unimplemented("{}: {} cannot be divided among the stages of a pipeline",
+                         checkpoint.source, checkpoint.architecture);
+  }
   if (const Capabilities missing = load.needs - ops.capabilities(); !missing.empty()) {
     return Unimplemented("{}: needs {}, which the {} backend does not have", checkpoint.source,
                          Describe(missing), ops.name());

@@ -67,7 +67,10 @@ SourcePtr Builder::OrFail(Result<SourcePtr> source) const {
 SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   if (!ok()) return nullptr;
   SourcePtr source = OrFail(load_->tensors.Find(path_, shape, meaning));
-  if (source) load_->spec.num_parameters += shape.elements();
+  if (source) {
+    load_->spec.num_parameters += shape.elements();
+    load_->bytes_found += RowBytes(source->dtype(), shape.cols()) * shape.rows();
+  }
   return source;
 }
 
@@ -150,7 +153,7 @@ std::shared_ptr<const Packed> Builder::Record(std::span<const WeightSpec> read,
 WeightPtr Builder::PackWeight(std::vector<SourcePtr> parts, WeightUse use) const {
   if (!ok()) return nullptr;
   const WeightSpec spec = {.parts = std::move(parts), .use = use};
-  return Record({&spec, 1}, load_->ops.PackWeight(spec));
+  return Record({&spec, 1}, load_->ops->PackWeight(spec));
 }
 
 StackPtr Builder::PackStack(std::vector<std::vector<SourcePtr>> members, WeightUse use) const {
@@ -159,7 +162,7 @@ StackPtr Builder::PackStack(std::vector<std::vector<SourcePtr>> members, WeightU
   for (std::vector<SourcePtr>& parts : members) {
     specs.push_back({.parts = std::move(parts), .use = use});
   }
-  return Record(std::span<const WeightSpec>(specs), load_->ops.PackStack(specs));
+  return Record(std::span<const WeightSpec>(specs), load_->ops->PackStack(specs));
 }
 
 std::vector<float> Builder::ReadValues(const std::vector<SourcePtr>& parts) const {
@@ -194,7 +197,7 @@ OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts, float offs
 
 OwnedTensor Builder::Store(const std::vector<float>& values, const Shape& shape) const {
   if (!ok()) return {};
-  Result<OwnedTensor> result = Upload(load_->ops, values, shape);
+  Result<OwnedTensor> result = Upload(*load_->ops, values, shape);
   if (!result.ok()) {
     Fail(result.status());
     return {};
@@ -212,13 +215,17 @@ int32_t Builder::AddKvLayer(int32_t window, KvLayerSpec layer) const {
   const CacheGroupKind kind = window > 0 ? CacheGroupKind::kWindow : CacheGroupKind::kFull;
   std::vector<CacheLayout::Group>& groups = load_->spec.cache.groups;
   std::vector<KvLayerSpec>& layers = load_->spec.cache.layers;
-  layer.group = static_cast<int32_t>(groups.size());
-  for (const KvLayerSpec& other : layers) {  // a group shares one plan, which needs equal shapes
-    if (groups[static_cast<size_t>(other.group)].window == window && other.SameShape(layer)) {
-      layer.group = other.group;
-    }
+  std::vector<KvLayerSpec>& shapes = load_->group_shapes;  // a group shares one plan
+  size_t group = 0;
+  while (group < groups.size() &&
+         !(groups[group].window == window && shapes[group].SameShape(layer))) {
+    ++group;
   }
-  if (layer.group == static_cast<int32_t>(groups.size())) groups.push_back({kind, window});
+  layer.group = static_cast<int32_t>(group);
+  if (group == groups.size()) {
+    groups.push_back({kind, window});
+    shapes.push_back(layer);
+  }
   layers.push_back(layer);
   return static_cast<int32_t>(layers.size()) - 1;
 }

@@ -36,16 +36,20 @@ Result<OwnedTensor> Upload(Ops& ops, const std::vector<float>& values, const Sha
 // results so far.
 struct WeightLoad {
   TensorSource& tensors;
-  Ops& ops;
+  Ops* ops;
   ParallelContext parallel;
+  int32_t stages = 1;  // of a pipeline; this one is `stage`
+  int32_t stage = 0;
   bool uniform_routing = false;  // LoadOptions::uniform_routing
   // Called after each weight with the bytes of the checkpoint read so far.
   std::function<void(int64_t bytes)> progress;
 
-  Status status;            // the first error
-  int64_t bytes_read = 0;   // as stored
-  Capabilities needs = {};  // of the layers built so far
-  ModelSpec spec;           // of these layers; the family sets the rest
+  Status status;                               // the first error
+  int64_t bytes_read = 0;                      // as stored
+  int64_t bytes_found = 0;                     // as stored, on all ranks of the stage together
+  Capabilities needs = {};                     // of the layers built so far
+  ModelSpec spec;                              // of these layers; the family sets the rest
+  std::vector<KvLayerSpec> group_shapes = {};  // the shape of each cache group's layers
 };
 
 using WeightPtr = std::shared_ptr<const PackedWeight>;
@@ -62,7 +66,7 @@ class Builder {
   Builder operator/(int64_t index) const { return *this / std::to_string(index); }
 
   const std::string& path() const { return path_; }
-  Ops& ops() const { return load_->ops; }
+  Ops& ops() const { return *load_->ops; }
   const ParallelContext& parallel() const { return load_->parallel; }
   bool uniform_routing() const { return load_->uniform_routing; }
   bool ok() const { return load_->status.ok(); }

@@ -21,7 +21,10 @@ struct Pass {
   Ops& ops;
   Stream& stream;
   Arena& arena;
-  Tensor token_ids = {};  // i32 [T]
+  Tensor token_ids = {};  // i32 [T]; only the first stage of a pipeline needs them
+  // On later stages: f32 [T, hidden_size], what Model::Forward returned on the stage before. It is
+  // overwritten.
+  Tensor hidden = {};
   Tensor positions = {};  // i32 [T], plus LongRopeOffset of step/cache_spec.h
   // Positions in several dimensions, for rotations by rows and columns of images: i32 [dimensions,
   // T]. Empty if each token's would all equal its position.

@@ -29,7 +29,7 @@ class Bench {
   WeightLoad Load() { return Load({ops_->rank().size, ops_->rank().rank}); }
   WeightLoad Load(ParallelContext parallel) {
     return {.tensors = tensors_,
-            .ops = *ops_,
+            .ops = ops_.get(),
             .parallel = parallel,
             .progress = {},
             .status = {},
