@@ -22,7 +22,7 @@
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 16;
+inline constexpr int32_t kRecordVersion = 17;
 
 // The events of a record: its header, then the calls of the engine core in order. The clock
 // readings and executor calls of a Step follow its StepEvent.

@@ -15,7 +15,7 @@ namespace tokamak::codec {
 void Field(auto& a, ExecutorLimits& v) {
   Fields(a, v.cache.groups, v.cache.block_bytes, v.cache.num_device_blocks, v.cache.num_host_blocks,
          v.cache.original_context, v.cache.sequence_state, v.max_seqs, v.max_step_tokens,
-         v.max_step_drafts, v.max_context, v.vocab_size, v.depth, v.has_candidates,
+         v.max_step_drafts, v.max_context, v.vocab_size, v.depth, v.stages, v.has_candidates,
          v.max_encoder_rows, v.max_step_image_rows, v.whole_image_rows);
 }
 void Field(auto& a, DraftOptions& v) {

@@ -1,5 +1,6 @@
 #include "executor/driver.h"
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -34,12 +35,16 @@ using Call = std::variant<StepInput, SampleCall, SampleMaskedCall, DoneCall, Wai
 // thread.
 class Worker {
  public:
-  explicit Worker(Rank rank) : rank_(std::move(rank)), thread_([this] { Loop(); }) {}
+  // `draws`: keeps outputs for Take.
+  Worker(Rank rank, bool draws)
+      : rank_(std::move(rank)), draws_(draws), thread_([this] { Loop(); }) {}
   ~Worker() {
     Post(std::nullopt);
     thread_.join();
   }
 
+  bool draws() const { return draws_; }
+  int32_t stage() const { return rank_.communicator->info().stage; }
   Communicator& communicator() { return *rank_.communicator; }
 
   // Nothing ends the thread.
@@ -48,11 +53,25 @@ class Worker {
     calls_.push_back(std::move(call));
     changed_.NotifyAll();
   }
-  // Waits until all calls have returned. Returns the last output, or the first error since Reset.
-  Result<StepOutput> Finish() {
+  // Waits until all calls have returned. Returns the first error since Reset.
+  Status Finish() {
     const MutexLock lock(mutex_);
     while (!calls_.empty()) changed_.Wait(mutex_);
-    return output_;
+    return error_;
+  }
+  // Waits for the next output of a WaitCall. Returns the first error since Reset.
+  Result<StepOutput> Take() {
+    const MutexLock lock(mutex_);
+    while (outputs_.empty() && error_.ok()) changed_.Wait(mutex_);
+    RETURN_IF_ERROR(error_);
+    StepOutput output = std::move(outputs_.front());
+    outputs_.pop_front();
+    return output;
+  }
+  // Whether Take would return at once.
+  bool HasOutput() {
+    const MutexLock lock(mutex_);
+    return !outputs_.empty() || !error_.ok();
   }
 
  private:
@@ -61,10 +80,12 @@ class Worker {
   Result<StepOutput> Run(Call call);
 
   const Rank rank_;
+  const bool draws_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::optional<Call>> calls_ GUARDED_BY(mutex_);  // the first one is running
-  Result<StepOutput> output_ GUARDED_BY(mutex_) = StepOutput();
+  std::deque<StepOutput> outputs_ GUARDED_BY(mutex_);
+  Status error_ GUARDED_BY(mutex_);  // the first one since Reset
   std::thread thread_;
 };
 
@@ -83,7 +104,9 @@ void Worker::Loop() {
     // The other ranks may be waiting for this one.
     if (!result.ok()) rank_.communicator->Abort(result.status());
     const MutexLock lock(mutex_);
-    if (reset || (output_.ok() && (wait || !result.ok()))) output_ = std::move(result);
+    if (reset) outputs_.clear();
+    if (reset || error_.ok()) error_ = result.status();
+    if (wait && draws_ && result.ok()) outputs_.push_back(*std::move(result));
     calls_.pop_front();
     changed_.NotifyAll();
   }
@@ -115,47 +138,63 @@ class DriverExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override {
-    Post(step);
+    masked_ = std::any_of(step.rows.begin(), step.rows.end(),
+                          [](const StepRow& row) { return row.masked; });
+    StepInput of_others = step;
+    // The ranks of the first stage encode images.
+    for (const auto& worker : others_) {
+      if (worker->stage() > 0) {
+        for (EncodeImage& image : of_others.encode) image.values.clear();
+      }
+      worker->Post(of_others);
+    }
     return Checked(first_.executor->Submit(std::move(step)));
   }
   Status Sample(uint64_t number) override {
     Post(SampleCall{number});
+    if (has_stages() && !masked_) PostToDrawing(WaitCall{number});
     return Checked(first_.executor->Sample(number));
   }
   Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override {
-    Post(SampleMaskedCall{number, masks});
+    PostToDrawing(SampleMaskedCall{number, masks});
+    if (has_stages()) {
+      PostToDrawing(WaitCall{number});
+      return Status();
+    }
     return Checked(first_.executor->SampleMasked(number, std::move(masks)));
   }
-  // May run the draft model, so all ranks take part.
   bool Done(uint64_t number) override {
+    if (has_stages()) {
+      return std::all_of(others_.begin(), others_.end(), [](const auto& worker) {
+        return !worker->draws() || worker->HasOutput();
+      });
+    }
+    // May run the draft model, so all ranks take part.
     Post(DoneCall{number});
     return first_.executor->Done(number);
   }
-  Result<StepOutput> Wait(uint64_t number) override {
-    Post(WaitCall{number});
-    Result<StepOutput> output = first_.executor->Wait(number);
-    RETURN_IF_ERROR(Checked(output.status()));
-    for (size_t i = 0; i < others_.size(); ++i) {
-      const Result<StepOutput> other = others_[i]->Finish();
-      RETURN_IF_ERROR(Checked(other.status()));
-      if (SameDraws(*other, *output)) continue;
-      return Checked(Internal("rank {} drew other tokens in step {} than rank 0", i + 1, number));
-    }
-    return output;
-  }
+  Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override {
     for (const auto& worker : others_) (void)worker->Finish();
     first_.communicator->Restart();
     for (const auto& worker : others_) worker->communicator().Restart();
     Post(ResetCall{});
     RETURN_IF_ERROR(Checked(first_.executor->Reset()));
-    for (const auto& worker : others_) RETURN_IF_ERROR(worker->Finish().status());
+    for (const auto& worker : others_) RETURN_IF_ERROR(worker->Finish());
     return Status();
   }
 
  private:
+  bool has_stages() const { return limits_.stages > 1; }
   void Post(const Call& call) {
     for (const auto& worker : others_) worker->Post(call);
+  }
+  // To the ranks that draw. With several stages rank 0 is none of them. They then wait for a step
+  // as soon as it is drawn: later calls may be behind steps that they have yet to compute.
+  void PostToDrawing(const Call& call) {
+    for (const auto& worker : others_) {
+      if (worker->draws()) worker->Post(call);
+    }
   }
   // Ends the others' waiting for rank 0 after an error.
   Status Checked(Status status) {
@@ -166,7 +205,36 @@ class DriverExecutor final : public Executor {
   const Rank first_;
   const std::vector<std::unique_ptr<Worker>> others_;
   const ExecutorLimits limits_;
+  bool masked_ = false;  // the step submitted last will be given masks
 };
+
+Result<StepOutput> DriverExecutor::Wait(uint64_t number) {
+  for (const auto& worker : others_) {
+    if (!has_stages() || !worker->draws()) worker->Post(WaitCall{number});
+  }
+  Result<StepOutput> known = first_.executor->Wait(number);
+  RETURN_IF_ERROR(Checked(known.status()));
+  std::optional<StepOutput> output;  // of the first rank that draws
+  if (!has_stages()) output = *known;
+  size_t first = 0;
+  for (size_t i = 0; i < others_.size(); ++i) {
+    if (!others_[i]->draws()) continue;
+    Result<StepOutput> other = others_[i]->Take();
+    RETURN_IF_ERROR(Checked(other.status()));
+    if (!output) {
+      first = i + 1;
+      output = *std::move(other);
+    } else if (!SameDraws(*other, *output)) {
+      return Checked(
+          Internal("rank {} drew other tokens in step {} than rank {}", i + 1, number, first));
+    }
+  }
+  if (has_stages() && !SameTokens(*known, *output)) {
+    return Checked(
+        Internal("rank 0 knows other tokens of step {} than the last stage drew", number));
+  }
+  return *std::move(output);
+}
 
 }  // namespace
 
@@ -176,7 +244,8 @@ Result<std::unique_ptr<Executor>> MakeDriverExecutor(std::vector<Rank> ranks) {
   ASSIGN_OR_RETURN(const ExecutorLimits all, JoinLimits(limits));
   std::vector<std::unique_ptr<Worker>> others;
   for (size_t i = 1; i < ranks.size(); ++i) {
-    others.push_back(std::make_unique<Worker>(std::move(ranks[i])));
+    const bool draws = ranks[i].communicator->info().stage == all.stages - 1;
+    others.push_back(std::make_unique<Worker>(std::move(ranks[i]), draws));
   }
   return std::unique_ptr<Executor>(
       std::make_unique<DriverExecutor>(std::move(ranks[0]), std::move(others), all));

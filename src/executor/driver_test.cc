@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -77,6 +78,117 @@ TEST(DriverExecutor, RanksThatDrawDifferentTokensAreAnError) {
   const Result<StepOutput> output = f.Step(7);
   EXPECT_EQ(output.status().code(), StatusCode::kInternal);
   EXPECT_EQ(output.status().message(), "rank 1 drew other tokens in step 7 than rank 0");
+}
+
+// A stage that may take long for a step. Each draws the step's number.
+struct FakeStage final : Executor {
+  explicit FakeStage(int32_t stage) {
+    fixed.stages = 2;
+    fixed.depth = 3;
+    fixed.cache.block_bytes = 100 + stage;
+  }
+  const ExecutorLimits& limits() const override { return fixed; }
+  Status Submit(StepInput step) override {
+    calls += "s" + std::to_string(step.number);
+    for (const EncodeImage& image : step.encode) {
+      calls += "i" + std::to_string(image.values.size());
+    }
+    if (step.number == held) released = release.get_future().wait_for(kLong) != kTimeout;
+    return Status();
+  }
+  Status Sample(uint64_t number) override {
+    calls += "S" + std::to_string(number);
+    return Status();
+  }
+  Status SampleMasked(uint64_t number, std::vector<TokenMask>) override {
+    calls += "M" + std::to_string(number);
+    return Status();
+  }
+  bool Done(uint64_t number) override {
+    calls += "D" + std::to_string(number);
+    return true;
+  }
+  Result<StepOutput> Wait(uint64_t number) override {
+    calls += "W" + std::to_string(number);
+    RowOutput row;
+    row.tokens = {static_cast<TokenId>(number) + difference};
+    row.health = health;
+    return StepOutput{.number = number, .rows = {row}};
+  }
+  Status Reset() override { return Status(); }
+
+  static constexpr std::chrono::seconds kLong{20};
+  static constexpr std::future_status kTimeout = std::future_status::timeout;
+  ExecutorLimits fixed;
+  uint64_t held = UINT64_MAX;  // a step that takes until `release`
+  std::promise<void> release;
+  bool released = false;
+  RowHealth health = RowHealth::kOk;
+  TokenId difference = 0;
+  std::string calls;
+};
+
+struct StagesFixture {
+  StagesFixture() {
+    auto group = MakeThreadGroup({.stages = 2, .channel_bytes = 64});
+    std::vector<Rank> ranks;
+    for (auto& member : *group) {
+      auto stage = std::make_unique<FakeStage>(member->info().stage);
+      fakes.push_back(stage.get());
+      ranks.push_back({std::move(stage), std::move(member)});
+    }
+    driver = *MakeDriverExecutor(std::move(ranks));
+  }
+  void Submit(uint64_t number, bool masked = false) {
+    StepInput step{.number = number, .encode = {{.id = 1, .values = {1, 2, 3}}}};
+    step.rows = {{.num_tokens = 1, .sample = true, .masked = masked}};
+    EXPECT_TRUE(driver->Submit(std::move(step)).ok());
+    EXPECT_TRUE(driver->Sample(number).ok());
+    if (!masked) return;
+    EXPECT_TRUE(driver->SampleMasked(number, {}).ok());
+  }
+
+  std::vector<FakeStage*> fakes;
+  std::unique_ptr<Executor> driver;
+};
+
+TEST(DriverOfStages, TakesAStepBackWhileLaterOnesAreComputed) {
+  StagesFixture f;
+  EXPECT_EQ(f.driver->limits().cache.block_bytes, 201);
+  FakeStage& last = *f.fakes[1];
+  last.held = 1;
+  for (uint64_t number = 0; number < 3; ++number) f.Submit(number);
+  const Result<StepOutput> first = f.driver->Wait(0);
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->rows[0].tokens, std::vector<TokenId>{0});
+  EXPECT_FALSE(f.driver->Done(1));
+  last.release.set_value();
+  EXPECT_TRUE(f.driver->Wait(1).ok());
+  EXPECT_TRUE(last.released);
+  EXPECT_TRUE(f.driver->Wait(2).ok());
+}
+
+TEST(DriverOfStages, GivesMasksAndImagesToThoseThatUseThem) {
+  StagesFixture f;
+  f.Submit(0, /*masked=*/true);
+  f.Submit(1);
+  EXPECT_TRUE(f.driver->Wait(0).ok());
+  EXPECT_TRUE(f.driver->Wait(1).ok());
+  EXPECT_EQ(f.fakes[0]->calls, "s0i3S0s1i3S1W0W1");
+  EXPECT_EQ(f.fakes[1]->calls, "s0i0S0M0W0s1i0S1W1");
+}
+
+TEST(DriverOfStages, TheOutputIsTheLastStages) {
+  StagesFixture f;
+  f.fakes[1]->health = RowHealth::kNotFinite;
+  f.Submit(0);
+  const Result<StepOutput> output = f.driver->Wait(0);
+  ASSERT_TRUE(output.ok()) << output.status().ToString();
+  EXPECT_EQ(output->rows[0].health, RowHealth::kNotFinite);
+  f.fakes[1]->difference = 1;
+  f.Submit(1);
+  EXPECT_EQ(f.driver->Wait(1).status().message(),
+            "rank 0 knows other tokens of step 1 than the last stage drew");
 }
 
 TEST(DriverExecutor, RefusesRanksWithDifferentLimits) {

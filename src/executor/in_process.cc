@@ -22,6 +22,7 @@ class InProcessExecutor final : public Executor {
                 .max_context = runner_->shape().max_context,
                 .vocab_size = runner_->vocab_size(),
                 .depth = runner_->shape().depth,
+                .stages = model_->spec().stage.count,
                 .has_candidates = runner_->has_candidates(),
                 .max_encoder_rows = runner_->shape().max_encoder_rows,
                 .max_step_image_rows = runner_->shape().max_step_image_rows,

@@ -6,14 +6,20 @@
 
 namespace tokamak {
 
-// Logprobs, which NaN makes different from themselves, follow from the same logits.
-bool SameDraws(const StepOutput& a, const StepOutput& b) {
+bool SameTokens(const StepOutput& a, const StepOutput& b) {
   return a.number == b.number &&
          std::equal(a.rows.begin(), a.rows.end(), b.rows.begin(), b.rows.end(),
                     [](const RowOutput& x, const RowOutput& y) {
-                      return x.slot == y.slot && x.health == y.health && x.tokens == y.tokens &&
-                             x.proposals == y.proposals;
+                      return x.slot == y.slot && x.tokens == y.tokens;
                     });
+}
+
+// Logprobs, which NaN makes different from themselves, follow from the same logits.
+bool SameDraws(const StepOutput& a, const StepOutput& b) {
+  return SameTokens(a, b) && std::equal(a.rows.begin(), a.rows.end(), b.rows.begin(),
+                                        [](const RowOutput& x, const RowOutput& y) {
+                                          return x.health == y.health && x.proposals == y.proposals;
+                                        });
 }
 
 Result<ExecutorLimits> JoinLimits(const std::vector<ExecutorLimits>& ranks) {

@@ -9,6 +9,8 @@
 
 namespace tokamak {
 
+// Compares the tokens of two outputs, of which one may be from a stage that does not draw.
+bool SameTokens(const StepOutput& a, const StepOutput& b);
 // Compares what two ranks drew.
 bool SameDraws(const StepOutput& a, const StepOutput& b);
 

@@ -26,6 +26,12 @@ class CountingPass {
   // The lists must outlive the pass.
   void Fill(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens);
 
+  // Gives a later stage of a pipeline the hidden states that it begins with.
+  void AddHidden(const ModelSpec& spec) {
+    if (spec.stage.first()) return;
+    pass_.hidden = arena_.Allocate(DType::kF32, {pass_.num_tokens(), int64_t{spec.hidden_size}});
+  }
+
   nn::Pass& pass() { return pass_; }
   const Arena& arena() const { return arena_; }
 

@@ -28,20 +28,23 @@ Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape,
   ASSIGN_OR_RETURN(const std::unique_ptr<CountingPass> counting,
                    CountingPass::Make(model.spec().cache, count, shape, tokens, tokens));
   nn::Pass& pass = counting->pass();
+  counting->AddHidden(model.spec());
   count.Reset();
   const Tensor hidden = model.Forward(pass);
   profile.token_macs = TakeMacs(count) / tokens;
-  {
-    const int64_t rows = std::min<int64_t>(tokens, kScoredRowsAtOnce);
-    ArenaScope scope(pass.arena);
-    (void)model.Logits(pass, hidden.Rows(0, rows));
-    profile.logits_macs = TakeMacs(count) / rows;
+  if (model.spec().stage.last()) {
+    {
+      const int64_t rows = std::min<int64_t>(tokens, kScoredRowsAtOnce);
+      ArenaScope scope(pass.arena);
+      (void)model.Logits(pass, hidden.Rows(0, rows));
+      profile.logits_macs = TakeMacs(count) / rows;
+    }
+    const int64_t drawn = std::min<int64_t>(tokens, shape.max_seqs + shape.max_step_drafts);
+    // A mask that comes after an argmax makes the runner compute all logits as well.
+    (void)pass.arena.Allocate(DType::kF32, {drawn});
+    (void)pass.arena.Allocate(DType::kI32, {drawn});
+    (void)model.Logits(pass, hidden.Rows(0, drawn));
   }
-  const int64_t drawn = std::min<int64_t>(tokens, shape.max_seqs + shape.max_step_drafts);
-  // A mask that comes after an argmax makes the runner compute all logits as well.
-  (void)pass.arena.Allocate(DType::kF32, {drawn});
-  (void)pass.arena.Allocate(DType::kI32, {drawn});
-  (void)model.Logits(pass, hidden.Rows(0, drawn));
   profile.arena_bytes = static_cast<int64_t>(counting->arena().peak());
   return Status();
 }
@@ -97,7 +100,7 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
     profile.arena_bytes = std::max(profile.arena_bytes, drafting.arena_bytes);
     profile.staging_bytes += DrafterStagingBytes(*draft, shape);
   }
-  if (model.image_encoder() != nullptr) {
+  if (model.image_encoder() != nullptr && model.spec().stage.first()) {
     ASSIGN_OR_RETURN(profile.encoder_bytes, EncoderBytes(*model.image_encoder(), shape));
   }
   profile.state_bytes = shape.max_seqs * cache.StateBytes();

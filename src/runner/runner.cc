@@ -97,6 +97,11 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
     ASSIGN_OR_RETURN(in_flight.staging, ops_.Allocate(staging_bytes, MemoryKind::kHostPinned));
     in_flight.Reserve(step_shape_);
     in_flight.done = ops_.MakeEvent();
+    if (stage().count > 1) {
+      ASSIGN_OR_RETURN(in_flight.sent_draws,
+                       ops_.Allocate(in_flight.sampled_results.size() * sizeof(TokenId),
+                                     MemoryKind::kHostPinned));
+    }
   }
   if (const ModelSpec& spec = model_.spec(); shape_.expert_loads && spec.num_moe_layers > 0) {
     const size_t bytes = static_cast<size_t>(spec.num_moe_layers) *
@@ -118,7 +123,8 @@ Status Runner::Init(const RunnerMemory& memory, const Model* draft,
       in_flight.proposing_end = ops_.MakeTimedEvent();
     }
   }
-  ASSIGN_OR_RETURN(graph_runner_, GraphRunner::Make(shape_.cuda_graphs, ops_,
+  const CudaGraphs graphs = stage().count > 1 ? CudaGraphs::kOff : shape_.cuda_graphs;
+  ASSIGN_OR_RETURN(graph_runner_, GraphRunner::Make(graphs, ops_,
                                                     std::min(step_shape_.MaxPaddedSeqs(),
                                                              step_shape_.max_tokens)));
   return CaptureGraphs();
@@ -141,7 +147,10 @@ Status Runner::MakeGroups() {
   ASSIGN_OR_RETURN(const std::vector<AttentionShape> shapes,
                    AttentionShapes(model_.spec().cache, shape_));
   for (const AttentionShape& attention : shapes) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakeAttentionPlan(attention));
+    std::unique_ptr<AttentionPlan> plan;  // null: the group's layers are on other stages
+    if (attention.num_heads > 0) {
+      ASSIGN_OR_RETURN(plan, ops_.MakeAttentionPlan(attention));
+    }
     groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
     plans_.push_back(std::move(plan));
   }
@@ -199,6 +208,7 @@ Status Runner::Submit(StepInput step) {
   if (status.ok() && drafter_) status = EndDrafting();
   if (status.ok()) status = slots_.Apply(step);
   if (status.ok()) status = EncodeImages(step);
+  if (status.ok()) status = ReceiveDrawsFor(step);
   if (!status.ok()) return Fail(status.WithContext(fmt::format("step {}", step.number)));
   StepInFlight& in_flight = InFlight(step.number);
   in_flight.number = step.number;
@@ -300,6 +310,7 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
       .device_seq_lens = view(layout.seq_lens, layout.num_seqs),
       .slots = view(layout.table_rows, layout.num_seqs)};
   for (size_t g = 0; g < plans_.size(); ++g) {
+    if (plans_[g] == nullptr) continue;
     plans_[g]->Fill({.query_start_loc = sequences.query_start_loc,
                      .seq_lens = sequences.seq_lens,
                      .device_query_start_loc = sequences.device_query_start_loc,
@@ -333,6 +344,8 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
 
 void Runner::Forward(StepInFlight* in_flight) {
   nn::Pass pass = MakePass(*in_flight);
+  if (!stage().first()) ReceiveHidden(pass);
+  if (!stage().last()) return SendHidden(model_.Forward(pass));
   sampler_->FillTokens(pass.token_ids, in_flight->fills, *stream_);
   const auto num_draws = static_cast<int64_t>(in_flight->num_draws);
   const bool greedy = IsGreedy(*in_flight);
@@ -382,6 +395,7 @@ Status Runner::Sample(uint64_t number) {
   }
   ++next_sample_;
   StepInFlight& in_flight = InFlight(number);
+  if (!stage().last()) return EndSampling(&in_flight);
   const std::span rows = std::span(in_flight.sample_rows).first(in_flight.num_unmasked);
   const std::span results =
       std::span(in_flight.sampled_results).first(in_flight.num_unmasked_draws);
@@ -452,6 +466,7 @@ Status Runner::CheckMasks(const StepInFlight& in_flight,
 
 Status Runner::EndSampling(StepInFlight* in_flight) {
   ++num_sampled_;
+  if (stage().count > 1 && stage().last()) RETURN_IF_ERROR(SendDraws(in_flight));
   if (!drafter_) {
     ops_.Record(*in_flight->done, *stream_);
     return Status();
@@ -465,6 +480,7 @@ Status Runner::EndSampling(StepInFlight* in_flight) {
 bool Runner::Done(uint64_t number) {
   if (!failed_.ok()) return true;
   if (number >= num_sampled_) return false;
+  if (!stage().last() && number >= next_draws_) return false;
   StepInFlight& in_flight = InFlight(number);
   if (in_flight.must_propose) {
     if (!ops_.Reached(*in_flight.drawn)) return false;
@@ -484,6 +500,7 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
                  number, next_wait_, num_sampled_));
   }
   StepInFlight& in_flight = InFlight(number);
+  while (!stage().last() && next_draws_ <= number) RETURN_IF_ERROR(ReceiveDraws());
   Status status = in_flight.must_propose ? Propose(&in_flight) : Status();
   if (status.ok()) status = ops_.Await(*in_flight.done);
   if (!status.ok()) {
@@ -571,7 +588,7 @@ Status Runner::Reset() {
   const Status status = ops_.Synchronize(*stream_);
   slots_.Clear();
   if (drafter_) drafter_->Reset();
-  next_submit_ = next_sample_ = num_sampled_ = next_wait_ = 0;
+  next_submit_ = next_sample_ = num_sampled_ = next_wait_ = next_draws_ = 0;
   failed_ = status;
   return status;
 }

@@ -67,6 +67,10 @@ struct RunnerMemory {
 // it. Only a draft model's proposals are enqueued when the host knows the draws before them: by
 // Done or Wait, or by the next Submit, which waits for these draws.
 //
+// On one stage of a pipeline the runner computes that stage's layers of each step, and hands the
+// hidden states to the next stage. The last one draws, and sends what it drew to all others, which
+// return it from Wait, and which need no SampleMasked.
+//
 // After an error all calls return that error, until Reset. A refused step has started no work.
 // Engine thread only.
 class Runner {
@@ -131,6 +135,17 @@ class Runner {
   void ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight);
   // Call it after the step's last draw.
   Status EndSampling(StepInFlight* in_flight);
+  // What stages exchange (runner_stages.cc).
+  const StageSpec& stage() const { return model_.spec().stage; }
+  void ReceiveHidden(nn::Pass& pass);
+  void SendHidden(Tensor hidden);
+  // The part of expert_offsets_ that the stages have filled, up to this one or to the one before.
+  Tensor ExpertOffsetsUpTo(int32_t end_moe_layer) const;
+  Status SendDraws(StepInFlight* in_flight);
+  // Receives the draws of the oldest step that has any left.
+  Status ReceiveDraws();
+  // Receives those that the step, which has been applied, continues.
+  Status ReceiveDrawsFor(const StepInput& step);
   // The draft model's part of the step, but for proposals whose draws are not done.
   Status Draft(StepInFlight* in_flight);
   // Has the draft model do what must come before the next step is applied.
@@ -175,6 +190,7 @@ class Runner {
   uint64_t next_sample_ = 0;
   uint64_t num_sampled_ = 0;  // steps whose rows are all sampled, masked ones too
   uint64_t next_wait_ = 0;
+  uint64_t next_draws_ = 0;  // stages before the last: steps whose draws have been received
   Status failed_;
 };
 

@@ -36,7 +36,7 @@ Result<int64_t> EncoderBytes(const ImageEncoder& encoder, const RunnerShape& sha
 }
 
 Status Runner::MakeImageRunner() {
-  if (shape_.max_encoder_rows == 0) return Status();
+  if (shape_.max_encoder_rows == 0 || !stage().first()) return Status();
   const ImageEncoder* const encoder = model_.image_encoder();
   if (encoder == nullptr) {
     return InvalidArgument("max_encoder_rows: is {}, but the model has no image encoder",
@@ -58,7 +58,7 @@ Tensor Runner::EncoderCache() const {
 }
 
 Status Runner::EncodeImages(const StepInput& step) {
-  if (step.encode.empty()) return Status();
+  if (step.encode.empty() || !stage().first()) return Status();
   std::vector<ImageView> images;
   std::vector<std::vector<int32_t>> rows;
   for (const EncodeImage& image : step.encode) {

@@ -15,7 +15,8 @@ namespace tokamak {
 
 struct SequenceSlot {
   bool active = false;
-  // The engine knew them when it admitted or forked; the sampler has the tokens drawn since.
+  // The engine knew them when it admitted or forked; the sampler has the tokens drawn since. On
+  // stages of a pipeline before the last, these have been added as far as they are known.
   std::vector<TokenId> tokens;
   int32_t num_prompt = 0;
   int32_t num_known = 0;          // tokens, including those that submitted steps draw
@@ -96,6 +97,11 @@ class SequenceSlots {
   Status Apply(StepInput& step);
   // A row with drafts has drawn `num_tokens` tokens: takes back the positions of the other drafts.
   void Settle(SequenceSlotId slot, int32_t num_tokens);
+  // Adds drawn tokens to those of a slot, on a stage that does not draw.
+  void AddDrawn(SequenceSlotId slot, std::span<const TokenId> tokens) {
+    std::vector<TokenId>& known = slots_[static_cast<size_t>(slot)].tokens;
+    known.insert(known.end(), tokens.begin(), tokens.end());
+  }
   // The proposals that a row wanted are known.
   void EndProposals(SequenceSlotId slot) {
     slots_[static_cast<size_t>(slot)].awaits_proposals = false;

@@ -102,6 +102,9 @@ struct StepInFlight {
   std::vector<SampleResult> sampled_results;  // at least num_draws; its lists are reused
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
+  // With several stages: i32, the tokens of sampled_results, as they are sent. A row whose health
+  // is not kOk has none.
+  Buffer sent_draws;
   std::vector<SampleResult> proposed;
   bool must_propose = false;     // proposals are wanted and not enqueued
   std::unique_ptr<Event> drawn;  // reached behind the last draw, if proposals are wanted
