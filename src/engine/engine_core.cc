@@ -58,6 +58,7 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
         limits.max_seqs, limits.max_step_tokens, limits.max_context);
   }
   if (limits.depth < 1) return InvalidArgument("depth: must be positive, got {}", limits.depth);
+  if (limits.stages < 1) return InvalidArgument("stages: must be positive, got {}", limits.stages);
   if (options.max_seqs < 1 || options.max_seqs > limits.max_seqs) {
     return InvalidArgument("max_seqs: must be in [1, {}], got {}", limits.max_seqs,
                            options.max_seqs);
@@ -95,7 +96,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
                                       const ExecutorLimits& limits) {
   return {.max_seqs = options.max_seqs,
           .max_step_tokens = options.max_step_tokens,
-          .target_seconds = options.target_itl_ms / 1e3,
+          .target_seconds = options.target_itl_ms / 1e3 / limits.stages,
           .min_chunk = limits.cache.groups[0].block_size,
           .original_context = limits.cache.original_context,
           .sequence_state = limits.cache.sequence_state,
@@ -103,7 +104,8 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .quantum = options.quantum,
           .drafts = options.drafts,
           .max_step_drafts = limits.max_step_drafts,
-          .depth = limits.depth};
+          .depth = limits.depth,
+          .stages = limits.stages};
 }
 
 // The token ids that end a generation: the request's own and, unless it ignores them, the model's.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "engine/constrained_drafts.h"
 
@@ -72,8 +73,9 @@ std::vector<SequenceSlotId> Scheduler::TakeFreedSlots() { return std::exchange(f
 Schedule Scheduler::Next(bool idle) {
   pass_ = Pass{};
   pass_.idle = idle;
-  pass_.drafts_in_flight = num_draft_rows_ > 0;
-  pass_.beams_in_flight = num_searching_ > 0;
+  // The steps of a pipeline need not wait for each other.
+  pass_.drafts_in_flight = num_draft_rows_ > 0 && options_.stages == 1;
+  pass_.beams_in_flight = num_searching_ > 0 && options_.stages == 1;
   fair_share_.BeginStep();
   FairShare::Walk walk(fair_share_);
   const std::vector<Sequence*> ranked = RankRunning(&walk);
@@ -98,6 +100,7 @@ Schedule Scheduler::Next(bool idle) {
       pass_.closed = true;
     }
   }
+  if (!pass_.schedule.rows.empty()) ++num_steps_;
   return std::move(pass_.schedule);
 }
 
@@ -112,7 +115,20 @@ std::vector<Sequence*> Scheduler::RankRunning(FairShare::Walk* walk) {
   return ranked;
 }
 
+int32_t Scheduler::MostDecodes() const {
+  if (options_.stages == 1) return options_.max_step_tokens;
+  int32_t all = 0, most = 0;  // rows of all sequences that decode, and of one
+  for (const Sequence* sequence : running_) {
+    const int32_t rows = sequence->num_rows();
+    if (rows == 1 && sequence->length() - sequence->num_scheduled > 1) continue;
+    all += rows;
+    most = std::max(most, rows);
+  }
+  return std::max(most, CeilDiv(all, options_.stages));
+}
+
 void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
+  const int32_t most_decodes = MostDecodes();
   int32_t decodes = 0;
   // Whether the step may have a prefill. A sequence from the queue needs a slot for it.
   const bool any_above = std::any_of(ranked.begin(), ranked.end(), [](const Sequence* sequence) {
@@ -120,8 +136,9 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   });
   bool prefills = num_waiting_ > 0 && (!free_slots_.empty() || running_.empty() || any_above);
   for (const Sequence* sequence : running_) {
-    const int32_t schedulable = sequence->num_schedulable();
-    if (schedulable == 1 || (schedulable > 1 && sequence->num_rows() > 1)) {
+    const int32_t schedulable = Schedulable(*sequence);
+    const bool decodes_next = schedulable == 1 || (schedulable > 1 && sequence->num_rows() > 1);
+    if (decodes_next && decodes < most_decodes) {
       decodes += sequence->num_rows();
       pass_.expected.Add(sequence->num_scheduled, 1, sequence->num_rows());
     }
@@ -132,7 +149,7 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   pass_.num_decodes = decodes;
   pass_.min_prefill = minimum;
   pass_.drafts = pass_.proposals = options_.max_step_drafts;
-  pass_.decode_tokens = options_.max_step_tokens - minimum;
+  pass_.decode_tokens = std::min(options_.max_step_tokens - minimum, most_decodes);
   pass_.prefill_tokens = std::max(minimum, options_.max_step_tokens - decodes);
 }
 
@@ -146,7 +163,7 @@ int32_t Scheduler::PrefillTokens(int32_t start, int32_t wanted, int32_t least) c
 
 bool Scheduler::ScheduleRunning(size_t rank) {
   Sequence* sequence = running_[rank];
-  const int32_t schedulable = sequence->num_schedulable();
+  const int32_t schedulable = Schedulable(*sequence);
   if (schedulable == 0) return true;
   if (MustSwitch(*sequence)) {
     pass_.closed = true;  // no lower ranked sequence may take what it gives back
@@ -198,7 +215,7 @@ bool Scheduler::MustWaitToDraft(const Sequence& sequence) const {
 }
 
 int32_t Scheduler::DraftLimit(const Sequence& sequence) const {
-  if (!sequence.request->speculate || sequence.num_schedulable() != 1) return 0;
+  if (!sequence.request->speculate || Schedulable(sequence) != 1) return 0;
   if (!sequence.may_sample()) return 0;
   // With a row in flight, it may wait for that row's token if its text so far promises drafts. What
   // a constraint allows behind that token is not known.
@@ -265,8 +282,12 @@ void Scheduler::PlanDrafts() {
   // Sequences with drafts in flight will want as many again.
   int32_t most = pass_.drafts;
   for (Sequence* sequence : running_) {
-    most -= sequence->num_drafts;
+    if (options_.stages == 1) most -= sequence->num_drafts;
     std::vector<double> chance = FindDrafts(sequence);
+    // Of those that decode, the first get rows.
+    if (std::cmp_greater_equal(sequences.size(), pass_.num_decodes)) {
+      sequence->planned_drafts.clear();
+    }
     sequence->wants_drafts = options_.drafts.always && !sequence->planned_drafts.empty();
     if (options_.drafts.always || sequence->planned_drafts.empty()) continue;
     sequences.push_back(sequence);
@@ -497,7 +518,10 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted,
   fair_share_.Charge(sequence, start - std::exchange(sequence->num_uncharged, 0), end,
                      /*num_rows=*/1);
   ++sequence->rows_in_flight;
-  if (sample) ++sequence->pending_tokens;
+  if (sample) {
+    ++sequence->pending_tokens;
+    sequence->last_draw = num_steps_;
+  }
   pass_.promised += blocks_->MissingBlocks(sequence->known(), sequence->blocks);
 }
 

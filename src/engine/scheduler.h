@@ -28,7 +28,8 @@ struct SchedulerOptions {
   int32_t quantum = 0;           // see FairShare; positive
   DraftOptions drafts;
   int32_t max_step_drafts = 0;
-  int32_t depth = 1;  // steps in flight
+  int32_t depth = 1;   // steps in flight
+  int32_t stages = 1;  // see ExecutorLimits
 
   // Prefills keep so many tokens of a step when there are many decodes, so that neither starves the
   // other.
@@ -93,6 +94,11 @@ struct Schedule {
 //
 //   A row that wants a draft model's proposals counts as one with drafts: no row of its sequence
 //   follows until they are known, and they are verified in the next step that drafts.
+//
+// In a pipeline several steps are computed at once, one on each stage, so sequences take turns: one
+// that draws has its next row `stages` steps later, when the last stage has drawn its token, or
+// once that is known. A step takes only its part of those that decode. Sequences that draft or
+// search need not do so in the same step, because the steps in between are computed meanwhile.
 //
 // A sequence with beam search gets the rows of all its beams in one step or none (BeamGroup). What
 // they continue with is known when these have retired, so it misses the steps that are submitted
@@ -190,6 +196,14 @@ class Scheduler {
   std::vector<Sequence*> RankRunning(FairShare::Walk* walk);
   // `ranked`: the result of RankRunning.
   void SetBudgets(const std::vector<Sequence*>& ranked);
+  // Positions that the sequence's next row could cover in this step.
+  int32_t Schedulable(const Sequence& sequence) const {
+    const bool waits = sequence.pending_tokens > 0 &&
+                       num_steps_ - sequence.last_draw < static_cast<uint64_t>(options_.stages);
+    return waits ? 0 : sequence.num_schedulable();
+  }
+  // The most decode rows of a step, which leaves the other stages as many.
+  int32_t MostDecodes() const;
   // Returns whether running_[rank] is still the same sequence.
   bool ScheduleRunning(size_t rank);
   void ScheduleBeams(size_t rank);
@@ -283,6 +297,7 @@ class Scheduler {
   int32_t num_searching_ = 0;                // sequences whose beams await candidates
   int32_t num_draft_rows_ = 0;               // rows in flight with drafts, or that want proposals
   double gap_seconds_ = 0;                   // see ObserveGap; mean of the last few
+  uint64_t num_steps_ = 0;                   // scheduled, without the one that Next fills
   int64_t num_preemptions_ = 0;
   MatchAcceptance acceptance_{kAcceptanceMemory};  // of all sequences
   Pass pass_;

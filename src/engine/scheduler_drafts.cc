@@ -18,9 +18,10 @@ std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double
         step_times_->noise());
     if (std::none_of(counts.begin(), counts.end(), none)) return counts;
   }
-  // Others run in the steps between. Compares `depth` steps: a sequence draws in all of them, or in
-  // the first with drafts.
-  const auto missed = static_cast<double>(options_.depth - 1);
+  // Others run in the steps between. Compares `depth` steps: a sequence draws in all of them (with
+  // several stages, in its turns), or in the first with drafts.
+  const auto between = static_cast<double>(options_.depth - 1);
+  const double missed = static_cast<double>(options_.depth) / options_.stages - 1;
   const auto gain = [missed](const std::vector<double>& chance, size_t count) {
     return std::accumulate(chance.begin(), chance.begin() + static_cast<std::ptrdiff_t>(count),
                            -missed);
@@ -34,7 +35,7 @@ std::vector<int32_t> Scheduler::ChooseAcrossSteps(std::vector<std::vector<double
   const double all = options_.depth * pass_.num_decodes;
   std::vector<int32_t> counts(chances.size());
   if (drafting == 0 || plain <= 0) return counts;
-  const auto together = [&](int32_t count) { return seconds(count) + missed * plain; };
+  const auto together = [&](int32_t count) { return seconds(count) + between * plain; };
   counts = ChooseDrafts(chances, most, static_cast<int32_t>(all - missed * drafting), together,
                         step_times_->noise());
   double tokens = all;

@@ -58,6 +58,7 @@ struct Sequence {
   int32_t num_charged = 0;        // positions charged to its client
   int32_t num_uncharged = 0;      // accepted drafts; charged with the next row
   int32_t pending_tokens = 0;     // tokens that steps in flight will draw, beside drafts
+  uint64_t last_draw = 0;         // the step that draws the last of them, as the scheduler counts
   int32_t num_drafts = 0;         // of the row in flight; the last positions of num_scheduled
   int32_t num_awaited = 0;        // proposals that the last row in flight wants
   int32_t num_forced_drafts = 0;  // so many of the latest drafts, the first, are forced text

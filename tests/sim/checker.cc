@@ -153,7 +153,7 @@ void EngineChecker::CheckBeamRows() {
   }
   for (const ScheduledRow& row : last.rows) {
     // More tokens are recomputed ones.
-    if (!searches(row) || row.num_tokens > 1) continue;
+    if (!searches(row) || row.num_tokens > 1 || is_pipeline()) continue;
     for (const auto& step : core_->in_flight_) {
       if (&step == &last) continue;
       for (const ScheduledRow& other : step.rows) {
@@ -173,9 +173,10 @@ void EngineChecker::CheckDraftWaits() {
   for (const auto& step : core_->in_flight_) {
     drafting += std::any_of(step.rows.begin(), step.rows.end(), has_drafts) ? 1 : 0;
   }
-  if (drafting > 1) Fail("{} steps with drafts are in flight", drafting);
+  if (drafting > 1 && !is_pipeline()) Fail("{} steps with drafts are in flight", drafting);
   const std::vector<ScheduledRow>& rows = core_->in_flight_.back().rows;
-  const bool drafts_ahead = drafting > 0 && std::none_of(rows.begin(), rows.end(), has_drafts);
+  const bool drafts_ahead =
+      !is_pipeline() && drafting > 0 && std::none_of(rows.begin(), rows.end(), has_drafts);
   for (const ScheduledRow& row : rows) {
     const auto num_drafts = static_cast<int32_t>(row.drafts.size());
     if (num_drafts > 0 && num_drafts < core_->options_.drafts.least) {

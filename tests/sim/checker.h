@@ -26,6 +26,8 @@ namespace tokamak {
 // Beam search: a sequence has the rows of all its beams in a step or none, and no step that all
 // take part in follows another one in flight.
 //
+// In a pipeline several steps in flight may have drafts or searches.
+//
 // Waiting bound: with one client, the best ranked sequence stays the best until it ends. So a
 // sequence ends within the sum of its own bound and of those above it; this sum is checked.
 class EngineChecker {
@@ -86,6 +88,7 @@ class EngineChecker {
   bool Above(const Sequence& a, const Sequence& b) const;
   void CheckWaiting();
   int64_t TenureBound(const Sequence& s) const;
+  bool is_pipeline() const { return core_->limits_.stages > 1; }
 
   const EngineCore* const core_;
   sim::Verdict* const verdict_;

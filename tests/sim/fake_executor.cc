@@ -28,7 +28,8 @@ FakeExecutor::FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClo
       host_(static_cast<size_t>(options_.limits.cache.num_host_blocks) * block_size_),
       states_(slots_.size()),
       named_by_(options_.limits.cache.num_device_blocks, -1),
-      named_life_(options_.limits.cache.num_device_blocks) {}
+      named_life_(options_.limits.cache.num_device_blocks),
+      busy_until_(options_.limits.stages) {}
 
 bool FakeExecutor::Injected(int32_t permille) {
   if (permille == 0 || rng_.In(0, 999) >= permille) return false;
@@ -64,6 +65,7 @@ Status FakeExecutor::Submit(StepInput sent) {
   StepInFlight in_flight;
   in_flight.output.number = step.number;
   int32_t tokens = 0, drafts = 0, proposals = 0;
+  needs_ = clock_->Now();
   for (const StepRow& row : step.rows) {
     if (!verdict_->ok()) break;
     const bool chooses = row.sample || row.num_candidates > 0;
@@ -83,12 +85,9 @@ Status FakeExecutor::Submit(StepInput sent) {
   if (step.rows.empty()) Fail("has no rows");
   if (tokens > options_.limits.max_step_tokens) Fail("has {} tokens", tokens);
   const double noise = 1 + options_.jitter * rng_.Unit();
-  const double seconds = (options_.step_seconds + (tokens + proposals) * options_.token_seconds +
-                          image_rows * options_.image_row_seconds) *
-                         noise;
-  busy_until_ = std::max(busy_until_, clock_->Now()) +
-                std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-  in_flight.done = busy_until_;
+  const double seconds = options_.step_seconds + (tokens + proposals) * options_.token_seconds +
+                         image_rows * options_.image_row_seconds;
+  in_flight.done = RunStages(needs_, seconds, noise);
   in_flight.output.proposing_seconds = proposals * options_.token_seconds * noise;
   steps_in_flight_.push_back(std::move(in_flight));
   ++next_number_;
@@ -96,6 +95,16 @@ Status FakeExecutor::Submit(StepInput sent) {
   num_rows_ += static_cast<int64_t>(step.rows.size());
   num_copies_ += static_cast<int64_t>(step.copies.size());
   return Status();
+}
+
+TimePoint FakeExecutor::RunStages(TimePoint start, double seconds, double noise) {
+  const double part = seconds / static_cast<double>(busy_until_.size());
+  for (TimePoint& busy_until : busy_until_) {
+    if (&busy_until != &busy_until_.front()) noise = 1 + options_.jitter * rng_.Unit();
+    const std::chrono::duration<double> taken(part * noise);
+    start = busy_until = std::max(busy_until, start) + std::chrono::duration_cast<Duration>(taken);
+  }
+  return start;
 }
 
 Status FakeExecutor::Sample(uint64_t number) {
@@ -334,7 +343,7 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   slot.images = admit.images;
   slot.num_prompt = admit.num_prompt_tokens;
   slot.computed = admit.num_computed;
-  slot.last_row = slot.draft_row = -1;
+  slot.last_row = slot.last_draw = slot.draft_row = -1;
   slot.num_candidates = slot.num_proposals = 0;
   slot.drawn = false;
   slot.sampling = admit.sampling;
@@ -358,7 +367,7 @@ void FakeExecutor::Fork(const ForkSequence& fork) {
   if (&slot != &source) {
     slot = source;
     slot.life = ++lives_;
-    slot.last_row = -1;
+    slot.last_row = slot.last_draw = -1;
     states_[fork.slot] = states_[fork.source];
     for (auto& table : slot.tables) table.clear();
   }
@@ -468,6 +477,12 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
   if (InFlight(slot.last_row) && slot.num_proposals > 0) {
     Fail("row in slot {}, whose proposals are not known", row.slot);
   }
+  if (InFlight(slot.last_draw)) {
+    if (static_cast<int64_t>(next_number_) - slot.last_draw < options_.limits.stages) {
+      Fail("row in slot {}, whose token step {} has yet to draw", row.slot, slot.last_draw);
+    }
+    needs_ = std::max(needs_, steps_in_flight_[slot.last_draw - oldest_].done);
+  }
   if (num_drafts > 0 && !row.sample) Fail("drafts in slot {}, which does not sample", row.slot);
   for (const TokenId token : row.drafts) {
     if (token < 0 || token >= options_.limits.vocab_size) Fail("draft {}", token);
@@ -494,6 +509,7 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
   slot.num_candidates = row.num_candidates;
   slot.num_proposals = row.num_proposals;
   slot.last_row = static_cast<int64_t>(next_number_);
+  if (row.sample) slot.last_draw = slot.last_row;
   slot.computed = end - num_drafts;
   slot.tokens.resize(known);
   slot.prefixes.resize(known);

@@ -34,7 +34,7 @@ struct FakeExecutorOptions {
   double step_seconds = 1e-3;
   double token_seconds = 1e-5;
   double image_row_seconds = 0;
-  double jitter = 0;             // a step takes up to (1 + jitter) times as long
+  double jitter = 0;             // a stage's part takes up to (1 + jitter) times as long
   int32_t failure_permille = 0;  // per Submit, Sample and Wait
   int32_t reset_failure_percent = 0;
 };
@@ -43,8 +43,9 @@ struct FakeExecutorOptions {
 // the hash of its prefix, including the salt and the kind of its RoPE factors
 // (CacheSpec::original_context). A copy copies a whole block's entries. With
 // CacheSpec::sequence_state a slot also has a state: the entry of the last position computed in it,
-// drafts included, whichever sequence that was of. Images are encoded when the
-// step that has them is submitted. Steps take simulated time and finish in order.
+// drafts included, whichever sequence that was of. Images are encoded when the step that has them is
+// submitted. Steps take simulated time, on each stage of a pipeline an equal part, and finish in
+// order. A step begins when the tokens that it needs have been drawn.
 class FakeExecutor final : public Executor {
  public:
   FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClock* clock, Verdict* verdict);
@@ -84,6 +85,7 @@ class FakeExecutor final : public Executor {
     int32_t num_prompt = 0;
     int32_t computed = 0;
     int64_t last_row = -1;        // the step of its last row
+    int64_t last_draw = -1;       // the step of its last row that samples
     int64_t draft_row = -1;       // the step of its last row with drafts
     std::vector<TokenId> drafts;  // of that row
     int32_t num_proposals = 0;    // that its last row wants
@@ -117,6 +119,9 @@ class FakeExecutor final : public Executor {
   void Append(const AppendBlocks& append);
   void CheckCandidates(const Slot& slot, const StepRow& row, int32_t end);
   RowOutput RunRow(const StepRow& row);
+  // Returns when a step that begins at `start` is done. `seconds`: its time on all stages together;
+  // `noise`: a factor for the first.
+  TimePoint RunStages(TimePoint start, double seconds, double noise);
   void CheckPast(const Slot& slot, int32_t group, int32_t start);
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
   // A row of positions [start, end) finds the state behind `start`, and leaves that behind `end`.
@@ -162,7 +167,8 @@ class FakeExecutor final : public Executor {
   uint64_t next_number_ = 0;
   int64_t oldest_ = 0;  // the oldest step that has not retired
   uint64_t lives_ = 0;
-  TimePoint busy_until_{};
+  std::vector<TimePoint> busy_until_;  // by stage
+  TimePoint needs_{};                  // when the tokens that the step needs are drawn
   int64_t num_steps_ = 0;
   int64_t num_rows_ = 0;
   int64_t num_copies_ = 0;

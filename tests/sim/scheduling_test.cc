@@ -457,6 +457,49 @@ TEST_F(ClientsTest, ASingleClientIsScheduledAsWithoutClients) {
   }
 }
 
+// A pipeline, as deep as it needs to be.
+class PipelineTest : public SchedulingTest {
+ protected:
+  void StartStages(int32_t stages) {
+    executor_options_.limits.stages = stages;
+    executor_options_.limits.depth = stages + 1;
+    executor_options_.step_seconds = 1e-3 * stages;  // 1 ms on each stage
+    executor_options_.token_seconds = 0;
+    Start();
+  }
+  double RunMs() {
+    const TimePoint start = clock_.Now();
+    RunAll();
+    return 1e3 * ToSeconds(clock_.Now() - start);
+  }
+};
+
+// Each stage computes a step at any time, and the steps are equal.
+TEST_F(PipelineTest, NoStageWaits) {
+  StartStages(3);
+  for (RequestId id = 1; id <= 6; ++id) Submit(id, 8, 100);
+  EXPECT_LT(RunMs(), 1.05 * 100 * 3);  // 6 prompts in a step, then 2 rows in each
+  const auto even = [](const StepInput& step) { return step.rows.size() == 2; };
+  EXPECT_GT(std::count_if(steps_.begin(), steps_.end(), even), 290);
+}
+
+// A prompt's chunks follow each other from stage to stage.
+TEST_F(PipelineTest, ChunksOfAPromptOverlap) {
+  executor_options_.limits.max_context = 12000;
+  StartStages(4);
+  Submit(1, 40 * 256, 1);
+  EXPECT_LT(RunMs(), 45);
+  EXPECT_EQ(steps_.size(), 40u);
+}
+
+// Fewer sequences than stages: each goes on as soon as its token is known.
+TEST_F(PipelineTest, ASequenceAloneTakesOneStepAtATime) {
+  StartStages(3);
+  Submit(1, 8, 50);
+  EXPECT_NEAR(RunMs(), 50 * 3, 1);
+  EXPECT_EQ(steps_.size(), 50u);
+}
+
 // Sequences of one token, again and again, at depth 2.
 class DraftsAtDepthTwo : public SchedulingTest {
  protected:

@@ -71,6 +71,7 @@ Simulation::Simulation(const ScheduleOptions& options)
     : options_(options),
       rng_(options.seed),
       client_rng_(Mix(options.seed, 0xc11e47)),
+      stage_rng_(Mix(options.seed, 0x57a6e5)),
       image_rng_(Mix(options.seed, 0x13a9e5)) {
   clock_.Set(TimePoint(std::chrono::seconds(1)));
   DrawConfiguration();
@@ -111,6 +112,11 @@ void Simulation::DrawConfiguration() {
   constexpr int32_t kDepths[] = {1, 2, 4};
   ExecutorLimits& limits = executor_options_.limits;
   limits.depth = options_.depth > 0 ? options_.depth : kDepths[rng_.In(0, 2)];
+  if (stage_rng_.Chance(40)) {
+    limits.stages = stage_rng_.In(2, 4);
+    // With fewer steps in flight, stages wait for the engine.
+    if (options_.depth == 0 && stage_rng_.Chance(70)) limits.depth = limits.stages + 1;
+  }
   limits.vocab_size = executor_options_.model.vocab =
       rng_.Chance(20) ? rng_.In(4, 12) : rng_.In(30, 300);
   limits.max_context = rng_.In(24, 72);

@@ -119,6 +119,7 @@ class Simulation {
   const ScheduleOptions options_;
   Rng rng_;
   Rng client_rng_;
+  Rng stage_rng_;
   Rng image_rng_;
   Verdict verdict_;
   ManualClock clock_;
