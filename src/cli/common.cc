@@ -49,6 +49,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"image_options.max_pixels", "--mm-processor-kwargs max_pixels"},
     {"image_options.min_pixels", "--mm-processor-kwargs min_pixels"},
     {"kv_cache_bytes", "--kv-cache-memory"},
+    {"pipeline_parallel", "--pp"},
     {"record_path", "--record"},
     {"tensor_parallel", "--tp"},
     {"tls_cert_file", "--tls-cert"},
@@ -112,6 +113,7 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--pin-threads", o.pin_threads,
             "Pin each compute thread to a physical core, on machines that do nothing else");
   flags.Add("--tp", o.tensor_parallel, "Tensor parallelism: ranks that share the model; CPU only");
+  flags.Add("--pp", o.pipeline_parallel, "Pipeline parallelism: stages of --tp ranks; CPU only");
   flags.Add("--dp", o.data_parallel,
             "Data parallelism: replicas of the model that share the requests; CPU only");
   flags.Add("--workers", o.workers,

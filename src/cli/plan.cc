@@ -39,7 +39,16 @@ const char* Bound(const Roofline& roofline) {
 void PrintMemory(const ModelPlan& p) {
   std::printf("%s (%s), for %s\n", p.model.c_str(), p.architecture.c_str(),
               p.hardware.name.c_str());
-  if (p.ranks > 1) std::printf("  rank 0 of %d; no other needs more\n", p.ranks);
+  for (size_t i = 0; i < p.stages.size(); ++i) {
+    const ModelPlan::Stage& stage = p.stages[i];
+    std::printf("  stage %-12zu layers %d to %d: needs %s, weights %s of it; %s per token%s\n", i,
+                stage.first_layer, stage.end_layer - 1, ByteCount(stage.needed_bytes).c_str(),
+                ByteCount(stage.weight_bytes).c_str(), ByteCount(stage.token_bytes).c_str(),
+                i == p.fullest_stage ? " (the rest is about this one)" : "");
+  }
+  if (p.ranks > static_cast<int32_t>(std::max<size_t>(1, p.stages.size()))) {
+    std::printf("  rank 0 of %d; no other needs more\n", p.ranks);
+  }
   if (p.replicas > 1) std::printf("  one of %d replicas\n", p.replicas);
   if (!p.refusal.empty()) std::printf("  cannot run there: %s\n", p.refusal.c_str());
   std::printf("  parameters        %s", Count(p.num_parameters).c_str());
@@ -57,6 +66,7 @@ void PrintMemory(const ModelPlan& p) {
                 p.draft_model.c_str());
   }
   for (const ModelPlan::CacheGroup& group : p.cache_groups) {
+    if (group.layers == 0) continue;  // they are on other stages
     std::printf("  KV cache          %s per token, %s, %d layers",
                 ByteCount(group.token_bytes).c_str(), p.kv_dtype.c_str(), group.layers);
     if (group.window > 0) std::printf(", the last %d tokens", group.window);
@@ -131,6 +141,7 @@ void PrintJson(const ModelPlan& p) {
                                    {"gmac_s", p.hardware.gmac_s},
                                    {"multiplies_in", p.hardware.multiplies_in}}},
                                  {"ranks", p.ranks},
+                                 {"stages", nlohmann::ordered_json::array()},
                                  {"replicas", p.replicas},
                                  {"refusal", p.refusal},
                                  {"weight_bytes", p.weight_bytes},
@@ -155,6 +166,14 @@ void PrintJson(const ModelPlan& p) {
                                  {"prefill", Json(p.prefill, p.prefill_tokens)},
                                  {"decode", nlohmann::ordered_json::array()}};
   for (const auto& [type, bytes] : p.stored_bytes) json["stored_bytes"][type] = bytes;
+  for (const ModelPlan::Stage& stage : p.stages) {
+    json["stages"].push_back({{"first_layer", stage.first_layer},
+                              {"end_layer", stage.end_layer},
+                              {"weight_bytes", stage.weight_bytes},
+                              {"token_bytes", stage.token_bytes},
+                              {"needed_bytes", stage.needed_bytes},
+                              {"cache_blocks", stage.cache_blocks}});
+  }
   for (const ModelPlan::CacheGroup& group : p.cache_groups) {
     json["cache_groups"].push_back({{"kind", group.kind},
                                     {"window", group.window},

@@ -129,8 +129,10 @@ struct Work {
   bool cached_alone = true;  // also asks one after another with a prefix cache
 };
 
+// The same also as on one stage.
 void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
-  options.threads = options.tensor_parallel;
+  options.threads = options.tensor_parallel * options.pipeline_parallel;
+  const int32_t stages = std::exchange(options.pipeline_parallel, 1);
   options.max_seqs = 8;
   options.num_blocks = 500;
   options.prefix_cache = false;
@@ -141,6 +143,7 @@ void ExpectTheSameInAnySchedule(EngineOptions options, const Work& work = {}) {
   const auto ask = [&](bool together) { return Ask(*engine, prompts, work.max_tokens, together); };
   const Answers cold = ask(/*together=*/false);
 
+  options.pipeline_parallel = stages;
   options.prefix_cache = true;
   if (work.cached_alone) {
     engine = Load(options);
@@ -200,6 +203,24 @@ TEST(Families, AnswerAlikeOnTwoRanks) {
     ExpectTheSameInAnySchedule({.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/" + model,
                                 .device = "cpu",
                                 .tensor_parallel = 2,
+                                .block_size = 4});
+  }
+}
+
+// Stages of a pipeline give the bits of one rank, or of one stage with as many ranks.
+TEST(Families, AnswerAlikeOnStages) {
+  struct Case {
+    std::string model;
+    int32_t ranks, stages;
+  };
+  for (const Case& c : {Case{"smollm3_odd", 1, 2}, Case{"gemma2_odd", 1, 3},
+                        Case{"gpt_oss_odd", 1, 2}, Case{"deepseek_v3_256", 2, 2},
+                        Case{"qwen2_vl_odd", 1, 2}, Case{"gemma3_vision_odd", 1, 2}}) {
+    SCOPED_TRACE(c.model);
+    ExpectTheSameInAnySchedule({.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/" + c.model,
+                                .device = "cpu",
+                                .tensor_parallel = c.ranks,
+                                .pipeline_parallel = c.stages,
                                 .block_size = 4});
   }
 }

@@ -74,6 +74,7 @@ Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const Engine
   }
   add(fmt::format("{} {} {}", Name(options.kv_cache_dtype), options.block_size, model.max_context));
   add(Name(options.mla));
+  // A pipeline changes no bits.
   if (options.tensor_parallel > 1) add(fmt::format("tensor parallel {}", options.tensor_parallel));
   if (options.uniform_routing) add("uniform routing");
   return fmt::format("fp_{:016x}", hash);

@@ -101,7 +101,8 @@ Status CheckOptions(const EngineOptions& o) {
         "tokens");
   }
   RETURN_IF_ERROR(CheckRange("block_size", o.block_size, 1, kMaxBlockSize));
-  RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0, kMaxStepsInFlight));
+  RETURN_IF_ERROR(CheckRange("steps_in_flight", o.steps_in_flight, 0,
+                             std::max(kMaxStepsInFlight, o.pipeline_parallel + 1)));
   RETURN_IF_ERROR(CheckRange("num_blocks", o.num_blocks, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("kv_cache_bytes", o.kv_cache_bytes, int64_t{0}, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("host_cache_bytes", o.host_cache_bytes, int64_t{0}, INT64_MAX));
@@ -137,9 +138,8 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& p
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
   // With an ISA, several ranks, replicas or workers, "auto" means the CPU.
-  if (!choice.gpu ||
-      (choice.cpu && (options.isa != "auto" || options.tensor_parallel > 1 ||
-                      options.data_parallel > 1 || options.workers == WorkerKind::kProcesses))) {
+  if (!choice.gpu || (choice.cpu && (options.isa != "auto" || NumRanks(options) > 1 ||
+                                     options.workers == WorkerKind::kProcesses))) {
     return std::unique_ptr<Ops>();
   }
   Result<std::unique_ptr<Ops>> cuda =
@@ -453,7 +453,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   }
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : pool.num_threads();
-  parts.model.threads *= options.tensor_parallel * options.data_parallel;
+  parts.model.threads *= NumRanks(options);
   parts.model.max_seqs = options.max_seqs;
   const bool any_logprobs = options.max_logprobs == -1;
   parts.model.max_logprobs = any_logprobs ? parts.model.vocab_size : options.max_logprobs;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "local/fingerprint.h"
+#include "local/load_ranks.h"
 #include "local/load_steps.h"
 #include "local/memory_estimate.h"
 #include "tokenizer/load/open_tokenizer.h"
@@ -55,11 +56,9 @@ KvCacheDtype EmbeddingCacheType(const EngineOptions& options, bool gpu) {
 
 Result<EmbeddingSpec> ChooseEmbeddingSpec(const EngineOptions& options,
                                           const Checkpoint& checkpoint) {
-  if (options.tensor_parallel > 1 || options.data_parallel > 1) {
-    const bool ranks = options.tensor_parallel > 1;
-    return Unimplemented("{}: models that embed run on one rank, got {}",
-                         ranks ? "tensor_parallel" : "data_parallel",
-                         ranks ? options.tensor_parallel : options.data_parallel);
+  for (const auto& [field, value] : ParallelOptions(options)) {
+    if (value == 1) continue;
+    return Unimplemented("{}: models that embed run on one rank, got {}", field, value);
   }
   if (options.workers == WorkerKind::kProcesses) {
     return Unimplemented("workers=processes: models that embed run in this process");

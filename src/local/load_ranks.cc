@@ -30,8 +30,7 @@ int64_t BlockBytes(const LoadedRank& rank, const RunnerShape& shape) {
 // "tensor_parallel=2 and data_parallel=2": those that are not 1.
 std::string Layout(const EngineOptions& options) {
   std::string layout;
-  for (const auto& [field, value] : {std::pair("tensor_parallel", options.tensor_parallel),
-                                     std::pair("data_parallel", options.data_parallel)}) {
+  for (const auto& [field, value] : ParallelOptions(options)) {
     if (value > 1) layout += fmt::format("{}{}={}", layout.empty() ? "" : " and ", field, value);
   }
   return layout;
@@ -79,19 +78,27 @@ Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const Engin
   return memory;
 }
 
+std::array<std::pair<const char*, int32_t>, 3> ParallelOptions(const EngineOptions& options) {
+  return {{{"tensor_parallel", options.tensor_parallel},
+           {"pipeline_parallel", options.pipeline_parallel},
+           {"data_parallel", options.data_parallel}}};
+}
+
 Status CheckNumRanks(const EngineOptions& options) {
-  for (const auto& [field, value] : {std::pair("tensor_parallel", options.tensor_parallel),
-                                     std::pair("data_parallel", options.data_parallel)}) {
+  for (const auto& [field, value] : ParallelOptions(options)) {
     if (value < 1 || value > kMaxHostRanks) {
       return InvalidArgument("{}: must be in [1, {}], got {}", field, kMaxHostRanks, value);
     }
   }
-  return Status();
+  if (RanksPerReplica(options) <= kMaxHostRanks) return Status();
+  return InvalidArgument(
+      "pipeline_parallel: {} stages of {} ranks are {}; at most {} are supported",
+      options.pipeline_parallel, options.tensor_parallel, RanksPerReplica(options), kMaxHostRanks);
 }
 
 Status CheckRanks(const EngineOptions& options) {
   RETURN_IF_ERROR(CheckNumRanks(options));
-  const int32_t ranks = options.tensor_parallel * options.data_parallel;
+  const int32_t ranks = NumRanks(options);
   if (ranks == 1) return Status();
   const std::string layout = Layout(options);
   if (options.device != "cpu" && options.device != "auto") {
@@ -101,9 +108,8 @@ Status CheckRanks(const EngineOptions& options) {
     return InvalidArgument(
         "pin_threads: with {} the ranks' threads would be pinned to the same cores", layout);
   }
-  if (options.speculate == Speculation::kDraft && options.tensor_parallel > 1) {
-    return Unimplemented("speculate=draft: is not supported with tensor_parallel={}; use ngram",
-                         options.tensor_parallel);
+  if (options.speculate == Speculation::kDraft && RanksPerReplica(options) > 1) {
+    return Unimplemented("speculate=draft: is not supported with {}; use ngram", layout);
   }
   if (options.threads > 0 && options.threads < ranks) {
     return InvalidArgument("threads: {} are not enough for {}", options.threads, layout);
@@ -112,10 +118,19 @@ Status CheckRanks(const EngineOptions& options) {
 }
 
 Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options) {
-  if (options.tensor_parallel == 1 || options.workers == WorkerKind::kProcesses) {
-    return std::vector<std::shared_ptr<Communicator>>(static_cast<size_t>(options.tensor_parallel));
+  const int32_t ranks = RanksPerReplica(options);
+  if (ranks == 1 || options.workers == WorkerKind::kProcesses) {
+    return std::vector<std::shared_ptr<Communicator>>(static_cast<size_t>(ranks));
   }
-  ASSIGN_OR_RETURN(auto group, MakeThreadGroup({.size = options.tensor_parallel}));
+  SharedMemoryOptions shared = {.size = options.tensor_parallel,
+                                .stages = options.pipeline_parallel};
+  // The draws of a step are at most as many as its tokens, and come with their size.
+  EngineOptions chosen = options;
+  ChooseForDevice(chosen, /*gpu=*/false);
+  const int64_t draws = int64_t{chosen.steps_in_flight} *
+                        ((int64_t{chosen.max_batch_tokens} + 2) * int64_t{sizeof(TokenId)});
+  shared.channel_bytes = std::max(shared.channel_bytes, static_cast<size_t>(draws));
+  ASSIGN_OR_RETURN(auto group, MakeThreadGroup(shared));
   std::vector<std::shared_ptr<Communicator>> communicators;
   for (auto& communicator : group) communicators.push_back(std::move(communicator));
   return communicators;
@@ -123,14 +138,14 @@ Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const Engin
 
 int ThreadsPerRank(const EngineOptions& options) {
   const int all = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  return std::max(1, all / (options.tensor_parallel * options.data_parallel));
+  return std::max(1, all / NumRanks(options));
 }
 
 EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank) {
   EngineOptions of_rank = options;
   if (options.on_load_progress) {
     of_rank.on_load_progress = [report = options.on_load_progress, rank,
-                                size = options.tensor_parallel](double fraction) {
+                                size = RanksPerReplica(options)](double fraction) {
       report((rank + fraction) / size);
     };
   }

@@ -1,8 +1,11 @@
-// Loading a model that is divided among ranks (tensor parallelism), which are threads of this
-// process. load_workers.h has worker processes load it.
+// Loading a model that is divided among ranks (tensor and pipeline parallelism), which are threads
+// of this process. load_workers.h has worker processes load it.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "executor/executor.h"
@@ -32,7 +35,16 @@ struct RanksMemory {
 
 // Refuses numbers of ranks and replicas that no model has.
 Status CheckNumRanks(const EngineOptions& options);
-// Refuses options that do not work together with tensor_parallel or data_parallel.
+// Ranks of all stages.
+inline int32_t RanksPerReplica(const EngineOptions& options) {
+  return options.tensor_parallel * options.pipeline_parallel;
+}
+inline int32_t NumRanks(const EngineOptions& options) {
+  return RanksPerReplica(options) * options.data_parallel;
+}
+// The names and values of the options that make several ranks or replicas.
+std::array<std::pair<const char*, int32_t>, 3> ParallelOptions(const EngineOptions& options);
+// Refuses options that do not work together with several ranks or replicas.
 Status CheckRanks(const EngineOptions& options);
 // One communicator per rank; null ones if there is only one rank, or the ranks are processes.
 Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options);

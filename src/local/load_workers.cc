@@ -23,6 +23,10 @@ Status CheckWorkers(const EngineOptions& options) {
   if (options.device != "cpu" && options.device != "auto") {
     return Unimplemented("device={}: with workers=processes only cpu is supported", options.device);
   }
+  if (options.pipeline_parallel > 1) {
+    return Unimplemented("workers=processes: is not supported with pipeline_parallel={}",
+                         options.pipeline_parallel);
+  }
   if (options.pin_threads || options.profile) {
     return Unimplemented("{}: does not work with workers=processes",
                          options.profile ? "profile" : "pin_threads");

@@ -110,7 +110,11 @@ Result<DType> ParseDummyType(std::string name) {
 }
 
 void ChooseForDevice(EngineOptions& options, bool gpu) {
-  if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
+  if (options.steps_in_flight == 0) {
+    // Every stage has one while the engine takes back the oldest.
+    const int32_t stages = options.pipeline_parallel;
+    options.steps_in_flight = stages > 1 ? stages + 1 : gpu ? 2 : 1;
+  }
   if (options.max_seqs == 0) options.max_seqs = gpu ? 256 : 64;
   // A GPU needs thousands of tokens to keep its tensor cores busy; with 512, prompts take up to
   // twice as long. A CPU reaches its peak much earlier, and a longer step only delays running
@@ -193,9 +197,10 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
   LoadOptions load = MakeLoadOptions(options);
   load.task = task;
   int64_t bytes = 0;
-  for (int32_t rank = 0; rank < options.tensor_parallel; ++rank) {
+  const int32_t size = options.tensor_parallel, stages = options.pipeline_parallel;
+  for (int32_t rank = 0; rank < size * stages; ++rank) {
     const std::unique_ptr<CountOps> count =
-        MakeCountOps(&StoredBytes, {.rank = {options.tensor_parallel, rank}});
+        MakeCountOps(&StoredBytes, {.rank = {size, rank % size, stages, rank / size}});
     RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
     bytes += count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
   }

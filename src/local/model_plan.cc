@@ -25,11 +25,15 @@ namespace {
 constexpr int32_t kDefaultContext = 2048;
 
 // A backend with all features that rounds activations like the one in `options`.
-Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
-  if (!gpu) return CountedCpu(options, 0);
-  CountedBackend backend = CountedCuda(options.precise);
-  backend.capabilities = Capabilities::All();
-  backend.rank = {options.tensor_parallel, 0};
+Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu, int32_t stage) {
+  CountedBackend backend;
+  if (gpu) {
+    backend = CountedCuda(options.precise);
+    backend.capabilities = Capabilities::All();
+  } else {
+    ASSIGN_OR_RETURN(backend, CountedCpu(options, 0));
+  }
+  backend.rank = {options.tensor_parallel, 0, options.pipeline_parallel, stage};
   return backend;
 }
 
@@ -72,9 +76,10 @@ Result<Roofline> CountRoofline(const Model& model, CountOps& count, const Runner
   std::vector<int32_t> query_start_loc, seq_lens(static_cast<size_t>(batch), length);
   for (int32_t i = 0; i <= batch; ++i) query_start_loc.push_back(i * queries);
   counting->Fill(query_start_loc, seq_lens);
+  counting->AddHidden(model.spec());
   count.Reset();
   const Tensor hidden = model.Forward(counting->pass());
-  if (!embeds) (void)model.Logits(counting->pass(), hidden);
+  if (!embeds && model.spec().stage.last()) (void)model.Logits(counting->pass(), hidden);
   const OpCount total = count.counts().Total();
   count.Reset();
   return Roofline{
@@ -160,8 +165,11 @@ Status PlanGeneration(EngineOptions options, const Model& model, const Model* dr
   ASSIGN_OR_RETURN(plan.prefill, CountRoofline(model, count, shape, plan, 1, plan.prefill_tokens,
                                                plan.prefill_tokens));
   for (const int32_t batch : Batches(concurrency)) {
-    ASSIGN_OR_RETURN(const Roofline step,
-                     CountRoofline(model, count, shape, plan, batch, 1, plan.context));
+    const int32_t stages = model.spec().stage.count;
+    ASSIGN_OR_RETURN(Roofline step, CountRoofline(model, count, shape, plan, CeilDiv(batch, stages),
+                                                  1, plan.context));
+    step.memory_seconds *= stages;
+    step.compute_seconds *= stages;
     plan.decode.push_back({batch, batch <= plan.sequences, step});
   }
   return Status();
@@ -203,11 +211,33 @@ Status PlanTexts(EngineOptions options, const EmbeddingSpec& spec, const Model& 
   return Status();
 }
 
-}  // namespace
+Result<Hardware> HardwareOfRank(const EngineOptions& options, bool quantized,
+                                int64_t weight_bytes) {
+  ASSIGN_OR_RETURN(Hardware hardware, FindHardware(options, quantized, weight_bytes));
+  if (!hardware.gpu) {  // the ranks of all replicas share this machine
+    hardware.memory_bytes /= NumRanks(options);
+    hardware.memory_gb_s /= NumRanks(options);
+    hardware.gmac_s /= NumRanks(options);
+  }
+  return hardware;
+}
 
-Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t concurrency) {
-  EngineOptions options = given;
-  RETURN_IF_ERROR(CheckNumRanks(options));
+ModelPlan::Stage DescribeStage(const StageSpec& stage, const ModelPlan& plan) {
+  ModelPlan::Stage described = {.first_layer = stage.first_layer,
+                                .end_layer = stage.end_layer,
+                                .weight_bytes = plan.weight_bytes,
+                                .token_bytes = 0,
+                                .needed_bytes = plan.needed_bytes(),
+                                .cache_blocks = plan.cache_blocks};
+  for (const ModelPlan::CacheGroup& group : plan.cache_groups) {
+    described.token_bytes += group.token_bytes;
+  }
+  return described;
+}
+
+// Plans the first rank of a stage. `hardware`: of the stage before, if there is one.
+Result<ModelPlan> PlanStage(EngineOptions options, int32_t stage, int32_t context,
+                            int32_t concurrency, const Hardware* hardware) {
   ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
   ASSIGN_OR_RETURN(
       Checkpoint checkpoint,
@@ -225,14 +255,14 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   const bool gpu = options.device != "auto" && options.device != "cpu";
   ChooseForDevice(options, gpu);
   options.max_seqs = std::max(options.max_seqs, concurrency);
-  ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu));
+  ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu, stage));
   const WeightSizer gpu_bytes = CudaSizer(options.precise);
   const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? gpu_bytes : &CpuWeightBytes, backend);
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   const ModelSpec& spec = model->spec();
 
   plan.model = options.model;
-  plan.ranks = options.tensor_parallel;
+  plan.ranks = RanksPerReplica(options);
   plan.replicas = options.data_parallel;
   plan.architecture = spec.architecture;
   plan.num_parameters = spec.num_parameters;
@@ -262,12 +292,11 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     return InvalidArgument("context: must be at most the model's {} positions, got {}",
                            spec.max_context, plan.context);
   }
-  ASSIGN_OR_RETURN(plan.hardware, FindHardware(options, 2 * quantized > stored, spec.weight_bytes));
-  if (!gpu) {  // the ranks of all replicas share this machine
-    const int32_t ranks = plan.ranks * plan.replicas;
-    plan.hardware.memory_bytes /= ranks;
-    plan.hardware.memory_gb_s /= ranks;
-    plan.hardware.gmac_s /= ranks;
+  if (hardware != nullptr) {
+    plan.hardware = *hardware;
+  } else {
+    ASSIGN_OR_RETURN(plan.hardware,
+                     HardwareOfRank(options, 2 * quantized > stored, spec.weight_bytes));
   }
   RETURN_IF_ERROR(ChooseForModel(options, given, *model));
   if (plan.task == Task::kEmbed) {
@@ -282,7 +311,43 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     }
     RETURN_IF_ERROR(PlanGeneration(options, *model, draft.get(), *count, concurrency, plan));
   }
+  plan.stages = {DescribeStage(spec.stage, plan)};
   return plan;
+}
+
+Roofline Slower(const Roofline& a, const Roofline& b) { return a.seconds() < b.seconds() ? b : a; }
+
+// The plan of a pipeline: the fullest stage's, as slow as the slowest one.
+ModelPlan Join(std::vector<ModelPlan> plans) {
+  const auto fullest = std::min_element(
+      plans.begin(), plans.end(),
+      [](const ModelPlan& a, const ModelPlan& b) { return a.cache_blocks < b.cache_blocks; });
+  ModelPlan joined = *fullest;
+  joined.fullest_stage = static_cast<size_t>(fullest - plans.begin());
+  joined.stages.clear();
+  for (const ModelPlan& plan : plans) {
+    joined.stages.push_back(plan.stages[0]);
+    joined.prefill = Slower(joined.prefill, plan.prefill);
+    for (size_t i = 0; i < joined.decode.size(); ++i) {
+      joined.decode[i].step = Slower(joined.decode[i].step, plan.decode[i].step);
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+Result<ModelPlan> PlanModel(const EngineOptions& options, int32_t context, int32_t concurrency) {
+  RETURN_IF_ERROR(CheckNumRanks(options));
+  std::vector<ModelPlan> plans;
+  for (int32_t stage = 0; stage < options.pipeline_parallel; ++stage) {
+    const Hardware* const hardware = plans.empty() ? nullptr : &plans.front().hardware;
+    ASSIGN_OR_RETURN(ModelPlan plan, PlanStage(options, stage, context, concurrency, hardware));
+    plans.push_back(std::move(plan));
+  }
+  if (plans.size() > 1) return Join(std::move(plans));
+  plans[0].stages.clear();
+  return std::move(plans[0]);
 }
 
 }  // namespace tokamak

@@ -29,8 +29,20 @@ struct ModelPlan {
   std::string architecture;
   std::string refusal;   // why this backend cannot run the model; empty: it can
   Hardware hardware;     // of rank 0
-  int32_t ranks = 1;     // the rest of this struct is what rank 0 needs; others need no more
+  int32_t ranks = 1;     // of all stages
   int32_t replicas = 1;  // data parallelism: hardware and figures are those of one
+  // Of a pipeline, first to last. The rest of this struct is what rank 0 of the stage needs that
+  // has room for the fewest sequences; the stage's others need no more. Empty: there is one stage.
+  struct Stage {
+    int32_t first_layer = 0;
+    int32_t end_layer = 0;
+    int64_t weight_bytes = 0;
+    int64_t token_bytes = 0;  // of the cache, per position
+    int64_t needed_bytes = 0;
+    int64_t cache_blocks = 0;
+  };
+  std::vector<Stage> stages;
+  size_t fullest_stage = 0;
   int64_t num_parameters = 0;
   int64_t active_parameters = 0;  // used by one token
   int32_t max_context = 0;
@@ -65,11 +77,13 @@ struct ModelPlan {
   int64_t sequences = 0;        // how many of them fit; embedding models: into one step
 
   int32_t prefill_tokens = 0;
-  Roofline prefill;  // one step of prefill_tokens
+  Roofline prefill;  // one step of prefill_tokens, on the slowest stage
   // Empty for embedding models.
   struct Decode {
     int32_t batch = 0;  // sequences, each with `context` positions
     bool fits = false;
+    // Until each has its next token. In a pipeline they are in as many steps as there are stages,
+    // each of which takes as long as on the slowest stage.
     Roofline step;
   };
   std::vector<Decode> decode;

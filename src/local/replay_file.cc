@@ -23,6 +23,7 @@ constexpr char kKvCacheDtype[] = "kv_cache_dtype";
 constexpr char kAttention[] = "attention";
 constexpr char kMla[] = "mla";
 constexpr char kTensorParallel[] = "tensor_parallel";
+constexpr char kPipelineParallel[] = "pipeline_parallel";
 constexpr char kDraftModel[] = "draft_model";
 constexpr char kMmproj[] = "mmproj";
 constexpr char kFingerprint[] = "system_fingerprint";
@@ -59,8 +60,12 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.steps_in_flight = header.limits.depth;
   RETURN_IF_ERROR(ReadOption(header, kKvCacheDtype, options.kv_cache_dtype));
   RETURN_IF_ERROR(ReadOption(header, kMla, options.mla));
+  // CheckOptions refuses what makes no sense.
   if (const std::string ranks = Property(header, kTensorParallel); !ranks.empty()) {
-    options.tensor_parallel = std::atoi(ranks.c_str());  // CheckOptions refuses what makes no sense
+    options.tensor_parallel = std::atoi(ranks.c_str());
+  }
+  if (const std::string stages = Property(header, kPipelineParallel); !stages.empty()) {
+    options.pipeline_parallel = std::atoi(stages.c_str());
   }
   options.threads = replay.threads;
   options.max_seqs = header.limits.max_seqs;
@@ -110,6 +115,7 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                        {kKvCacheDtype, std::string(Name(options.kv_cache_dtype))},
                        {kMla, std::string(Name(options.mla))},
                        {kTensorParallel, std::to_string(options.tensor_parallel)},
+                       {kPipelineParallel, std::to_string(options.pipeline_parallel)},
                        {kDraftModel, options.draft_model},
                        {kMmproj, options.mmproj},
                        {kFingerprint, system_fingerprint}};
