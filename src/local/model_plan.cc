@@ -253,6 +253,7 @@ Result<ModelPlan> PlanStage(EngineOptions options, int32_t stage, int32_t contex
     ASSIGN_OR_RETURN(embedding, ChooseEmbeddingSpec(options, checkpoint));
   }
   const bool gpu = options.device != "auto" && options.device != "cpu";
+  const EngineOptions given = options;
   ChooseForDevice(options, gpu);
   options.max_seqs = std::max(options.max_seqs, concurrency);
   ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu, stage));

@@ -25,8 +25,9 @@ Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, bool a
   parts.core.drafts.always = always_drafts || seed % 2 == 0;
   // Whatever they cost: on these models the draft model takes as long as the other.
   if (options.speculate == Speculation::kDraft) parts.core.drafts.always = true;
-  parts.executor = MakeCountingExecutor(std::move(parts.executor),
-                                        options.cuda_graphs == CudaGraphs::kOn, seed, counts);
+  std::unique_ptr<Executor>& executor = parts.replicas[0].executor;
+  executor = MakeCountingExecutor(std::move(executor), options.cuda_graphs == CudaGraphs::kOn, seed,
+                                  counts);
   return LocalEngine::Create(std::move(parts));
 }
 
