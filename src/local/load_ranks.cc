@@ -27,6 +27,17 @@ int64_t BlockBytes(const LoadedRank& rank, const RunnerShape& shape) {
       .block_bytes;
 }
 
+// What a rank's runner needs besides its caches.
+Result<int64_t> FixedBytes(const LoadedRank& rank, EngineOptions options, const RunnerShape& shape,
+                           bool on_device) {
+  options.num_blocks = static_cast<int32_t>(rank.model->spec().cache.groups.size());  // the minimum
+  options.host_cache_bytes = 0;
+  ASSIGN_OR_RETURN(const MemoryProfile profile,
+                   EstimateRunnerMemory(*rank.model, options, shape, INT64_MAX / 2, on_device,
+                                        rank.draft.get()));
+  return profile.arena_bytes + profile.staging_bytes + profile.encoder_bytes + profile.state_bytes;
+}
+
 // "tensor_parallel=2 and data_parallel=2": those that are not 1.
 std::string Layout(const EngineOptions& options) {
   std::string layout;
@@ -46,21 +57,31 @@ Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const Engin
     ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
     available = static_cast<int64_t>(budget.available_bytes);
   }
-  int64_t all = 0;  // bytes of a block on all ranks
-  for (const LoadedRank& rank : ranks) all += BlockBytes(rank, shape);
-  RanksMemory memory;
+  *available /= options.data_parallel;
+  int64_t all = 0;        // bytes of a block on all ranks
+  int64_t all_fixed = 0;  // of all ranks together
+  std::vector<int64_t> fixed;
   for (const LoadedRank& rank : ranks) {
-    // A rank with fewer heads needs less memory for the same number of blocks.
+    all += BlockBytes(rank, shape);
+    fixed.push_back(0);
+    if (ranks.size() == 1) continue;
+    ASSIGN_OR_RETURN(fixed.back(), FixedBytes(rank, options, shape, on_device));
+    all_fixed += fixed.back();
+  }
+  RanksMemory memory;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const LoadedRank& rank = ranks[i];
+    // A rank with fewer heads or layers needs less memory for the same number of blocks.
     const auto share = [&](int64_t bytes) {
-      bytes /= options.data_parallel;
       return ranks.size() == 1 ? bytes : bytes / all * BlockBytes(rank, shape);
     };
     EngineOptions of_rank = options;
-    of_rank.kv_cache_bytes = share(options.kv_cache_bytes);
-    of_rank.host_cache_bytes = share(options.host_cache_bytes);
-    ASSIGN_OR_RETURN(const MemoryProfile profile,
-                     EstimateRunnerMemory(*rank.model, of_rank, shape, share(*available), on_device,
-                                          rank.draft.get()));
+    of_rank.kv_cache_bytes = share(options.kv_cache_bytes / options.data_parallel);
+    of_rank.host_cache_bytes = share(options.host_cache_bytes / options.data_parallel);
+    ASSIGN_OR_RETURN(
+        const MemoryProfile profile,
+        EstimateRunnerMemory(*rank.model, of_rank, shape, fixed[i] + share(*available - all_fixed),
+                             on_device, rank.draft.get()));
     memory.ranks.push_back(profile.memory());
     memory.token_macs += profile.token_macs;
     memory.logits_macs += profile.logits_macs;

@@ -127,7 +127,7 @@ void ChooseForDevice(EngineOptions& options, bool gpu) {
 
 Status ChooseForModel(EngineOptions& options, const EngineOptions& given, const Model& model) {
   const ModelSpec& spec = model.spec();
-  if (spec.cache.state_layers.empty()) return Status();
+  if (!spec.cache.keeps_states()) return Status();
   const bool wants_drafts = given.speculate == Speculation::kNgram ||
                             given.speculate == Speculation::kDraft || !given.draft_model.empty();
   if (wants_drafts) {
@@ -154,7 +154,7 @@ RunnerShape MakeRunnerShape(const EngineOptions& options, const Model& model) {
   shape.max_seqs = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
   shape.draft_min_probability = options.draft_min_probability;
-  if (options.speculate != Speculation::kOff && model.spec().cache.state_layers.empty()) {
+  if (options.speculate != Speculation::kOff && !model.spec().cache.keeps_states()) {
     // Enough for 16 sequences with the default number of drafts. Each takes a row of logits.
     constexpr int32_t kMaxStepDrafts = 64;
     shape.max_step_drafts = std::min(options.max_seqs * options.draft_tokens, kMaxStepDrafts);

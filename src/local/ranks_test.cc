@@ -183,7 +183,9 @@ std::vector<FullAnswer> AnswersTogether(Engine& engine) {
 
 // In company, in chunks, with drafts, beams and preemptions, and again with cached prefixes.
 TEST(StagesOfAnEngine, GiveTheBitsOfOneStage) {
-  for (const char* model : {"llama_odd.gguf", "qwen3_moe_odd.gguf", "hf/gemma3_odd"}) {
+  for (const std::string model :
+       {"llama_odd.gguf", "qwen3_moe_odd.gguf", "hf/gemma3_odd", "hf/qwen35_odd"}) {
+    const bool keeps_states = model == "hf/qwen35_odd";  // neither drafts nor cached prefixes
     for (const int32_t ranks : {1, 2}) {
       const auto one = Load(OnRanks(ranks, model));
       ASSERT_NE(one, nullptr);
@@ -195,6 +197,7 @@ TEST(StagesOfAnEngine, GiveTheBitsOfOneStage) {
         ASSERT_NE(engine, nullptr);
         EXPECT_EQ(AnswersTogether(*engine), expected) << model << " " << ranks << "x" << stages;
         EXPECT_EQ(AnswersTogether(*engine), expected) << model << " " << ranks << "x" << stages;
+        if (keeps_states) continue;
         EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
         EXPECT_GT(engine->stats().drafts, 0);
       }

@@ -225,6 +225,7 @@ Result<std::unique_ptr<Model>> MakeStage(const Parts& parts, const Survey& surve
   ModelSpec& spec = load.spec;
   // Blocks and the loads of experts are numbered through all stages.
   spec.cache.groups = survey.spec.cache.groups;
+  spec.cache.other_stages_keep_states = survey.spec.cache.keeps_states();
   load.group_shapes = survey.group_shapes;
   spec.num_moe_layers = stage.first_moe_layer;
   const int64_t before = spec.num_parameters;

@@ -80,6 +80,7 @@ struct CacheLayout {
   std::vector<Group> groups;
   std::vector<KvLayerSpec> layers;                // attention layers, first to last
   std::vector<StateLayerSpec> state_layers = {};  // layers with a state per sequence, first to last
+  bool other_stages_keep_states = false;          // of a pipeline
   int32_t original_context = 0;                   // as in CacheSpec
   // Dimensions of positions in prompts with images; 3 with mRoPE (Pass::rope_positions).
   int32_t rope_dimensions = 1;
@@ -92,6 +93,7 @@ struct CacheLayout {
     for (const KvLayerSpec& layer : layers) bytes += layer.TokenBytes(dtype);
     return bytes;
   }
+  bool keeps_states() const { return !state_layers.empty() || other_stages_keep_states; }
   // Bytes of a sequence's states in all layers.
   int64_t StateBytes() const {
     int64_t elements = 0;

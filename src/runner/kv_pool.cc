@@ -42,6 +42,8 @@ KvBlockLayout KvBlockLayout::Make(const nn::CacheLayout& cache, int32_t block_si
     layout.layers.push_back({.k_offset = end, .v_offset = end + layer.ValuesAfter(dtype, keys)});
     end += keys + bytes(layer.StoredValueDim());
   }
+  // A stage of a pipeline may have no attention layers. Its blocks hold nothing.
+  layout.block_bytes = kAlignment;
   for (const int64_t bytes : group_bytes) layout.block_bytes = std::max(layout.block_bytes, bytes);
   return layout;
 }
@@ -68,7 +70,7 @@ Result<KvPool> KvPool::Create(Ops& ops, const nn::CacheLayout& cache, const Opti
   pool.spec_.num_device_blocks = options.num_device_blocks;
   pool.spec_.num_host_blocks = options.num_host_blocks;
   pool.spec_.original_context = cache.original_context;
-  pool.spec_.sequence_state = !cache.state_layers.empty();
+  pool.spec_.sequence_state = cache.keeps_states();
   const auto bytes = [&layout](int32_t blocks) {
     return static_cast<size_t>(blocks) * static_cast<size_t>(layout.block_bytes);
   };

@@ -22,6 +22,8 @@ class StagedModel final : public Model {
     for (size_t i = 1; i < stages_.size(); ++i) {
       const std::vector<nn::KvLayerSpec>& layers = stages_[i]->spec().cache.layers;
       spec.cache.layers.insert(spec.cache.layers.end(), layers.begin(), layers.end());
+      const std::vector<StateLayerSpec>& states = stages_[i]->spec().cache.state_layers;
+      spec.cache.state_layers.insert(spec.cache.state_layers.end(), states.begin(), states.end());
     }
     set_spec(std::move(spec));
   }
@@ -30,11 +32,13 @@ class StagedModel final : public Model {
 
   Tensor Forward(nn::Pass& pass) const override {
     nn::Pass own = pass;
-    size_t first = 0;
+    size_t layer = 0, state = 0;
     for (const auto& stage : stages_) {
-      const size_t count = stage->spec().cache.layers.size();
-      own.kv_layers = pass.kv_layers.subspan(first, count);
-      first += count;
+      const nn::CacheLayout& cache = stage->spec().cache;
+      own.kv_layers = pass.kv_layers.subspan(layer, cache.layers.size());
+      own.state_layers = pass.state_layers.subspan(state, cache.state_layers.size());
+      layer += cache.layers.size();
+      state += cache.state_layers.size();
       own.hidden = stage->Forward(own);
       own.token_ids = own.image_rows = {};  // only the first stage has them
     }
