@@ -17,7 +17,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 struct RemoteStep {
   uint64_t number = 0;
-  std::vector<std::optional<StepOutput>> outputs;  // by rank, as far as they have arrived
+  // Of the ranks that draw, as far as they have arrived.
+  std::vector<std::optional<StepOutput>> outputs;
   bool done() const {
     for (const auto& output : outputs) {
       if (!output) return false;
@@ -37,15 +38,17 @@ class RemoteExecutor final : public Executor {
   Status Submit(StepInput step) override {
     RETURN_IF_ERROR(error_);
     steps_.push_back({step.number, {}});
-    steps_.back().outputs.resize(static_cast<size_t>(group_->size()));
-    SendToAll(std::move(step));
+    steps_.back().outputs.resize(static_cast<size_t>(group_->size() - first_drawing()));
+    Send(step, 0, stage_size());
+    for (EncodeImage& image : step.encode) image.values.clear();  // the first stage encodes it
+    Send(std::move(step), stage_size(), group_->size());
     return Status();
   }
   // The workers draw these rows right after the forward pass.
   Status Sample(uint64_t) override { return error_; }
   Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override {
     RETURN_IF_ERROR(error_);
-    SendToAll(StepMasks{number, std::move(masks)});
+    Send(StepMasks{number, std::move(masks)}, first_drawing(), group_->size());
     return Status();
   }
   bool Done(uint64_t number) override {
@@ -57,9 +60,13 @@ class RemoteExecutor final : public Executor {
   Status Reset() override;
 
  private:
-  void SendToAll(const ToWorker& message) {
+  int32_t stage_size() const { return group_->size() / limits_.stages; }
+  int32_t first_drawing() const { return group_->size() - stage_size(); }
+  // To these ranks.
+  void Send(const ToWorker& message, int32_t begin, int32_t end) {
+    if (begin == end) return;
     const std::string bytes = EncodeToWorker(message);
-    for (int32_t rank = 0; rank < group_->size(); ++rank) group_->Send(rank, bytes);
+    for (int32_t rank = begin; rank < end; ++rank) group_->Send(rank, bytes);
   }
   // Takes the next message before the deadline; false if there is none. Sets the error if a worker
   // is lost or says what it should not.
@@ -101,7 +108,9 @@ bool RemoteExecutor::Take(SteadyClock::time_point deadline) {
 void RemoteExecutor::Take(int32_t rank, ToDriver message) {
   if (auto* const output = std::get_if<StepOutput>(&message)) {
     if (!error_.ok()) return;  // of a step that has failed
-    const auto index = static_cast<size_t>(rank);
+    if (rank < first_drawing())
+      return Lose(Internal("rank {} returned a step without drawing", rank));
+    const auto index = static_cast<size_t>(rank - first_drawing());
     for (RemoteStep& step : steps_) {
       if (step.outputs[index]) continue;
       if (step.number != output->number) break;
@@ -128,24 +137,26 @@ Result<StepOutput> RemoteExecutor::Wait(uint64_t number) {
   const SteadyClock::time_point deadline = SteadyClock::now() + timeout_;
   while (error_.ok() && !step.done()) {
     if (Take(deadline) || !error_.ok()) continue;
-    int32_t rank = 0;
-    while (step.outputs[static_cast<size_t>(rank)]) ++rank;
+    int32_t rank = first_drawing();
+    while (step.outputs[static_cast<size_t>(rank - first_drawing())]) ++rank;
     Lose(Unavailable("rank {} has not finished step {} within {:.1f} s", rank, number,
                      std::chrono::duration<double>(timeout_).count()));
   }
   RETURN_IF_ERROR(error_);
   StepOutput output = *std::move(step.outputs[0]);
-  for (size_t rank = 1; rank < step.outputs.size(); ++rank) {
-    if (SameDraws(*step.outputs[rank], output)) continue;
-    return error_ = Internal("rank {} drew other tokens in step {} than rank 0", rank, number);
+  for (size_t i = 1; i < step.outputs.size(); ++i) {
+    if (SameDraws(*step.outputs[i], output)) continue;
+    return error_ = Internal("rank {} drew other tokens in step {} than rank {}",
+                             first_drawing() + static_cast<int32_t>(i), number, first_drawing());
   }
+  Send(StepTaken{number}, 0, first_drawing());
   steps_.pop_front();
   return output;
 }
 
 Status RemoteExecutor::Command(const ToWorker& message) {
   num_quiet_ = 0;
-  SendToAll(message);
+  Send(message, 0, group_->size());
   const SteadyClock::time_point deadline = SteadyClock::now() + timeout_;
   while (!lost_ && num_quiet_ < group_->size()) {
     if (!Take(deadline) && !lost_) {

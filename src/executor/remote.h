@@ -31,10 +31,10 @@ class WorkerGroup {
   virtual Status Restart() = 0;
 };
 
-// Sends each step to all ranks, which draw the same tokens; the output is that of rank 0, and an
-// error if another rank's differs. If one worker is lost or does not finish a step within
-// `timeout`, so is the group, and Reset starts it again. After an error of a step alone the workers
-// go on.
+// Sends each step to all ranks. Those of a pipeline's last stage draw the same tokens; the output
+// is that of the first of them, and an error if another's differs. If one worker is lost or does
+// not finish a step within `timeout`, so is the group, and Reset starts it again. After an error of
+// a step alone the workers go on.
 std::unique_ptr<Executor> MakeRemoteExecutor(std::unique_ptr<WorkerGroup> group,
                                              const ExecutorLimits& limits,
                                              std::chrono::milliseconds timeout);

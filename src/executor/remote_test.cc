@@ -24,7 +24,7 @@ using testing::HasSubstr;
 // The workers are threads of this process, and messages go through inboxes alone.
 class ThreadGroup final : public WorkerGroup {
  public:
-  explicit ThreadGroup(int32_t size) : size_(size) { Start(); }
+  explicit ThreadGroup(int32_t size, int32_t stages = 1) : size_(size), stages_(stages) { Start(); }
   ~ThreadGroup() override { Stop(); }
 
   int32_t size() const override { return size_; }
@@ -57,10 +57,12 @@ class ThreadGroup final : public WorkerGroup {
  private:
   void Start() {
     driver = std::make_unique<Inbox>();
-    auto group = MakeThreadGroup({.size = size_, .timeout = std::chrono::seconds(20)});
+    auto group = MakeThreadGroup(
+        {.size = size_ / stages_, .stages = stages_, .timeout = std::chrono::seconds(20)});
     for (int32_t rank = 0; rank < size_; ++rank) {
       auto worker = std::make_unique<RankThread>();
       worker->fake = std::make_unique<FakeRank>(std::move((*group)[static_cast<size_t>(rank)]));
+      worker->fake->fixed.stages = stages_;
       worker->thread = std::thread([this, rank, to = worker.get()] {
         (void)ServeRank(*to->fake, to->fake->communicator.get(), to->inbox,
                         [this, rank](std::string message) {
@@ -80,11 +82,13 @@ class ThreadGroup final : public WorkerGroup {
   }
 
   const int32_t size_;
+  const int32_t stages_;
 };
 
 struct Fixture {
-  explicit Fixture(int32_t size, std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
-    auto made = std::make_unique<ThreadGroup>(size);
+  explicit Fixture(int32_t size, std::chrono::milliseconds timeout = std::chrono::seconds(30),
+                   int32_t stages = 1) {
+    auto made = std::make_unique<ThreadGroup>(size, stages);
     group = made.get();
     std::vector<ExecutorLimits> limits;
     for (const auto& worker : group->workers) limits.push_back(worker->fake->limits());
@@ -124,6 +128,28 @@ TEST(RemoteExecutor, SeveralStepsMayBeInFlight) {
     while (!f.executor->Done(number)) std::this_thread::yield();
     EXPECT_EQ(f.executor->Wait(number)->number, number);
   }
+}
+
+// Two stages of two ranks. The first gets no masks, and ends a step when it has been taken back.
+TEST(RemoteExecutor, OfStagesTheLastDraws) {
+  Fixture f(4, std::chrono::seconds(30), /*stages=*/2);
+  for (uint64_t number = 0; number < 3; ++number) {
+    ASSERT_TRUE(f.executor->Submit({.number = number}).ok());
+    ASSERT_TRUE(f.executor->Sample(number).ok());
+  }
+  for (uint64_t number = 0; number < 3; ++number) {
+    const Result<StepOutput> output = f.executor->Wait(number);
+    ASSERT_TRUE(output.ok()) << output.status().ToString();
+    EXPECT_EQ(output->rows[0].tokens[0], static_cast<TokenId>(2 * number));
+  }
+  ASSERT_TRUE(f.Step(3, /*masked=*/true).ok());
+  ASSERT_TRUE(f.executor->Reset().ok());  // waits for all
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(f.fake(rank).calls, "s0S0s1S1s2S2W0W1W2s3S3W3R");
+    EXPECT_THAT(f.fake(2 + rank).calls, HasSubstr("s3S3M3/1W3R"));
+  }
+  f.fake(3).difference = 1;
+  EXPECT_EQ(f.Step(0).status().message(), "rank 3 drew other tokens in step 0 than rank 2");
 }
 
 // As with ranks as threads, whichever rank fails, all others end at once, and go on after Reset.
@@ -210,9 +236,11 @@ TEST(ServeRank, RefusesWhatNoDriverSends) {
         ServeRank(fake, nullptr, inbox, [&](std::string out) { sent += std::move(out); });
     return std::string(status.message()) + " / " + sent;
   };
-  EXPECT_EQ(serve("garbage"), "message to a worker: byte 0: is 103, which is not below 7 / ");
+  EXPECT_EQ(serve("garbage"), "message to a worker: byte 0: is 103, which is not below 8 / ");
   EXPECT_EQ(serve(EncodeToWorker(StartRank{})),
             "the driver sent a message of type 1 while this rank runs steps / ");
+  EXPECT_THAT(serve(EncodeToWorker(StepTaken{3})),
+              HasSubstr("the driver has taken back step 3, which is not the oldest here"));
   EXPECT_THAT(serve(EncodeToWorker(StepMasks{.number = 3})),
               HasSubstr("masks came for step 3, which waits for none"));
 }

@@ -18,7 +18,7 @@ class RankServer {
   RankServer(Executor& executor, Communicator* communicator, Inbox& inbox,
              const std::function<void(std::string)>& send)
       : executor_(executor),
-        rank_(communicator != nullptr ? communicator->info().rank : 0),
+        info_(communicator != nullptr ? communicator->info() : RankInfo()),
         communicator_(communicator),
         inbox_(inbox),
         send_(send) {}
@@ -26,11 +26,11 @@ class RankServer {
   Status Run() {
     for (;;) {
       // An asynchronous device computes the next steps while the oldest is waited for.
-      const bool has_output = !steps_.empty() && steps_.front().drawn;
+      const bool has_output = draws() && !steps_.empty() && steps_.front().drawn;
       const auto deadline = has_output ? SteadyClock::now() : SteadyClock::time_point::max();
       std::optional<Incoming> incoming = inbox_.Take(deadline);
       if (!incoming) {
-        Report(WaitForOldest());
+        Report(ReturnOldest());
         continue;
       }
       RETURN_IF_ERROR(incoming->message.status());
@@ -48,7 +48,12 @@ class RankServer {
   Status Take(ToWorker message);
   Status Submit(StepInput step);
   Status SampleMasked(StepMasks masks);
-  Status WaitForOldest();
+  // In a pipeline, the ranks of the last stage.
+  bool draws() const { return info_.stage == info_.stages - 1; }
+  // Waits for the oldest step and sends its output.
+  Status ReturnOldest();
+  // Ends the oldest step, which others have drawn.
+  Status EndOldest(uint64_t number);
   Status Reset();
   // Tells the driver and the other ranks of an error. Steps are refused until Reset.
   void Report(const Status& status) {
@@ -60,7 +65,7 @@ class RankServer {
   }
 
   Executor& executor_;
-  const int32_t rank_;
+  const RankInfo info_;
   Communicator* const communicator_;
   Inbox& inbox_;
   const std::function<void(std::string)>& send_;
@@ -73,6 +78,8 @@ Status RankServer::Take(ToWorker message) {
     if (!failed_) Report(Submit(std::move(*step)));
   } else if (auto* const masks = std::get_if<StepMasks>(&message)) {
     if (!failed_) Report(SampleMasked(std::move(*masks)));
+  } else if (const auto* const taken = std::get_if<StepTaken>(&message)) {
+    if (!failed_) Report(EndOldest(taken->number));
   } else if (std::holds_alternative<Quiesce>(message)) {
     failed_ = true;
     steps_.clear();
@@ -107,10 +114,18 @@ Status RankServer::SampleMasked(StepMasks masks) {
   return executor_.SampleMasked(masks.number, std::move(masks.masks));
 }
 
-Status RankServer::WaitForOldest() {
+Status RankServer::EndOldest(uint64_t number) {
+  if (draws() || steps_.empty() || steps_.front().number != number) {
+    return Internal("the driver has taken back step {}, which is not the oldest here", number);
+  }
+  steps_.pop_front();
+  return executor_.Wait(number).status();
+}
+
+Status RankServer::ReturnOldest() {
   ASSIGN_OR_RETURN(StepOutput output, executor_.Wait(steps_.front().number));
   steps_.pop_front();
-  if (rank_ != 0) {
+  if (info_.rank != 0) {
     // The driver compares the tokens of these ranks and uses nothing else.
     output.expert_loads.clear();
     for (RowOutput& row : output.rows) {

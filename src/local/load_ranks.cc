@@ -138,21 +138,26 @@ Status CheckRanks(const EngineOptions& options) {
   return Status();
 }
 
-Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options) {
-  const int32_t ranks = RanksPerReplica(options);
-  if (ranks == 1 || options.workers == WorkerKind::kProcesses) {
-    return std::vector<std::shared_ptr<Communicator>>(static_cast<size_t>(ranks));
-  }
-  SharedMemoryOptions shared = {.size = options.tensor_parallel,
-                                .stages = options.pipeline_parallel};
+SharedMemoryOptions GroupOptions(const EngineOptions& options) {
+  SharedMemoryOptions group = {.size = options.tensor_parallel,
+                               .stages = options.pipeline_parallel};
   // The draws of a step are at most as many as its tokens, and come with their size.
   EngineOptions chosen = options;
   ChooseForDevice(chosen, /*gpu=*/false);
   const int64_t draws = int64_t{chosen.steps_in_flight} *
                         ((int64_t{chosen.max_batch_tokens} + 2) * int64_t{sizeof(TokenId)});
-  shared.channel_bytes = std::max(shared.channel_bytes, static_cast<size_t>(draws));
-  ASSIGN_OR_RETURN(auto group, MakeThreadGroup(shared));
+  group.draws_bytes = std::max(group.draws_bytes, static_cast<size_t>(draws));
+  return group;
+}
+
+Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options) {
   std::vector<std::shared_ptr<Communicator>> communicators;
+  const auto ranks = static_cast<size_t>(RanksPerReplica(options));
+  if (ranks == 1 || options.workers == WorkerKind::kProcesses) {
+    communicators.resize(ranks);
+    return communicators;
+  }
+  ASSIGN_OR_RETURN(auto group, MakeThreadGroup(GroupOptions(options)));
   for (auto& communicator : group) communicators.push_back(std::move(communicator));
   return communicators;
 }

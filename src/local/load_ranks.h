@@ -46,6 +46,8 @@ inline int32_t NumRanks(const EngineOptions& options) {
 std::array<std::pair<const char*, int32_t>, 3> ParallelOptions(const EngineOptions& options);
 // Refuses options that do not work together with several ranks or replicas.
 Status CheckRanks(const EngineOptions& options);
+// How the ranks of a replica exchange values.
+SharedMemoryOptions GroupOptions(const EngineOptions& options);
 // One communicator per rank; null ones if there is only one rank, or the ranks are processes.
 Result<std::vector<std::shared_ptr<Communicator>>> MakeCommunicators(const EngineOptions& options);
 // Compute threads of each rank.

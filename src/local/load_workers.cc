@@ -23,10 +23,6 @@ Status CheckWorkers(const EngineOptions& options) {
   if (options.device != "cpu" && options.device != "auto") {
     return Unimplemented("device={}: with workers=processes only cpu is supported", options.device);
   }
-  if (options.pipeline_parallel > 1) {
-    return Unimplemented("workers=processes: is not supported with pipeline_parallel={}",
-                         options.pipeline_parallel);
-  }
   if (options.pin_threads || options.profile) {
     return Unimplemented("{}: does not work with workers=processes",
                          options.profile ? "profile" : "pin_threads");
@@ -47,7 +43,7 @@ Result<std::unique_ptr<Executor>> MakeWorkersExecutor(const Checkpoint& checkpoi
                                                       const EngineOptions& options,
                                                       ModelInfo& info) {
   EngineOptions of_workers = options;  // who know nothing of other replicas
-  of_workers.threads = ThreadsPerRank(options) * options.tensor_parallel;
+  of_workers.threads = ThreadsPerRank(options) * RanksPerReplica(options);
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcesses> workers,
                    WorkerProcesses::Start(checkpoint, of_workers));
   info.weight_bytes = info.expert_bytes = info.image_weight_bytes = 0;

@@ -15,6 +15,12 @@
 namespace tokamak {
 namespace {
 
+// The place of one of a replica's ranks, which are numbered stage by stage.
+RankInfo RankOf(const EngineOptions& options, int32_t rank) {
+  const int32_t size = options.tensor_parallel;
+  return {size, rank % size, options.pipeline_parallel, rank / size};
+}
+
 DType KvDtype(KvCacheDtype dtype) {
   constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kQ8_0};
   CHECK(dtype != KvCacheDtype::kAuto);  // chosen before
@@ -47,7 +53,7 @@ void SizeEncoderCache(const EngineOptions& options, const ImageEncoderSpec& enco
 WeightSizer CudaSizer(bool precise) { return precise ? &CudaBytes<true> : &CudaBytes<false>; }
 
 Result<CountedBackend> CountedCpu(const EngineOptions& options, int32_t rank) {
-  CountedBackend backend{.name = options.isa, .rank = {options.tensor_parallel, rank}};
+  CountedBackend backend{.name = options.isa, .rank = RankOf(options, rank)};
   if (options.isa == "reference") return backend;
   ASSIGN_OR_RETURN(
       const cpu::IsaKernels isa,
@@ -197,10 +203,10 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
   LoadOptions load = MakeLoadOptions(options);
   load.task = task;
   int64_t bytes = 0;
-  const int32_t size = options.tensor_parallel, stages = options.pipeline_parallel;
-  for (int32_t rank = 0; rank < size * stages; ++rank) {
+  const int32_t ranks = options.tensor_parallel * options.pipeline_parallel;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
     const std::unique_ptr<CountOps> count =
-        MakeCountOps(&StoredBytes, {.rank = {size, rank % size, stages, rank / size}});
+        MakeCountOps(&StoredBytes, {.rank = RankOf(options, rank)});
     RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
     bytes += count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
   }

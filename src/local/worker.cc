@@ -71,14 +71,14 @@ Status Worker::Greet(const Checkpoint& checkpoint) {
 
 Result<LoadedRank> Worker::Load(const Checkpoint& checkpoint, EngineOptions options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  const int32_t ranks = options.tensor_parallel;
+  const int32_t ranks = RanksPerReplica(options);
   if (options_.rank >= ranks) {
     return InvalidArgument("rank: must be below {}, the number of ranks, got {}", ranks,
                            options_.rank);
   }
   LoadedRank rank = {.ops = nullptr, .model = nullptr};
   if (ranks > 1) {
-    const SharedMemoryOptions group{.size = ranks};
+    const SharedMemoryOptions group = GroupOptions(options);
     ASSIGN_OR_RETURN(Buffer memory,
                      MapSharedMemory(SharedMemoryPath(options_.connect), SharedMemoryBytes(group)));
     rank.communicator = MakeSharedMemoryCommunicator(group, options_.rank, std::move(memory));

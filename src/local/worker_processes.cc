@@ -17,7 +17,6 @@
 #include "local/fingerprint.h"
 #include "local/load_steps.h"
 #include "local/worker.h"
-#include "ops/host/communicator.h"
 #include "ops/host/shared_memory.h"
 
 namespace tokamak {
@@ -82,8 +81,8 @@ Result<std::unique_ptr<WorkerProcesses>> WorkerProcesses::Start(const Checkpoint
 Status WorkerProcesses::Launch() {
   const auto ranks = static_cast<size_t>(size());
   ASSIGN_OR_RETURN(const PrivateFolder folder, PrivateFolder::Make());
-  RETURN_IF_ERROR(
-      CreateSharedMemory(SharedMemoryPath(folder.address()), SharedMemoryBytes({.size = size()})));
+  RETURN_IF_ERROR(CreateSharedMemory(SharedMemoryPath(folder.address()),
+                                     SharedMemoryBytes(GroupOptions(options_))));
   inbox_ = std::make_unique<Inbox>();
   streams_.assign(ranks, -1);
   ASSIGN_OR_RETURN(server_, MessageServer::Listen(folder.address(), inbox_.get()));

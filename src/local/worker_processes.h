@@ -9,6 +9,7 @@
 
 #include "base/child_process.h"
 #include "executor/remote.h"
+#include "local/load_ranks.h"
 #include "rpc/message_stream.h"
 #include "rpc/worker_messages.h"
 #include "runner/runner.h"
@@ -33,7 +34,7 @@ class WorkerProcesses final : public WorkerGroup {
   // Gives the ranks their memory. Returns the limits of all together.
   Result<ExecutorLimits> Begin(const std::vector<RunnerMemory>& memory);
 
-  int32_t size() const override { return options_.tensor_parallel; }
+  int32_t size() const override { return RanksPerReplica(options_); }
   void Send(int32_t rank, std::string message) override;
   Result<std::optional<Message>> Receive(std::chrono::steady_clock::time_point deadline) override;
   Status Restart() override;

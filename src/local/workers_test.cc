@@ -30,12 +30,13 @@ using testing::HasSubstr;
 constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
 
 EngineOptions OnWorkers(const std::string& model, int32_t ranks,
-                        WorkerKind workers = WorkerKind::kProcesses) {
+                        WorkerKind workers = WorkerKind::kProcesses, int32_t stages = 1) {
   return {.model = kGoldens + model,
           .device = "cpu",
           .precise = true,
-          .threads = ranks,
+          .threads = ranks * stages,
           .tensor_parallel = ranks,
+          .pipeline_parallel = stages,
           .workers = workers,
           .worker_program = TOKAMAK_PROGRAM,
           .max_seqs = 4,
@@ -105,6 +106,34 @@ TEST(Workers, AnswerAsRanksThatAreThreads) {
     }
   }
   EXPECT_TRUE(Children().empty());
+}
+
+// The bits of one stage, which is a thread.
+TEST(Workers, MayBeStagesOfAPipeline) {
+  for (const char* model : {"llama_odd.gguf", "qwen3_moe_odd.gguf"}) {
+    for (const int32_t ranks : {1, 2}) {
+      const auto one = Load(OnWorkers(model, ranks, WorkerKind::kThreads));
+      const auto stages = Load(OnWorkers(model, ranks, WorkerKind::kProcesses, 2));
+      ASSERT_TRUE(one != nullptr && stages != nullptr);
+      EXPECT_EQ(Children().size(), static_cast<size_t>(2 * ranks));
+      EXPECT_EQ(stages->stats().total_blocks, one->stats().total_blocks);
+      std::vector<OutputStream> streams;
+      for (int32_t i = 0; i < 6; ++i) {  // together, so that both stages work
+        Request request = MakeRequest({.temperature = i % 2 == 0 ? 0.0f : 1.0f, .seed = 5});
+        request.token_ids.push_back(i);
+        streams.push_back(*stages->Stream(request));
+      }
+      for (int32_t i = 0; i < 6; ++i) {
+        Request request = MakeRequest({.temperature = i % 2 == 0 ? 0.0f : 1.0f, .seed = 5});
+        request.token_ids.push_back(i);
+        const OutputChunk expected = Answer(*one, request);
+        const OutputChunk got = std::move(streams[static_cast<size_t>(i)].Collect()[0]);
+        EXPECT_TRUE(got.error.ok()) << got.error.ToString();
+        EXPECT_EQ(got.token_ids, expected.token_ids) << model << " " << ranks;
+        EXPECT_EQ(got.logprobs, expected.logprobs) << model << " " << ranks;
+      }
+    }
+  }
 }
 
 // The driver prepares images without having the model's weights.

@@ -24,6 +24,7 @@ void OptionsFields(auto& a, EngineOptions& v) {
   Field(a, "mla", v.mla, MlaForm::kAuto);
   Field(a, "threads", v.threads);
   Field(a, "tensor_parallel", v.tensor_parallel);
+  Field(a, "pipeline_parallel", v.pipeline_parallel);
   Field(a, "max_seqs", v.max_seqs);
   Field(a, "max_batch_tokens", v.max_batch_tokens);
   Field(a, "max_context", v.max_context);
@@ -65,6 +66,7 @@ void LimitsFields(auto& a, ExecutorLimits& v) {
   Field(a, "max_context", v.max_context);
   Field(a, "vocab_size", v.vocab_size);
   Field(a, "depth", v.depth);
+  Field(a, "stages", v.stages);
   Field(a, "has_candidates", v.has_candidates);
   Field(a, "max_encoder_rows", v.max_encoder_rows);
   Field(a, "max_step_image_rows", v.max_step_image_rows);
@@ -103,6 +105,8 @@ void MessageFields(A& a, T& v) {
   } else if constexpr (std::is_same_v<T, StepMasks>) {
     Field(a, "number", v.number);
     Field(a, v.masks);
+  } else if constexpr (std::is_same_v<T, StepTaken>) {
+    Field(a, "number", v.number);
   } else if constexpr (std::is_same_v<T, Status>) {
     StatusFields(a, v);
   } else if constexpr (!std::is_empty_v<T>) {

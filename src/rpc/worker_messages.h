@@ -7,7 +7,8 @@
 //   worker → driver: ExecutorLimits          it is ready for steps
 //   driver → worker: StepInput               submit it, and draw what waits for no mask
 //   driver → worker: StepMasks               if the step has masked rows
-//   worker → driver: StepOutput
+//   worker → driver: StepOutput              from ranks of a pipeline's last stage, which draw
+//   driver → worker: StepTaken               to the others, when it has taken the step back
 //   driver → worker: Quiesce, ResetRank      after an error, each answered by Quiet
 //   either → other:  Status                  an error: of a step, or the reason of a refusal
 //
@@ -30,7 +31,7 @@
 namespace tokamak {
 
 // Changes whenever the bytes of a message do.
-inline constexpr uint64_t kWorkerProtocol = 1;
+inline constexpr uint64_t kWorkerProtocol = 2;
 
 // Both sides must be the same program with the same model.
 struct Hello {
@@ -79,6 +80,12 @@ struct StepMasks {
   friend bool operator==(const StepMasks&, const StepMasks&) = default;
 };
 
+// Take the tokens of a step, which are drawn, and end it.
+struct StepTaken {
+  uint64_t number = 0;
+  friend bool operator==(const StepTaken&, const StepTaken&) = default;
+};
+
 // Finish all steps. The answer means that this rank takes part in no exchange of values any more.
 struct Quiesce {
   friend bool operator==(const Quiesce&, const Quiesce&) = default;
@@ -92,7 +99,7 @@ struct Quiet {
 };
 
 using ToWorker =
-    std::variant<LoadRank, StartRank, StepInput, StepMasks, Quiesce, ResetRank, Status>;
+    std::variant<LoadRank, StartRank, StepInput, StepMasks, Quiesce, ResetRank, Status, StepTaken>;
 using ToDriver = std::variant<Hello, Loading, Loaded, ExecutorLimits, StepOutput, Quiet, Status>;
 
 std::string EncodeToWorker(const ToWorker& message);

@@ -25,6 +25,7 @@ ExecutorLimits Limits() {
           .max_context = 8,
           .vocab_size = 40,
           .depth = 10,
+          .stages = 2,
           .has_candidates = true,
           .max_encoder_rows = 11,
           .max_step_image_rows = 12,
@@ -75,6 +76,7 @@ TEST(WorkerMessages, ComeBackAsTheyWere) {
   EXPECT_EQ(BackFromDriver(step), step);
   const StepMasks masks{.number = 7, .masks = {{.slot = 1, .draw = 2, .allowed = {0x80000001, 3}}}};
   EXPECT_EQ(BackFromDriver(masks), masks);
+  EXPECT_EQ(BackFromDriver(StepTaken{300}), StepTaken{300});
   EXPECT_EQ(BackFromDriver(Quiesce{}), Quiesce{});
   EXPECT_EQ(BackFromDriver(ResetRank{}), ResetRank{});
 }
@@ -88,6 +90,7 @@ TEST(WorkerMessages, LoadRankHasWhatDecidesResultsAndNoPath) {
                         .mla = MlaForm::kLatent,
                         .threads = 4,
                         .tensor_parallel = 2,
+                        .pipeline_parallel = 3,
                         .max_seqs = 5,
                         .max_batch_tokens = 6,
                         .max_context = 7,
@@ -111,11 +114,11 @@ TEST(WorkerMessages, LoadRankHasWhatDecidesResultsAndNoPath) {
   EXPECT_EQ(got.kv_cache_dtype, KvCacheDtype::kQ8_0);
   EXPECT_EQ(got.mla, MlaForm::kLatent);
   EXPECT_EQ(got.speculate, Speculation::kNgram);
-  EXPECT_EQ(
-      std::vector<int32_t>({got.threads, got.tensor_parallel, got.steps_in_flight, got.max_seqs,
-                            got.max_batch_tokens, got.max_context, got.max_images,
-                            got.image_cache_tokens, got.block_size, got.draft_tokens}),
-      std::vector<int32_t>({4, 2, 3, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(std::vector<int32_t>({got.threads, got.tensor_parallel, got.pipeline_parallel,
+                                  got.steps_in_flight, got.max_seqs, got.max_batch_tokens,
+                                  got.max_context, got.max_images, got.image_cache_tokens,
+                                  got.block_size, got.draft_tokens}),
+            std::vector<int32_t>({4, 2, 3, 3, 5, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(got.draft_min_probability, 0.5f);
   EXPECT_EQ(got.synthetic_acceptance, 0.75f);
 }

@@ -43,8 +43,6 @@ struct alignas(64) Channel {
   Count sent;
   alignas(64) Count received;
 };
-// What a rank receives: from the stage before, and from the last stage.
-constexpr int32_t kChannelsPerRank = 2;
 
 // Everything is valid as zeros.
 struct Header {
@@ -53,7 +51,9 @@ struct Header {
   uint32_t code;   // a StatusCode; this and `text` are written once, before kFailed
   char text[248];  // ends with a zero
   RankState ranks[kMaxHostRanks];
-  Channel channels[kMaxHostRanks * kChannelsPerRank];
+  // By the rank that receives.
+  Channel from_before[kMaxHostRanks];  // from the stage before
+  Channel from_last[kMaxHostRanks];    // from the last stage
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
@@ -121,12 +121,18 @@ class SharedMemoryCommunicator final : public Communicator {
   // Waits until the count, which `rank` changes, is at least this.
   Status WaitFor(Count& count, uint64_t least, int32_t rank, std::chrono::milliseconds timeout);
 
-  // One of kChannelsPerRank * NumRanks: from this rank's namesake in stage `from` to that in `to`.
-  int32_t ChannelOf(int32_t from, int32_t to) const;
+  // A channel and its ring.
+  struct Way {
+    Channel& channel;
+    std::byte* ring;
+    size_t bytes;
+  };
+  // From this rank's namesake in stage `from` to that in `to`.
+  Way WayOf(int32_t from, int32_t to) const;
   int32_t RankIn(int32_t stage) const { return stage * options_.size + rank_ % options_.size; }
   // Moves `size` bytes into or out of a channel, in pieces: copy(piece, place in the ring).
   template <typename Copy>
-  Status Transfer(int32_t channel, int32_t other, bool sends, size_t size, Copy copy);
+  Status Transfer(const Way& way, int32_t other, bool sends, size_t size, Copy copy);
   void EndGroup(StatusCode code, std::string_view message);
 
   const SharedMemoryOptions options_;
@@ -149,10 +155,9 @@ Status SharedMemoryCommunicator::status() const {
 void SharedMemoryCommunicator::Restart() {
   exchange_ = 0;
   state(rank_).arrived.value.store(0);
-  for (int32_t i = 0; i < kChannelsPerRank; ++i) {
-    Channel& channel = header().channels[rank_ * kChannelsPerRank + i];
-    channel.sent.value.store(0);
-    channel.received.value.store(0);
+  for (Channel* const channel : {&header().from_before[rank_], &header().from_last[rank_]}) {
+    channel->sent.value.store(0);
+    channel->received.value.store(0);
   }
   std::fill(std::begin(header().text), std::end(header().text), '\0');
   header().failure.store(Header::kNone);
@@ -168,10 +173,9 @@ void SharedMemoryCommunicator::EndGroup(StatusCode code, std::string_view messag
   shared.failure.store(Header::kFailed);
   for (int32_t rank = 0; rank < NumRanks(options_); ++rank) {
     WakeAll(state(rank).arrived);
-    for (int32_t i = 0; i < kChannelsPerRank; ++i) {
-      Channel& channel = shared.channels[rank * kChannelsPerRank + i];
-      WakeAll(channel.sent);
-      WakeAll(channel.received);
+    for (Channel* const channel : {&shared.from_before[rank], &shared.from_last[rank]}) {
+      WakeAll(channel->sent);
+      WakeAll(channel->received);
     }
   }
 }
@@ -275,33 +279,39 @@ Status SharedMemoryCommunicator::Run(const AllGather& op) {
   return status();
 }
 
-int32_t SharedMemoryCommunicator::ChannelOf(int32_t from, int32_t to) const {
+SharedMemoryCommunicator::Way SharedMemoryCommunicator::WayOf(int32_t from, int32_t to) const {
   const int32_t last = options_.stages - 1;
   CHECK(0 <= to && to <= last && (to == from + 1 || (from == last && to < last)));
-  return RankIn(to) * kChannelsPerRank + (to == from + 1 ? 0 : 1);
+  // The rings follow the slots, first those of ranks behind the first stage.
+  std::byte* const rings = memory_.data() + sizeof(Header) +
+                           static_cast<size_t>(NumRanks(options_)) * 2 * options_.slot_bytes;
+  const auto others = static_cast<size_t>(options_.size * last);
+  if (to == from + 1) {
+    const auto index = static_cast<size_t>(RankIn(to) - options_.size);
+    return {header().from_before[RankIn(to)], rings + index * options_.channel_bytes,
+            options_.channel_bytes};
+  }
+  const size_t offset =
+      others * options_.channel_bytes + static_cast<size_t>(RankIn(to)) * options_.draws_bytes;
+  return {header().from_last[RankIn(to)], rings + offset, options_.draws_bytes};
 }
 
 // The count of what the other rank has done grows meanwhile; only this rank changes its own.
 template <typename Copy>
-Status SharedMemoryCommunicator::Transfer(int32_t channel, int32_t other, bool sends, size_t size,
+Status SharedMemoryCommunicator::Transfer(const Way& way, int32_t other, bool sends, size_t size,
                                           Copy copy) {
-  Channel& state = header().channels[channel];
-  Count& own = sends ? state.sent : state.received;
-  Count& others = sends ? state.received : state.sent;
+  Count& own = sends ? way.channel.sent : way.channel.received;
+  Count& others = sends ? way.channel.received : way.channel.sent;
   // How far this rank may be ahead of the other.
-  const uint64_t lead = sends ? options_.channel_bytes : 0;
-  std::byte* const ring = memory_.data() + sizeof(Header) +
-                          static_cast<size_t>(NumRanks(options_)) * 2 * options_.slot_bytes +
-                          static_cast<size_t>(channel) * options_.channel_bytes;
+  const uint64_t lead = sends ? way.bytes : 0;
   uint64_t done = own.value.load(std::memory_order_relaxed);
   while (size > 0) {
     RETURN_IF_ERROR(
         WaitFor(others, done + 1 > lead ? done + 1 - lead : 0, other, options_.stage_timeout));
     const uint64_t possible = others.value.load(std::memory_order_seq_cst) + lead - done;
-    const size_t at = done % options_.channel_bytes;
-    const size_t count =
-        std::min({size, static_cast<size_t>(possible), options_.channel_bytes - at});
-    copy(count, ring + at);
+    const size_t at = done % way.bytes;
+    const size_t count = std::min({size, static_cast<size_t>(possible), way.bytes - at});
+    copy(count, way.ring + at);
     done += count;
     size -= count;
     Set(own, done);
@@ -313,10 +323,10 @@ Status SharedMemoryCommunicator::Transfer(int32_t channel, int32_t other, bool s
 Status SharedMemoryCommunicator::Run(const Send& op) {
   CHECK(op.x.contiguous() && RowBytes(op.x.dtype, 1) == sizeof(float));
   RETURN_IF_ERROR(status());
-  const int32_t channel = ChannelOf(info().stage, op.stage);
+  const Way way = WayOf(info().stage, op.stage);
   const auto send = [&](const void* from, uint64_t size) {
     const auto* bytes = static_cast<const std::byte*>(from);
-    return Transfer(channel, RankIn(op.stage), /*sends=*/true, size,
+    return Transfer(way, RankIn(op.stage), /*sends=*/true, size,
                     [&](size_t count, std::byte* place) {
                       std::memcpy(place, bytes, count);
                       bytes += count;
@@ -332,10 +342,10 @@ Status SharedMemoryCommunicator::Run(const Receive& op) {
   CHECK(op.out.contiguous() && RowBytes(op.out.dtype, 1) == sizeof(float));
   RETURN_IF_ERROR(status());
   const int32_t other = RankIn(op.stage);
-  const int32_t channel = ChannelOf(op.stage, info().stage);
+  const Way way = WayOf(op.stage, info().stage);
   const auto receive = [&](void* to, uint64_t size) {
     auto* bytes = static_cast<std::byte*>(to);
-    return Transfer(channel, other, /*sends=*/false, size, [&](size_t count, std::byte* place) {
+    return Transfer(way, other, /*sends=*/false, size, [&](size_t count, std::byte* place) {
       std::memcpy(bytes, place, count);
       bytes += count;
     });
@@ -355,8 +365,9 @@ Status SharedMemoryCommunicator::Run(const Receive& op) {
 
 size_t SharedMemoryBytes(const SharedMemoryOptions& options) {
   const auto ranks = static_cast<size_t>(NumRanks(options));
-  const size_t channels = options.stages > 1 ? ranks * kChannelsPerRank : 0;
-  return sizeof(Header) + ranks * 2 * options.slot_bytes + channels * options.channel_bytes;
+  const auto ways = static_cast<size_t>(options.size * (options.stages - 1));
+  return sizeof(Header) + ranks * 2 * options.slot_bytes +
+         ways * (options.channel_bytes + options.draws_bytes);
 }
 
 std::unique_ptr<Communicator> MakeSharedMemoryCommunicator(const SharedMemoryOptions& options,
@@ -372,7 +383,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> MakeThreadGroup(
                            options.size, options.stages, kMaxHostRanks);
   }
   CHECK(options.slot_bytes > 0 && options.slot_bytes % sizeof(float) == 0);
-  CHECK(options.channel_bytes > 0);
+  CHECK(options.channel_bytes > 0 && options.draws_bytes > 0);
   ASSIGN_OR_RETURN(const Buffer memory, AllocateHostMemory(SharedMemoryBytes(options)));
   std::memset(memory.data(), 0, sizeof(Header));
   std::vector<std::unique_ptr<Communicator>> group;

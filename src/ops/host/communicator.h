@@ -37,9 +37,11 @@ struct SharedMemoryOptions {
   int32_t size = 1;  // ranks of a stage
   int32_t stages = 1;
   size_t slot_bytes = 256 << 10;  // what a rank hands over at once; a multiple of 4
-  // Room for what one rank has sent to another that has not received it: enough for the draws of
-  // all steps in flight, or the stages could wait for each other.
+  // Room for what a rank has sent to the next stage that has not received it.
   size_t channel_bytes = 8 << 20;
+  // The same for what comes back from the last stage: enough for the draws of all steps in flight,
+  // or the stages could wait for each other.
+  size_t draws_bytes = 1 << 16;
   // How long a rank waits for the others to take part in an exchange, and for another stage, which
   // computes a whole step meanwhile. The group ends after that.
   std::chrono::milliseconds timeout{60'000};

@@ -239,6 +239,7 @@ Group MakeStages(int32_t size, int32_t stages, size_t channel_bytes, millisecond
                                 .stages = stages,
                                 .slot_bytes = 64,
                                 .channel_bytes = channel_bytes,
+                                .draws_bytes = channel_bytes,
                                 .timeout = timeout,
                                 .stage_timeout = timeout});
   EXPECT_TRUE(group.ok()) << group.status().ToString();
