@@ -43,8 +43,8 @@ struct FakeExecutorOptions {
 // the hash of its prefix, including the salt and the kind of its RoPE factors
 // (CacheSpec::original_context). A copy copies a whole block's entries. With
 // CacheSpec::sequence_state a slot also has a state: the entry of the last position computed in it,
-// drafts included, whichever sequence that was of. Images are encoded when the step that has them is
-// submitted. Steps take simulated time, on each stage of a pipeline an equal part, and finish in
+// drafts included, whichever sequence that was of. Images are encoded when the step that has them
+// is submitted. Steps take simulated time, on each stage of a pipeline an equal part, and finish in
 // order. A step begins when the tokens that it needs have been drawn.
 class FakeExecutor final : public Executor {
  public:
