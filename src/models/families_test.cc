@@ -116,7 +116,7 @@ const std::string kGlm4vMoeText = R"("head_dim": 8, "moe_intermediate_size": 16,
 const std::string kGlm4vRope = R"("partial_rotary_factor": 0.75, "rope_scaling": {
     "rope_type": "default", "mrope_section": [1, 1, 1]})";
 const std::string kMiniCpmV = R"("image_token_id": 7, "insert_layer_id": 0, "image_size": 20,
-    "text_config": {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 4,
+    "text_config": {"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50, "head_dim": 8,
     "max_position_embeddings": 256, "hidden_act": "silu", "rms_norm_eps": 1e-5, )" +
                               kWindow + R"("max_window_layers": 1}, )" + kVision;

@@ -47,10 +47,25 @@ void ExpectSquares(ConfigReader& reader, const char* field) {
   reader.ExpectOrAbsent(field, JsonValue(JsonValue::Array{kSide, kSide}));
 }
 
+Result<DecoderConfig> ParseText(ConfigReader& outer) {
+  ConfigReader text = outer.Part("text_config");
+  const std::string type = text.StringOr("model_type", "qwen3_5_text");
+  if (type == "qwen3") return ParseQwen3(text);
+  if (type != "qwen3_5_text") {
+    text.Fail("model_type", "\"" + type +
+                                "\" is not supported as the text model of this architecture; "
+                                "supported are \"qwen3_5_text\" and \"qwen3\"");
+    return text.status();
+  }
+  DecoderConfig c = ParseQwen35Text(text);
+  // The positions of images are those of texts: equal in all dimensions.
+  for (nn::RopeSpec& rope : c.ropes) rope.sections.clear();
+  return text.Finish(std::move(c));
+}
+
 Result<Config> ParseConfig(ConfigReader reader) {
   Config c;
-  ConfigReader text = OpenTextConfig(reader, "qwen3");
-  ASSIGN_OR_RETURN(c.text, ParseQwen3(text));
+  ASSIGN_OR_RETURN(c.text, ParseText(reader));
   ParseEitherTie(reader, c.text);
   {
     ConfigReader vision = OpenVisionConfig(reader, "minicpmv4_6");
@@ -284,6 +299,7 @@ Result<std::unique_ptr<Model>> CreateMiniCpmV(ConfigReader config, nn::WeightLoa
   ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config)));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeDecoder(c.text, load, options));
   const nn::Builder b(load);
+  b.Skip("mtp.");                      // layers that only draft tokens
   if (options.task == Task::kEmbed) {  // texts only
     b.Skip("vision_tower.");
     b.Skip("merger.");

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 std::string ErrorWith(const std::string& path, const Json& value) {
   Json config = Json::parse(R"({"architectures": ["MiniCPMV4_6ForConditionalGeneration"],
       "image_token_id": 7, "insert_layer_id": 1, "tie_word_embeddings": true,
-      "text_config": {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+      "text_config": {"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
       "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50, "hidden_act": "silu",
       "max_position_embeddings": 256, "rms_norm_eps": 1e-5}, "vision_config": {"hidden_size": 24,
       "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 10,
@@ -60,7 +60,19 @@ TEST(MiniCpmV, ErrorsNameTheField) {
                         "supported is \"minicpmv4_6_vision\""));
   EXPECT_THAT(ErrorWith(vision + "patch_size", 11),
               HasSubstr("vision_config.patch_size: 11 is larger than image_size, 10"));
-  EXPECT_THAT(ErrorWith("/text_config/model_type", "qwen2"), HasSubstr("text_config.model_type"));
+  EXPECT_THAT(ErrorWith("/text_config/model_type", "qwen2"),
+              HasSubstr("text_config.model_type: \"qwen2\" is not supported as the text model of "
+                        "this architecture; supported are \"qwen3_5_text\" and \"qwen3\""));
+  // Absent, it is Qwen3.5's.
+  EXPECT_THAT(ErrorWith("/text_config/model_type", nullptr),
+              HasSubstr("text_config.full_attention_interval: leaves no layer with full"));
+}
+
+// As in the reference, the tokens of images have the positions of texts, so no dimension differs.
+TEST(MiniCpmV, PositionsHaveOneDimension) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath("hf/minicpm_v_35"), *ops);
+  EXPECT_EQ(model->spec().cache.rope_dimensions, 1);
 }
 
 // The models have patches of 5 and of 7 pixels; rows show squares of 4 x 4 and of 2 x 2 of them.

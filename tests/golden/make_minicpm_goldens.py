@@ -12,7 +12,7 @@ import transformers
 import make_goldens
 import make_pixtral_goldens
 import make_vision_goldens
-from make_goldens import HERE, ODD
+from make_goldens import HERE, ODD, rope
 from make_vision_goldens import IMAGE_TOKEN, load, pixels
 
 COUNTS = [20, 31, 2, 70]  # around three images
@@ -33,6 +33,13 @@ MODELS = {
     "minicpm_v_4x": (ODD | dict(model_type="qwen3", vocab_size=137, num_hidden_layers=2, tie_word_embeddings=True), dict(
         hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=1, image_size=42, patch_size=7),
         dict(insert_layer_id=0, image_size=42, downsample_mode="4x"), [[6, 10], [2, 4], [4, 2]]),
+    # The published text model's layers, whose positions of images are those of texts.
+    "minicpm_v_35": (ODD | dict(
+        model_type="qwen3_5_text", vocab_size=137, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=11, linear_value_head_dim=13,
+        linear_conv_kernel_dim=3, rope_parameters=rope(1000.0, partial_rotary_factor=3 / 7, mrope_section=[1, 1, 1])),
+        dict(hidden_size=36, intermediate_size=37, num_hidden_layers=3, num_attention_heads=2, image_size=24, patch_size=3),
+        dict(insert_layer_id=0, image_size=24), [[4, 8], [12, 4], [8, 8]]),
 }
 
 
@@ -68,6 +75,8 @@ class Images(make_vision_goldens.Images):
 
 def randomize(model, seed: int) -> None:
     make_vision_goldens.randomize(model, seed)
+    if model.config.text_config.model_type == "qwen3_5_text":
+        make_goldens.randomize(model.model.language_model, seed)
     generator = torch.Generator().manual_seed(seed + 4000)
     for name, parameter in model.named_parameters():
         if "merger" in name and parameter.dim() == 2:
