@@ -120,11 +120,13 @@ int32_t Scheduler::MostDecodes() const {
   int32_t all = 0, most = 0;  // rows of all sequences that decode, and of one
   for (const Sequence* sequence : running_) {
     const int32_t rows = sequence->num_rows();
-    if (rows == 1 && sequence->length() - sequence->num_scheduled > 1) continue;
+    const bool decodes = sequence->num_schedulable() == 1 ||
+                         sequence->length() - sequence->num_scheduled <= 1 || rows > 1;
+    if (!decodes) continue;
     all += rows;
     most = std::max(most, rows);
   }
-  return std::max(most, CeilDiv(all, options_.stages));
+  return std::max({1, most, CeilDiv(all, options_.stages)});
 }
 
 void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
