@@ -97,8 +97,11 @@ TEST(Stages, HaveTheirLayersOnly) {
       EXPECT_EQ(spec->cache.layers[own].group, all.cache.layers[static_cast<size_t>(i)].group);
     }
   }
+  // In bf16, with a little padding.
   const int64_t embedding = first.weight_bytes + last.weight_bytes - all.weight_bytes;
-  EXPECT_EQ(embedding, int64_t{all.vocab_size} * all.hidden_size * 4);
+  const int64_t least = int64_t{all.vocab_size} * all.hidden_size * 2;
+  EXPECT_GE(embedding, least);
+  EXPECT_LT(embedding, least * 11 / 10);
 }
 
 }  // namespace
