@@ -122,8 +122,9 @@ void ExpectThePlanToBeTrue(const EngineOptions& options) {
   Taken taken;
   Take(options, *plan, &taken);
   ExpectAbout(plan->weight_bytes, taken.weight_bytes);
-  ExpectAbout(plan->activation_bytes + plan->staging_bytes + plan->encoder_bytes,
-              taken.runner_bytes);
+  ExpectAbout(
+      plan->activation_bytes + plan->staging_bytes + plan->encoder_bytes + plan->state_bytes,
+      taken.runner_bytes);
 }
 
 TEST(ModelPlan, EqualsTheMemoryOfTheEngine) {
@@ -169,6 +170,24 @@ TEST(ModelPlan, CountsTheRopeTableOfAllPositions) {
   EXPECT_EQ(whole->weight_bytes, part->weight_bytes);
   EXPECT_EQ(whole->needed_bytes(), whole->weight_bytes + whole->table_bytes +
                                        whole->activation_bytes + whole->staging_bytes);
+}
+
+TEST(ModelPlan, HasAStateForEachSequence) {
+  EngineOptions options = Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/hf/qwen35_128");
+  options.max_seqs = 5;
+  const auto plan = [&options](int32_t concurrency) {
+    return PlanModel(options, 64, concurrency).value();
+  };
+  // Three layers with two heads of 128 x 128, and three past inputs of two heads' values and of a
+  // head's queries and keys.
+  const int64_t of_sequence = 3 * (2 * 128 * 128 + 3 * 4 * 128) * int64_t{sizeof(float)};
+  EXPECT_EQ(plan(1).sequence_state_bytes, of_sequence);
+  EXPECT_EQ(plan(1).state_bytes, 5 * of_sequence);
+  EXPECT_EQ(plan(1).sequences, 5);  // there are blocks for many more
+  EXPECT_EQ(plan(8).state_bytes, 8 * of_sequence);
+  // The three layers may be on two stages, of which one has no attention.
+  options.pipeline_parallel = 2;
+  EXPECT_EQ(plan(1).sequences, 5);
 }
 
 TEST(ModelPlan, APreciseGpuTakesF32) {

@@ -71,6 +71,10 @@ class Driver {
     for (SequenceSlotId slot = 0; slot < runner.shape().max_seqs; ++slot)
       free_slots_.push_back(slot);
     std::shuffle(free_slots_.begin(), free_slots_.end(), random_);
+    if (runner.cache().sequence_state) {
+      options_.swap = options_.share = 0;
+      options_.drafts = nullptr;
+    }
     CHECK(runner_.Reset().ok());
   }
 
@@ -138,7 +142,7 @@ class Driver {
 
   Runner& runner_;
   const std::vector<DriverRequest>& requests_;
-  const DriverOptions options_;
+  DriverOptions options_;
   std::mt19937_64 random_;
   BlockNumbers device_;
   BlockNumbers host_;

@@ -37,6 +37,7 @@ struct DriverResult {
   friend bool operator==(const DriverResult&, const DriverResult&) = default;
 };
 
+// Models that keep a state per sequence are only recomputed: nothing is swapped, shared or drafted.
 struct DriverOptions {
   uint64_t seed = 0;
   int32_t max_concurrent = 1;  // concurrent requests
