@@ -181,11 +181,12 @@ std::vector<FullAnswer> AnswersTogether(Engine& engine) {
   return answers;
 }
 
-// In company, in chunks, with drafts, beams and preemptions, and again with cached prefixes.
+// In company, in chunks, with beams and preemptions, and again with cached prefixes. Some have
+// drafts, if the measured times of steps say that these pay off.
 TEST(StagesOfAnEngine, GiveTheBitsOfOneStage) {
   for (const std::string model :
        {"llama_odd.gguf", "qwen3_moe_odd.gguf", "hf/gemma3_odd", "hf/qwen35_odd"}) {
-    const bool keeps_states = model == "hf/qwen35_odd";  // neither drafts nor cached prefixes
+    const bool keeps_states = model == "hf/qwen35_odd";  // so no prefixes are cached
     for (const int32_t ranks : {1, 2}) {
       const auto one = Load(OnRanks(ranks, model));
       ASSERT_NE(one, nullptr);
@@ -197,11 +198,7 @@ TEST(StagesOfAnEngine, GiveTheBitsOfOneStage) {
         ASSERT_NE(engine, nullptr);
         EXPECT_EQ(AnswersTogether(*engine), expected) << model << " " << ranks << "x" << stages;
         EXPECT_EQ(AnswersTogether(*engine), expected) << model << " " << ranks << "x" << stages;
-        if (keeps_states) continue;
-        EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
-        // The others repeat too little of their text.
-        if (model != "llama_odd.gguf") continue;
-        EXPECT_GT(engine->stats().drafts, 0);
+        EXPECT_EQ(engine->stats().cached_prompt_tokens > 0, !keeps_states);
       }
     }
   }
