@@ -21,6 +21,16 @@ std::string DirectoryOf(const Checkpoint& checkpoint) {
   return slash == std::string::npos ? "." : checkpoint.source.substr(0, slash);
 }
 
+// How an mmproj file says that images are prepared.
+Result<std::unique_ptr<const ImageProcessor>> ReadFromMmproj(const Checkpoint& checkpoint,
+                                                             int32_t max_patches) {
+  const JsonValue& all = checkpoint.image_processor;
+  const std::string& name = checkpoint.mmproj->name();
+  const JsonValue* const inner = all.Find("image_processor");
+  if (inner == nullptr) return ReadImageProcessor(all, name, max_patches);
+  return ReadImageProcessor(*inner, name, max_patches, all);
+}
+
 // `has_lines`: the prompt shows lines of image.grid_width rows.
 Result<ImageLayout> LayoutOf(const ImageEncoder& encoder, const PreparedImage& image,
                              bool has_lines) {
@@ -175,10 +185,9 @@ Result<std::unique_ptr<const ImageProcessor>> OpenImageProcessor(const Checkpoin
   };
   if (model.image_encoder() == nullptr || options.max_images == 0) return without_images();
   const int32_t max_patches = model.image_encoder()->spec().max_image_tokens;
-  Result<Processor> processor =
-      checkpoint.mmproj
-          ? ReadImageProcessor(checkpoint.image_processor, checkpoint.mmproj->name(), max_patches)
-          : LoadImageProcessor(DirectoryOf(checkpoint), max_patches);
+  Result<Processor> processor = checkpoint.mmproj
+                                    ? ReadFromMmproj(checkpoint, max_patches)
+                                    : LoadImageProcessor(DirectoryOf(checkpoint), max_patches);
   if (processor.status().code() == StatusCode::kNotFound) {
     LogWarning("images are refused: {}", processor.status().message());
     return without_images();

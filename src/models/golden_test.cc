@@ -363,8 +363,10 @@ constexpr const char* kDirectories[] = {
     "hf/pixtral_odd",       "gguf/ernie4_5_128",    "hf/qwen35_odd",        "hf/qwen35_128",
     "hf/minicpm_v_odd",     "hf/minicpm_v_4x",      "hf/minicpm_v_35"};
 
-constexpr const char* kMmproj[] = {"mmproj/llava_odd", "mmproj/qwen2_vl_gguf",
-                                   "mmproj/qwen2_5_vl_odd"};
+constexpr const char* kMmproj[] = {"mmproj/llava_odd",      "mmproj/qwen2_vl_gguf",
+                                   "mmproj/qwen2_5_vl_odd", "mmproj/gemma3_vision_gguf",
+                                   "mmproj/qwen3_vl_odd",   "mmproj/pixtral_gguf",
+                                   "mmproj/mistral3_gguf"};
 
 // Directories run only on the slowest and the fastest backend; GGUF models cover the others.
 std::vector<GoldenCase> Cases() {

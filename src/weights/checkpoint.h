@@ -36,7 +36,7 @@ struct Checkpoint {
   // The GGUF file, which also has the tokenizer and the chat template. Null for other formats.
   std::shared_ptr<const GgufFile> gguf;
   // The file with its image encoder, and how that says images are prepared, as in
-  // preprocessor_config.json. Null without one.
+  // preprocessor_config.json or processor_config.json. Null without one.
   std::shared_ptr<const GgufFile> mmproj;
   JsonValue image_processor;
   // Path and weights of a Hugging Face directory. Empty and null for other formats.

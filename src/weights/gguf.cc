@@ -146,6 +146,9 @@ Result<double> GgufMetadata::Number(std::string_view key) const {
 Result<std::string> GgufMetadata::String(std::string_view key) const {
   return Scalar<std::string>(key, "a string", [](const GgufValue& v) { return v.String(); });
 }
+Result<std::vector<bool>> GgufMetadata::Bools(std::string_view key) const {
+  return Array<bool>(key, "booleans", [](const GgufValue& v) { return v.Bool(); });
+}
 Result<std::vector<int64_t>> GgufMetadata::Ints(std::string_view key) const {
   return Array<int64_t>(key, "integers", [](const GgufValue& v) { return v.Int(); });
 }

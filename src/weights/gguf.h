@@ -77,6 +77,7 @@ class GgufMetadata {
   Result<int64_t> Int(std::string_view key) const;
   Result<double> Number(std::string_view key) const;
   Result<std::string> String(std::string_view key) const;
+  Result<std::vector<bool>> Bools(std::string_view key) const;
   Result<std::vector<int64_t>> Ints(std::string_view key) const;
   Result<std::vector<double>> Numbers(std::string_view key) const;
   Result<std::vector<std::string>> Strings(std::string_view key) const;

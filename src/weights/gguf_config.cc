@@ -375,8 +375,10 @@ Result<JsonValue> TranslateGgufConfig(const GgufFile& file, const GgufArchitectu
                     file.FindTensor("rope_factors_long.weight") != nullptr,
                 &config);
   TranslateFamily(keys, architecture, &config);
-  if (std::string_view(architecture.name) == "qwen2vl") {
-    keys.Ignore("rope.dimension_sections");  // gguf_mmproj.cc reads it
+  const std::string_view name = architecture.name;
+  if (name == "qwen2vl" || name == "qwen3vl") {  // gguf_mmproj.cc reads these
+    keys.Ignore("rope.dimension_sections");
+    keys.Ignore("n_deepstack_layers");
   }
   if (phi3) RETURN_IF_ERROR(TranslateLongRope(file, keys, &config));
   keys.Ignore("tensor_data_layout");

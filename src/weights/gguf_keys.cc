@@ -56,6 +56,10 @@ JsonValue GgufKeyReader::String(const char* key) {
   });
 }
 
+JsonValue GgufKeyReader::Bools(const char* key) {
+  return List(key, file_.metadata().Bools(prefix_ + key));
+}
+
 JsonValue GgufKeyReader::Ints(const char* key) {
   return List(key, file_.metadata().Ints(prefix_ + key));
 }

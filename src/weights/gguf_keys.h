@@ -31,6 +31,7 @@ class GgufKeyReader {
   JsonValue Number(const char* key);
   JsonValue String(const char* key);
   // Arrays.
+  JsonValue Bools(const char* key);
   JsonValue Ints(const char* key);
   JsonValue Numbers(const char* key);
   // If the key exists, it must have this value. Others are not implemented.

@@ -22,6 +22,28 @@ namespace {
 
 constexpr std::string_view kLlava = "LlavaForConditionalGeneration";
 constexpr std::string_view kQwen2Vl = "Qwen2VLForConditionalGeneration";
+constexpr std::string_view kQwen25Vl = "Qwen2_5_VLForConditionalGeneration";
+constexpr std::string_view kQwen3Vl = "Qwen3VLForConditionalGeneration";
+constexpr std::string_view kMistral3 = "Mistral3ForConditionalGeneration";
+constexpr std::string_view kGemma3 = "Gemma3ForConditionalGeneration";
+
+// A text model that goes with a projector.
+struct Pair {
+  std::string_view model;         // GgufArchitecture::hf_name of the projector
+  std::string_view architecture;  // of the text model in GGUF
+  std::string_view text_class;
+  std::string_view text_type;  // model_type in text_config
+};
+constexpr Pair kPairs[] = {
+    {kLlava, "llama", "LlamaForCausalLM", "llama"},
+    {kLlava, "qwen2", "Qwen2ForCausalLM", "qwen2"},
+    {kQwen2Vl, "qwen2vl", "Qwen2ForCausalLM", "qwen2_vl_text"},
+    {kQwen25Vl, "qwen2vl", "Qwen2ForCausalLM", "qwen2_5_vl_text"},
+    {kQwen3Vl, "qwen3vl", "Qwen3ForCausalLM", "qwen3_vl_text"},
+    {kMistral3, "llama", "LlamaForCausalLM", "mistral"},
+    {kMistral3, "mistral3", "LlamaForCausalLM", "mistral"},
+    {kGemma3, "gemma3", "Gemma3ForCausalLM", "gemma3_text"},
+};
 
 // The values that are read from the file.
 struct Mmproj {
@@ -29,19 +51,22 @@ struct Mmproj {
   JsonValue vision;           // vision_config
   JsonValue other;            // fields beside it
   JsonValue image_processor;  // as in preprocessor_config.json
+  JsonValue processor;        // the fields around it in processor_config.json, if they count
   int64_t text_width = 0;     // of the text model
 
-  bool llava() const { return projector->hf_name == kLlava; }
-  bool qwen2() const { return projector->hf_name == kQwen2Vl; }
+  std::vector<int64_t> feature_layers = {};  // Qwen3-VL: those with a merger
+
+  bool is(std::string_view model) const { return projector->hf_name == model; }
+  bool pixtral() const { return std::string_view(projector->name) == "pixtral"; }
 };
 
-// The rows of a matrix; 0 and an error if there is none.
-int64_t RowsOf(GgufKeyReader& keys, const GgufFile& file, const char* name) {
+// The shape of a matrix; empty and an error if there is none.
+Shape ShapeOf(GgufKeyReader& keys, const GgufFile& file, const char* name) {
   const StoredTensor* tensor = file.FindTensor(name);
-  if (tensor != nullptr && tensor->shape.rank() == 2) return tensor->shape.rows();
+  if (tensor != nullptr && tensor->shape.rank() == 2) return tensor->shape;
   keys.Fail(
       DataLoss("{}: there is no matrix {}, which an image encoder has", file.name(), Quoted(name)));
-  return 0;
+  return {0, 0};
 }
 
 // Old converters called the first matrix of an MLP ffn_down, which its shape tells.
@@ -59,16 +84,28 @@ std::string ReadActivation(GgufKeyReader& keys) {
   return gelu ? "gelu" : silu ? "silu" : "quick_gelu";
 }
 
-// LLaVA 1.5. Its own code and llama.cpp pad images to squares.
-void ReadLlava(GgufKeyReader& keys, const GgufFile& file, Mmproj& read) {
-  JsonValue& vision = read.vision;
-  vision.Set("model_type", "clip_vision_model");
+// The fields of CLIP's and SigLIP's towers.
+void ReadClip(GgufKeyReader& keys, const char* type, JsonValue& vision) {
+  vision.Set("model_type", type);
   vision.Set("hidden_size", keys.Int("vision.embedding_length"));
   vision.Set("num_attention_heads", keys.Int("vision.attention.head_count"));
   vision.Set("num_hidden_layers", keys.Int("vision.block_count"));
   vision.Set("layer_norm_eps", keys.Number("vision.attention.layer_norm_epsilon"));
   vision.Set("image_size", keys.Int("vision.image_size"));
-  vision.Set("hidden_act", ReadActivation(keys));
+}
+
+// Both sides of a square.
+JsonValue Square(const JsonValue& side) {
+  JsonValue size;
+  size.Set("height", side);
+  size.Set("width", side);
+  return size;
+}
+
+// LLaVA 1.5. Its own code and llama.cpp pad images to squares.
+void ReadLlava(GgufKeyReader& keys, const GgufFile& file, Mmproj& read) {
+  ReadClip(keys, "clip_vision_model", read.vision);
+  read.vision.Set("hidden_act", ReadActivation(keys));
   if (!keys.HasTensor("v.class_embd")) {
     keys.Fail(Unimplemented(
         "{}: there is no tensor \"v.class_embd\": of towers with an \"mlp\" projector, only CLIP's "
@@ -92,17 +129,88 @@ void ReadLlava(GgufKeyReader& keys, const GgufFile& file, Mmproj& read) {
     keys.Ignore(key);
   }
   const JsonValue side = keys.Int("vision.image_size");
-  JsonValue size, crop;
+  JsonValue size;
   size.Set("shortest_edge", side);
-  crop.Set("height", side);
-  crop.Set("width", side);
   read.image_processor.Set("image_processor_type", "LlavaImageProcessor");
   read.image_processor.Set("do_pad", true);
   read.image_processor.Set("size", std::move(size));
-  read.image_processor.Set("crop_size", std::move(crop));
+  read.image_processor.Set("crop_size", Square(side));
 }
 
-// Qwen2-VL and Qwen2.5-VL.
+void ReadGemma3(GgufKeyReader& keys, Mmproj& read) {
+  constexpr const char* kScale = "vision.projector.scale_factor";
+  ReadClip(keys, "siglip_vision_model", read.vision);
+  // llama.cpp's GELU is the approximation with tanh, which SigLIP has.
+  const std::string activation = ReadActivation(keys);
+  read.vision.Set("hidden_act", activation == "gelu" ? "gelu_pytorch_tanh" : activation);
+  // Squares of so many patches per side become a row.
+  const int64_t scale = keys.Has(kScale) ? keys.Size(kScale) : 4;
+  const int64_t patch = keys.Size("vision.patch_size");
+  const int64_t grid = patch > 0 ? keys.Size("vision.image_size") / patch : 0;
+  if (scale < 1 || grid % scale != 0) {
+    keys.Unsupported(kScale, std::to_string(scale),
+                     fmt::format("it must divide {}, the patches per side of an image", grid));
+  } else {
+    read.other.Set("mm_tokens_per_image", grid / scale * (grid / scale));
+  }
+  read.image_processor.Set("image_processor_type", "Gemma3ImageProcessor");
+  read.image_processor.Set("size", Square(keys.Int("vision.image_size")));
+}
+
+// Pixtral 12B, and with merged patches Mistral Small 3.1.
+void ReadPixtral(GgufKeyReader& keys, Mmproj& read) {
+  constexpr const char *kEps = "vision.attention.layer_norm_epsilon",
+                       *kMerge = "vision.spatial_merge_size";
+  JsonValue& vision = read.vision;
+  vision.Set("model_type", "pixtral");
+  vision.Set("hidden_size", keys.Int("vision.embedding_length"));
+  vision.Set("num_attention_heads", keys.Int("vision.attention.head_count"));
+  vision.Set("num_hidden_layers", keys.Int("vision.block_count"));
+  vision.Set("image_size", keys.Int("vision.image_size"));
+  vision.Set("hidden_act", ReadActivation(keys));
+  if (const auto eps = keys.Number(kEps).AsDouble(); eps && static_cast<float>(*eps) != 1e-5f) {
+    keys.Unsupported(kEps, fmt::format("{:g}", *eps), "the reference has 1e-5");
+  }
+  JsonValue merge(1);
+  if (keys.Has(kMerge)) merge = keys.Int(kMerge);
+  if (read.is(kMistral3)) {
+    read.other.Set("spatial_merge_size", merge);
+  } else {
+    read.other.Set("vision_feature_select_strategy", "full");
+    if (merge != 1)
+      keys.Unsupported(kMerge, merge.ToString(), "there is no mm.patch_merger.weight");
+  }
+  read.other.Set("vision_feature_layer", -1);
+  read.other.Set("projector_hidden_act", "gelu");
+  read.other.Set("multimodal_projector_bias", keys.HasTensor("mm.1.bias"));
+  JsonValue size;
+  size.Set("longest_edge", keys.Int("vision.image_size"));
+  read.image_processor.Set("image_processor_type", "PixtralImageProcessor");
+  read.image_processor.Set("size", std::move(size));
+  read.processor.Set("patch_size", keys.Int("vision.patch_size"));
+  read.processor.Set("spatial_merge_size", merge);
+}
+
+// The tower of Qwen3-VL: positions of a square, and layers whose features go to the text model's.
+void ReadQwen3(GgufKeyReader& keys, Mmproj& read) {
+  JsonValue& vision = read.vision;
+  vision.Set("hidden_size", keys.Int("vision.embedding_length"));
+  vision.Set("out_hidden_size", read.text_width);
+  if (*vision.Find("hidden_act") == "gelu") vision.Set("hidden_act", "gelu_pytorch_tanh");
+  const int64_t patch = keys.Size("vision.patch_size");
+  const int64_t side = patch > 0 ? keys.Size("vision.image_size") / patch : 0;
+  vision.Set("num_position_embeddings", side * side);
+  const JsonValue marks = keys.Bools("vision.is_deepstack_layers");
+  if (const JsonValue::Array* layers = marks.AsArray()) {
+    for (size_t i = 0; i < layers->size(); ++i) {
+      if ((*layers)[i] == true) read.feature_layers.push_back(static_cast<int64_t>(i));
+    }
+  }
+  vision.Set("deepstack_visual_indexes",
+             JsonValue(JsonValue::Array(read.feature_layers.begin(), read.feature_layers.end())));
+}
+
+// Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
 void ReadQwen(GgufKeyReader& keys, Mmproj& read) {
   JsonValue& vision = read.vision;
   const int64_t merge =
@@ -114,12 +222,14 @@ void ReadQwen(GgufKeyReader& keys, Mmproj& read) {
   vision.Set("spatial_merge_size", merge);
   vision.Set("temporal_patch_size", 2);
   vision.Set("hidden_act", ReadActivation(keys));
-  if (read.qwen2()) {
+  if (read.is(kQwen2Vl)) {
     const int64_t inner = vision.Find("intermediate_size")->AsInt().value_or(0);
     vision.Set("embed_dim", width);
     vision.Set("hidden_size", read.text_width);
     vision.Set("mlp_ratio", width > 0 ? inner / width : 0);
     vision.Set("intermediate_size", JsonValue());
+  } else if (read.is(kQwen3Vl)) {
+    ReadQwen3(keys, read);
   } else {
     vision.Set("hidden_size", width);
     vision.Set("out_hidden_size", read.text_width);
@@ -168,7 +278,8 @@ Result<Mmproj> Read(const GgufFile& file) {
   const int64_t width = keys.Size("vision.embedding_length");
   const bool swaps = SwapsFfn(file, width);
   Mmproj read;
-  read.projector = type.AsString() ? FindGgufProjector(*type.AsString(), swaps) : nullptr;
+  const bool merges = keys.HasTensor("mm.patch_merger.weight");
+  read.projector = type.AsString() ? FindGgufProjector(*type.AsString(), swaps, merges) : nullptr;
   if (read.projector == nullptr) {
     keys.Unsupported(key, type.ToString(), "supported are " + SupportedGgufProjectors());
     return keys.Finish();
@@ -177,11 +288,16 @@ Result<Mmproj> Read(const GgufFile& file) {
   keys.Ignore("vision.feed_forward_length");
   keys.Ignore("vision.projection_dim");
   const char* inner = swaps ? "v.blk.0.ffn_down.weight" : "v.blk.0.ffn_up.weight";
-  read.vision.Set("intermediate_size", RowsOf(keys, file, inner));
+  read.vision.Set("intermediate_size", ShapeOf(keys, file, inner)[0]);
   read.vision.Set("patch_size", keys.Int("vision.patch_size"));
-  read.text_width = RowsOf(keys, file, "mm.2.weight");
-  if (read.llava()) {
+  read.text_width = read.is(kGemma3) ? ShapeOf(keys, file, "mm.input_projection.weight")[1]
+                                     : ShapeOf(keys, file, "mm.2.weight")[0];
+  if (read.pixtral()) {
+    ReadPixtral(keys, read);
+  } else if (read.is(kLlava)) {
     ReadLlava(keys, file, read);
+  } else if (read.is(kGemma3)) {
+    ReadGemma3(keys, read);
   } else {
     ReadQwen(keys, read);
   }
@@ -195,10 +311,12 @@ Result<Mmproj> Read(const GgufFile& file) {
 // The tensors of the encoder by the names of Hugging Face, which has some of them in one piece.
 class EncoderTensors final : public TensorSource {
  public:
-  explicit EncoderTensors(std::shared_ptr<TensorSource> stored) : stored_(std::move(stored)) {}
+  // `feature_layers`: Qwen3-VL's, by whose numbers their mergers are called in files.
+  EncoderTensors(std::shared_ptr<TensorSource> stored, std::vector<int64_t> feature_layers)
+      : stored_(std::move(stored)), feature_layers_(std::move(feature_layers)) {}
 
   bool Has(std::string_view name) const override {
-    return stored_->Has(name) || (IsQkv(name) && stored_->Has(PartOf(name, "q")));
+    return stored_->Has(InFile(name)) || (IsQkv(name) && stored_->Has(PartOf(name, "q")));
   }
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
                                                    std::string_view meaning) override {
@@ -214,12 +332,23 @@ class EncoderTensors final : public TensorSource {
       return Join({std::string(name), std::string(name) + ".1"}, frame, meaning, expected[3],
                   expected);
     }
-    return stored_->Find(name, expected, meaning);
+    return stored_->Find(InFile(name), expected, meaning);
   }
   void Skip(std::string_view prefix) override { stored_->Skip(prefix); }
   Status CheckAllUsed() const override { return stored_->CheckAllUsed(); }
 
  private:
+  // With the number of a merger's layer in place of the merger's.
+  std::string InFile(std::string_view name) const {
+    constexpr std::string_view kList = "visual.deepstack_merger_list.";
+    for (size_t i = 0; i < feature_layers_.size(); ++i) {
+      const std::string prefix = fmt::format("{}{}.", kList, i);
+      if (!name.starts_with(prefix)) continue;
+      return fmt::format("{}{}.{}", kList, feature_layers_[i], name.substr(prefix.size()));
+    }
+    return std::string(name);
+  }
+
   static constexpr std::string_view kQkv = ".attn.qkv.";
 
   static bool IsQkv(std::string_view name) { return name.find(kQkv) != std::string_view::npos; }
@@ -243,6 +372,7 @@ class EncoderTensors final : public TensorSource {
   }
 
   const std::shared_ptr<TensorSource> stored_;
+  const std::vector<int64_t> feature_layers_;
 };
 
 // The tensors of both files.
@@ -270,39 +400,74 @@ class BothTensors final : public TensorSource {
   const std::shared_ptr<TensorSource> text_, encoder_;
 };
 
+constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;  // types of tokens
+
+// The first token of these types with one of these pieces; with no pieces, with any.
+std::optional<int64_t> FindToken(const GgufFile& text, std::initializer_list<int64_t> wanted_types,
+                                 std::initializer_list<std::string_view> pieces) {
+  const GgufValue* tokens = text.metadata().Find("tokenizer.ggml.tokens");
+  const GgufValue* types = text.metadata().Find("tokenizer.ggml.token_type");
+  if (tokens == nullptr || types == nullptr || !tokens->is_array() || !types->is_array()) return {};
+  const auto among = [](const auto& list, const auto& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  for (uint64_t i = 0; i < std::min(tokens->size(), types->size()); ++i) {
+    const int64_t type = types->Element(i).Int().value_or(0);
+    const std::string_view piece = tokens->Element(i).String().value_or("");
+    if (!among(wanted_types, type) || (pieces.size() > 0 && !among(pieces, piece))) continue;
+    return static_cast<int64_t>(i);
+  }
+  return {};
+}
+
 // The token that stands for images in prompts: the vocabulary's own for that, or else its unknown
 // token, which no text becomes. Its embedding is never looked up.
 Result<int64_t> FindImageToken(const GgufFile& text) {
-  constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
-  const GgufValue* tokens = text.metadata().Find("tokenizer.ggml.tokens");
-  const GgufValue* types = text.metadata().Find("tokenizer.ggml.token_type");
-  std::optional<int64_t> unknown;
-  if (tokens != nullptr && types != nullptr && tokens->is_array() && types->is_array()) {
-    for (uint64_t i = 0; i < std::min(tokens->size(), types->size()); ++i) {
-      const int64_t type = types->Element(i).Int().value_or(0);
-      const std::string_view piece = tokens->Element(i).String().value_or("");
-      const bool found = type == kControl || type == kUserDefined;
-      if (found && (piece == "<image>" || piece == "<|image_pad|>")) return static_cast<int64_t>(i);
-      if (type == kUnknown && !unknown) unknown = static_cast<int64_t>(i);
-    }
-  }
-  if (unknown) return *unknown;
+  std::optional<int64_t> token =
+      FindToken(text, {kControl, kUserDefined}, {"<image>", "<|image_pad|>"});
+  if (!token) token = FindToken(text, {kUnknown}, {});
+  if (token) return *token;
   return InvalidArgument(
       "{}: its vocabulary has no special token <image> or <|image_pad|>, and no unknown token "
       "that could take its place in prompts, so it cannot be shown images",
       text.name());
 }
 
-bool IsQwen2Vl(const GgufFile& model) {
+// Adds the tokens around an image in prompts, and that of its rows.
+Status SetImageTokens(const Mmproj& read, const GgufFile& text, JsonValue& config) {
+  std::vector<std::pair<const char*, std::string_view>> special;
+  if (read.is(kGemma3)) {
+    special = {{"image_token_index", "<image_soft_token>"},
+               {"boi_token_index", "<start_of_image>"},
+               {"eoi_token_index", "<end_of_image>"}};
+  } else if (read.pixtral()) {
+    special = {{"image_token_index", "[IMG]"}};
+  } else {
+    ASSIGN_OR_RETURN(const int64_t token, FindImageToken(text));
+    config.Set(read.is(kLlava) ? "image_token_index" : "image_token_id", token);
+  }
+  for (const auto& [field, piece] : special) {
+    const std::optional<int64_t> token = FindToken(text, {kControl, kUserDefined}, {piece});
+    if (!token) {
+      return InvalidArgument("{}: its vocabulary has no special token {}", text.name(), piece);
+    }
+    config.Set(field, *token);
+  }
+  return Status();
+}
+
+std::string_view ArchitectureOf(const GgufFile& model) {
   const GgufValue* name = model.metadata().Find("general.architecture");
-  return name != nullptr && name->String() == "qwen2vl";
+  return name != nullptr ? name->String().value_or("") : "";
 }
 
 // Refuses a text model that the encoder was not made for.
-Status CheckTogether(const Mmproj& read, const GgufFile& mmproj, const Checkpoint& text) {
-  const bool fits = text.architecture == "Qwen2ForCausalLM" ||
-                    (text.architecture == "LlamaForCausalLM" && read.llava());
-  if (!fits || IsQwen2Vl(*text.gguf) == read.llava()) {
+Result<Pair> CheckTogether(const Mmproj& read, const GgufFile& mmproj, const Checkpoint& text) {
+  const auto* const pair = std::find_if(std::begin(kPairs), std::end(kPairs), [&](const Pair& p) {
+    return read.is(p.model) && p.architecture == ArchitectureOf(*text.gguf) &&
+           p.text_class == text.architecture;
+  });
+  if (pair == std::end(kPairs)) {
     return InvalidArgument("{}: projector_type {} does not go with the text model, {}",
                            mmproj.name(), Quoted(read.projector->name), text.architecture);
   }
@@ -311,30 +476,24 @@ Status CheckTogether(const Mmproj& read, const GgufFile& mmproj, const Checkpoin
     return InvalidArgument("{}: makes rows of {} for images, but {} has {} (embedding_length)",
                            mmproj.name(), read.text_width, text.source, width->ToString());
   }
-  return Status();
+  return *pair;
 }
 
-// Adds what the class of the whole model needs to the text model's configuration.
-Status CompleteText(const Mmproj& read, const Checkpoint& checkpoint, JsonValue& text) {
-  if (read.llava()) {
-    const bool llama = checkpoint.architecture == "LlamaForCausalLM";
-    text.Set("model_type", llama ? "llama" : "qwen2");
-    return Status();
-  }
-  text.Set("model_type", read.qwen2() ? "qwen2_vl_text" : "qwen2_5_vl_text");
-  constexpr const char* kSections = "qwen2vl.rope.dimension_sections";
-  ASSIGN_OR_RETURN(const std::vector<int64_t> sections,
-                   checkpoint.gguf->metadata().Ints(kSections));
+// Adds the sections of mRoPE to a text model's configuration.
+Status SetSections(const GgufFile& file, bool interleaved, JsonValue& text) {
+  const std::string key = fmt::format("{}.rope.dimension_sections", ArchitectureOf(file));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sections, file.metadata().Ints(key));
   // The fourth is for other models.
   if (sections.size() < 3 || sections.size() > 4 || (sections.size() == 4 && sections[3] != 0)) {
-    return DataLoss("{}: metadata {} is [{}], expected three sections", checkpoint.gguf->name(),
-                    Quoted(kSections), fmt::join(sections, ", "));
+    return DataLoss("{}: metadata {} is [{}], expected three sections", file.name(), Quoted(key),
+                    fmt::join(sections, ", "));
   }
   JsonValue::Array three(sections.begin(), sections.begin() + 3);
   const JsonValue* scaling = text.Find("rope_scaling");
   JsonValue rope = scaling != nullptr ? *scaling : JsonValue();
   if (scaling == nullptr) rope.Set("rope_type", "default");
   rope.Set("mrope_section", JsonValue(std::move(three)));
+  if (interleaved) rope.Set("mrope_interleaved", true);
   text.Set("rope_scaling", std::move(rope));
   return Status();
 }
@@ -342,32 +501,44 @@ Status CompleteText(const Mmproj& read, const Checkpoint& checkpoint, JsonValue&
 }  // namespace
 
 bool MayHaveMmproj(const GgufFile& model) {
-  const GgufValue* found = model.metadata().Find("general.architecture");
-  const std::string_view name = found != nullptr ? found->String().value_or("") : "";
-  return name == "llama" || name == "qwen2" || name == "qwen2vl";
+  return std::any_of(std::begin(kPairs), std::end(kPairs),
+                     [&](const Pair& pair) { return pair.architecture == ArchitectureOf(model); });
 }
 
 Status AddMmproj(std::shared_ptr<const GgufFile> mmproj, Checkpoint& checkpoint) {
   ASSIGN_OR_RETURN(Mmproj read, Read(*mmproj));
-  RETURN_IF_ERROR(CheckTogether(read, *mmproj, checkpoint));
-  ASSIGN_OR_RETURN(const int64_t image_token, FindImageToken(*checkpoint.gguf));
+  ASSIGN_OR_RETURN(const Pair pair, CheckTogether(read, *mmproj, checkpoint));
   JsonValue text = checkpoint.config;
-  RETURN_IF_ERROR(CompleteText(read, checkpoint, text));
+  text.Set("model_type", std::string(pair.text_type));
+  if (read.is(kMistral3)) text.Set("sliding_window", JsonValue());
+  const bool qwen3 = read.is(kQwen3Vl);
+  if (read.is(kQwen2Vl) || read.is(kQwen25Vl) || qwen3) {
+    RETURN_IF_ERROR(SetSections(*checkpoint.gguf, /*interleaved=*/qwen3, text));
+  }
   JsonValue config = std::move(read.other);
-  config.Set(read.llava() ? "image_token_index" : "image_token_id", image_token);
+  RETURN_IF_ERROR(SetImageTokens(read, *checkpoint.gguf, config));
   const JsonValue* tied = text.Find("tie_word_embeddings");
   config.Set("tie_word_embeddings", tied != nullptr && *tied == true);
   config.Set("text_config", std::move(text));
   config.Set("vision_config", std::move(read.vision));
   checkpoint.config = std::move(config);
   checkpoint.architecture = read.projector->hf_name;
-  checkpoint.image_processor = std::move(read.image_processor);
+  if (read.processor.is_null()) {
+    checkpoint.image_processor = std::move(read.image_processor);
+  } else {
+    read.processor.Set("image_processor", std::move(read.image_processor));
+    checkpoint.image_processor = std::move(read.processor);
+  }
   for (const StoredTensor& tensor : mmproj->tensors()) {
     checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0));
   }
-  checkpoint.tensors = std::make_shared<BothTensors>(
-      std::move(checkpoint.tensors), std::make_shared<EncoderTensors>(MakeGgufTensors(
-                                         mmproj, *read.projector, checkpoint.config)));
+  // The tower's heads, which Pixtral's files interleave.
+  const std::shared_ptr<TensorSource> encoder =
+      MakeGgufTensors(mmproj, *read.projector, *checkpoint.config.Find("vision_config"));
+  encoder->Skip("vision_tower.token_embd.");  // a copy of the text model's embedding of a token
+  checkpoint.tensors =
+      std::make_shared<BothTensors>(std::move(checkpoint.tensors),
+                                    std::make_shared<EncoderTensors>(encoder, read.feature_layers));
   checkpoint.mmproj = std::move(mmproj);
   return Status();
 }

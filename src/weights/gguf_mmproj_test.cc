@@ -39,6 +39,7 @@ struct TextOptions {
   int special_type = 3;
   int first_type = 1;  // of token 0; 2: unknown
   std::vector<int32_t> sections = {};
+  std::vector<std::string> more_special = {};  // tokens 6 and 7
 };
 
 GgufWriter Text(const TextOptions& options) {
@@ -51,13 +52,17 @@ GgufWriter Text(const TextOptions& options) {
   writer.Set(arch + "context_length", 64);
   writer.Set(arch + "attention.head_count", 2);
   writer.Set(arch + "attention.layer_norm_rms_epsilon", 1e-5f);
+  if (options.architecture == "gemma3") writer.Set(arch + "attention.sliding_window", 16);
   if (!options.sections.empty())
     writer.SetArray(arch + "rope.dimension_sections", options.sections);
-  writer.SetArray("tokenizer.ggml.tokens",
-                  std::vector<std::string>{"<unk>", "a", "<image>", "b", "c", options.special});
-  writer.SetArray("tokenizer.ggml.token_type",
-                  std::vector<int32_t>{options.first_type, 1, 1, 1, 1, options.special_type});
-  writer.AddTensor("token_embd.weight", DType::kF32, {6, kText}, Numbers(6 * kText, 0));
+  std::vector<std::string> tokens = {"<unk>", "a", "<image>", "b", "c", options.special};
+  std::vector<int32_t> types = {options.first_type, 1, 1, 1, 1, options.special_type};
+  tokens.insert(tokens.end(), options.more_special.begin(), options.more_special.end());
+  types.resize(tokens.size(), 3);
+  writer.SetArray("tokenizer.ggml.tokens", tokens);
+  writer.SetArray("tokenizer.ggml.token_type", types);
+  const auto count = static_cast<int64_t>(tokens.size());
+  writer.AddTensor("token_embd.weight", DType::kF32, {count, kText}, Numbers(count * kText, 0));
   return writer;
 }
 
@@ -71,19 +76,21 @@ struct MmprojOptions {
   bool swapped = false;  // names of an MLP's matrices, as in old files
   bool class_token = true;
   int text_width = kText;
+  int image_size = 4, num_layers = 1;
+  float eps = 1e-5f;
   std::function<void(GgufWriter&)> more = [](GgufWriter&) {};
 };
 
-void SetSizes(GgufWriter& writer) {
+void SetSizes(GgufWriter& writer, const MmprojOptions& options) {
   writer.Set("clip.has_vision_encoder", true);
-  writer.Set("clip.vision.image_size", 4);
+  writer.Set("clip.vision.image_size", options.image_size);
   writer.Set("clip.vision.patch_size", kPatch);
   writer.Set("clip.vision.embedding_length", kWidth);
   writer.Set("clip.vision.feed_forward_length", 0);
   writer.Set("clip.vision.projection_dim", 512);
-  writer.Set("clip.vision.block_count", 1);
+  writer.Set("clip.vision.block_count", options.num_layers);
   writer.Set("clip.vision.attention.head_count", 2);
-  writer.Set("clip.vision.attention.layer_norm_epsilon", 1e-5f);
+  writer.Set("clip.vision.attention.layer_norm_epsilon", options.eps);
   writer.SetArray("clip.vision.image_mean", std::vector<float>{0.5f, 0.25f, 0.75f});
   writer.SetArray("clip.vision.image_std", std::vector<float>{1, 2, 4});
 }
@@ -92,12 +99,12 @@ GgufWriter Encoder(const MmprojOptions& options) {
   GgufWriter writer;
   writer.Set("general.architecture", "clip");
   writer.Set("clip.projector_type", options.projector);
-  SetSizes(writer);
+  SetSizes(writer, options);
   options.more(writer);
   if (options.class_token) {
     writer.AddTensor("v.class_embd", DType::kF32, {kWidth}, Numbers(kWidth, 0));
   }
-  const bool qwen = options.projector != "mlp";
+  const bool qwen = options.projector.starts_with("qwen");
   const Shape patch = {kWidth, 3, kPatch, kPatch};
   writer.AddTensor("v.patch_embd.weight", DType::kF32, patch, Numbers(patch.elements(), 0));
   if (qwen) {
@@ -108,7 +115,7 @@ GgufWriter Encoder(const MmprojOptions& options) {
   AddMatrix(writer, "v.blk.0.attn_v", kWidth, kWidth, 2000);
   AddMatrix(writer, options.swapped ? "v.blk.0.ffn_down" : "v.blk.0.ffn_up", kInner, kWidth, 7);
   AddMatrix(writer, options.swapped ? "v.blk.0.ffn_up" : "v.blk.0.ffn_down", kWidth, kInner, 70);
-  AddMatrix(writer, "mm.0", kWidth, kWidth);
+  AddMatrix(writer, options.projector == "pixtral" ? "mm.1" : "mm.0", kWidth, kWidth);
   AddMatrix(writer, "mm.2", options.text_width, kWidth, 3);
   return writer;
 }
@@ -260,6 +267,130 @@ TEST(Mmproj, Qwen2VlHasARatioInsteadOfASize) {
   EXPECT_EQ(*vision.Find("mlp_ratio"), kInner / kWidth);
 }
 
+const TextOptions kGemmaText = {.architecture = "gemma3",
+                                .special = "<image_soft_token>",
+                                .more_special = {"<end_of_image>", "<start_of_image>"}};
+// With the tensors of its projector; `scale` 0: the default.
+MmprojOptions Gemma3(int image_size, int scale) {
+  return {.projector = "gemma3",
+          .class_token = false,
+          .image_size = image_size,
+          .more = [=](GgufWriter& writer) {
+            writer.Set("clip.use_gelu", true);
+            if (scale > 0) writer.Set("clip.vision.projector.scale_factor", scale);
+            writer.AddTensor("mm.input_projection.weight", DType::kF32, {kWidth, kText},
+                             Numbers(kWidth * kText, 5));
+            writer.AddTensor("mm.soft_emb_norm.weight", DType::kF32, {kWidth}, Numbers(kWidth, 1));
+          }};
+}
+
+TEST(Mmproj, Gemma3HasTheFieldsOfItsClass) {
+  const auto made = Make(kGemmaText, Gemma3(16, 0));
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(made->architecture, "Gemma3ForConditionalGeneration");
+  const JsonValue& config = made->config;
+  EXPECT_EQ(*config.Find("mm_tokens_per_image"), 4);  // 8 x 8 patches, in squares of 4 x 4
+  EXPECT_EQ(*config.Find("image_token_index"), 5);
+  EXPECT_EQ(*config.Find("eoi_token_index"), 6);
+  EXPECT_EQ(*config.Find("boi_token_index"), 7);
+  EXPECT_EQ(*config.Find("text_config")->Find("model_type"), "gemma3_text");
+  EXPECT_EQ(*config.Find("vision_config")->Find("model_type"), "siglip_vision_model");
+  EXPECT_EQ(*config.Find("vision_config")->Find("hidden_act"), "gelu_pytorch_tanh");
+  EXPECT_EQ(made->image_processor.Dump(),
+            R"({"image_processor_type":"Gemma3ImageProcessor","size":{"height":16,"width":16},)"
+            R"("image_mean":[0.5,0.25,0.75],"image_std":[1.0,2.0,4.0]})");
+  // Files have the norm plus 1.
+  EXPECT_EQ(Values(*made->tensors, "multi_modal_projector.mm_soft_emb_norm.weight", Shape{kWidth}),
+            Numbers(kWidth, 0));
+  EXPECT_EQ(Values(*made->tensors, "multi_modal_projector.mm_input_projection_weight",
+                   {kWidth, kText})[1],
+            6);
+  EXPECT_EQ(*Make(kGemmaText, Gemma3(16, 2))->config.Find("mm_tokens_per_image"), 16);
+  EXPECT_THAT(Error(kGemmaText, Gemma3(16, 3)),
+              HasSubstr("\"clip.vision.projector.scale_factor\" is 3; it must divide 8"));
+  TextOptions text = kGemmaText;
+  text.more_special.pop_back();
+  EXPECT_THAT(Error(text, Gemma3(16, 0)),
+              HasSubstr("text.gguf: its vocabulary has no special token <start_of_image>"));
+  EXPECT_THAT(Error({}, Gemma3(16, 0)), HasSubstr("\"gemma3\" does not go with the text model"));
+}
+
+TEST(Mmproj, Qwen3VlsMergersAreCalledByTheirLayers) {
+  const TextOptions text = {
+      .architecture = "qwen3vl", .special = "<|image_pad|>", .sections = {2, 1, 1, 0}};
+  const auto qwen3 = [](const std::string& marks) {
+    return MmprojOptions{.projector = "qwen3vl_merger",
+                         .class_token = false,
+                         .image_size = 3 * kPatch,
+                         .num_layers = 4,
+                         .more = [=](GgufWriter& writer) {
+                           writer.Set("clip.use_gelu", true);
+                           // An array (9) of booleans (7), and its length.
+                           const std::string header("\x07\0\0\0\x04\0\0\0\0\0\0\0", 12);
+                           if (!marks.empty())
+                             writer.SetRaw("clip.vision.is_deepstack_layers", 9, header + marks);
+                           AddMatrix(writer, "v.deepstack.1.fc1", kWidth, kWidth, 11);
+                           AddMatrix(writer, "v.deepstack.3.fc1", kWidth, kWidth, 33);
+                         }};
+  };
+  const auto made = Make(text, qwen3(std::string("\0\1\0\1", 4)));
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(made->architecture, "Qwen3VLForConditionalGeneration");
+  EXPECT_EQ(made->config.Find("text_config")->Find("rope_scaling")->Dump(),
+            R"({"rope_type":"default","mrope_section":[2,1,1],"mrope_interleaved":true})");
+  const JsonValue& vision = *made->config.Find("vision_config");
+  EXPECT_EQ(vision.Find("deepstack_visual_indexes")->Dump(), "[1,3]");
+  EXPECT_EQ(*vision.Find("num_position_embeddings"), 9);
+  EXPECT_EQ(*vision.Find("hidden_act"), "gelu_pytorch_tanh");
+  const std::string list = "visual.deepstack_merger_list.";
+  EXPECT_EQ(Values(*made->tensors, list + "0.linear_fc1.weight", {kWidth, kWidth})[0], 11);
+  EXPECT_EQ(Values(*made->tensors, list + "1.linear_fc1.weight", {kWidth, kWidth})[0], 33);
+  EXPECT_FALSE(made->tensors->Has(list + "2.linear_fc1.weight"));
+  EXPECT_THAT(Error(text, qwen3("")), HasSubstr("\"clip.vision.is_deepstack_layers\""));
+}
+
+TEST(Mmproj, PixtralsFilesSayWhetherPatchesAreMerged) {
+  const TextOptions text = {.special = "[IMG]"};
+  const auto pixtral = [](bool merges, float eps) {
+    return MmprojOptions{
+        .projector = "pixtral", .class_token = false, .eps = eps, .more = [=](GgufWriter& writer) {
+          writer.Set("clip.use_silu", true);
+          writer.AddTensor("v.token_embd.img_break", DType::kF32, {kText}, Numbers(kText, 0));
+          if (!merges) return;
+          writer.Set("clip.vision.spatial_merge_size", 2);
+          writer.AddTensor("mm.patch_merger.weight", DType::kF32, {kWidth, 4 * kWidth},
+                           Numbers(4 * kWidth * kWidth, 9));
+        }};
+  };
+  for (const bool merges : {false, true}) {
+    const auto made = Make(text, pixtral(merges, 1e-5f));
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    EXPECT_EQ(made->architecture,
+              merges ? "Mistral3ForConditionalGeneration" : "LlavaForConditionalGeneration");
+    EXPECT_EQ(*made->config.Find("image_token_index"), 5);
+    EXPECT_EQ(*made->config.Find("vision_config")->Find("hidden_act"), "silu");
+    EXPECT_EQ(*made->image_processor.Find("patch_size"), 2);
+    EXPECT_EQ(*made->image_processor.Find("spatial_merge_size"), merges ? 2 : 1);
+    EXPECT_EQ(made->image_processor.Find("image_processor")->Dump(),
+              R"({"image_processor_type":"PixtralImageProcessor","size":{"longest_edge":4},)"
+              R"("image_mean":[0.5,0.25,0.75],"image_std":[1.0,2.0,4.0]})");
+    // Two heads of four rows, whose halves alternate in files.
+    const std::vector<float> q =
+        Values(*made->tensors, "vision_tower.transformer.layers.0.attention.q_proj.weight",
+               {kWidth, kWidth});
+    EXPECT_EQ(q[kWidth], 2 * kWidth);
+    EXPECT_EQ(q[2 * kWidth], kWidth);
+    EXPECT_EQ(Values(*made->tensors, "multi_modal_projector.linear_1.weight", {kWidth, kWidth})[1],
+              1);
+    made->tensors->Skip("model.");
+    EXPECT_THAT(made->tensors->CheckAllUsed().ToString(),
+                testing::Not(HasSubstr("v.token_embd.img_break")));
+  }
+  EXPECT_THAT(Error(text, pixtral(false, 1e-6f)),
+              HasSubstr("layer_norm_epsilon\" is 1e-06; the reference has 1e-5"));
+  EXPECT_THAT(Error({}, pixtral(false, 1e-5f)), HasSubstr("has no special token [IMG]"));
+}
+
 TEST(Mmproj, ImagesStandWhereTheVocabularySays) {
   const auto token = [](const TextOptions& text) {
     const auto made = Make(text, {});
@@ -284,8 +415,8 @@ TEST(Mmproj, ErrorsNameTheKeyOrTheTensor) {
   const std::pair<std::string, const char*> kCases[] = {
       {Error({}, {.projector = "ldp"}),
        "not supported: mmproj.gguf: metadata \"clip.projector_type\" is \"ldp\"; supported are "
-       "mlp, "
-       "qwen2vl_merger, qwen2.5vl_merger"},
+       "mlp, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, gemma3, "
+       "pixtral"},
       {Error({}, {.class_token = false}), "there is no tensor \"v.class_embd\": of towers with"},
       {Error({}, {.text_width = kText + 1}),
        "invalid argument: mmproj.gguf: makes rows of 17 for images, but text.gguf has 16"},
@@ -322,7 +453,7 @@ TEST(Mmproj, FilesThatHoldNoImageEncoderAreErrors) {
   GgufWriter empty;
   empty.Set("general.architecture", "clip");
   EXPECT_THAT(error(empty), HasSubstr("\"clip.has_vision_encoder\" is false"));
-  SetSizes(empty);
+  SetSizes(empty, {});
   EXPECT_THAT(error(empty), HasSubstr("there is no matrix \"v.blk.0.ffn_up.weight\""));
   EXPECT_EQ(checkpoint.mmproj, nullptr);
   EXPECT_EQ(checkpoint.architecture, "LlamaForCausalLM");

@@ -128,8 +128,8 @@ constexpr GgufTensorName kGemmaTensors[] = {
     {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm", GgufRows::kPlusOne},
 };
 
-// CLIP and LLaVA's projector.
-constexpr GgufTensorName kLlavaImageTensors[] = {
+// CLIP and SigLIP, and the projectors of LLaVA and Gemma 3.
+constexpr GgufTensorName kClipImageTensors[] = {
     {"vision_tower.embeddings.class_embedding", "v.class_embd"},
     {"vision_tower.embeddings.patch_embedding", "v.patch_embd"},
     {"vision_tower.embeddings.position_embedding", "v.position_embd"},
@@ -142,8 +142,11 @@ constexpr GgufTensorName kLlavaImageTensors[] = {
     {"vision_tower.encoder.layers.*.layer_norm2", "v.blk.*.ln2"},
     {"vision_tower.encoder.layers.*.mlp.fc1", "v.blk.*.ffn_up"},
     {"vision_tower.encoder.layers.*.mlp.fc2", "v.blk.*.ffn_down"},
+    {"vision_tower.post_layernorm", "v.post_ln"},
     {"multi_modal_projector.linear_1", "mm.0"},
     {"multi_modal_projector.linear_2", "mm.2"},
+    {"multi_modal_projector.mm_soft_emb_norm", "mm.soft_emb_norm", GgufRows::kPlusOne},
+    {"multi_modal_projector.mm_input_projection_weight", "mm.input_projection.weight"},
 };
 
 // qkv is three tensors in most files, and each frame of the patch embedding is one
@@ -164,20 +167,58 @@ constexpr GgufTensorName kQwenImageTensors[] = {
     {"visual.blocks.*.mlp.down_proj", "v.blk.*.ffn_down"},
     {"visual.merger.ln_q", "v.post_ln"},
     {"visual.merger.mlp.*", "mm.*"},
+    // Qwen3-VL. gguf_mmproj.cc has the layer's number for * in the merger list.
+    {"visual.patch_embed.proj.bias", "v.patch_embd.bias"},
+    {"visual.pos_embed", "v.position_embd"},
+    {"visual.blocks.*.mlp.linear_fc1", "v.blk.*.ffn_up"},
+    {"visual.blocks.*.mlp.linear_fc2", "v.blk.*.ffn_down"},
+    {"visual.merger.norm", "v.post_ln"},
+    {"visual.merger.linear_fc1", "mm.0"},
+    {"visual.merger.linear_fc2", "mm.2"},
+    {"visual.deepstack_merger_list.*.norm", "v.deepstack.*.norm"},
+    {"visual.deepstack_merger_list.*.linear_fc1", "v.deepstack.*.fc1"},
+    {"visual.deepstack_merger_list.*.linear_fc2", "v.deepstack.*.fc2"},
+};
+
+// Pixtral; behind the tower, Mistral Small 3.1 also merges patches.
+constexpr GgufTensorName kPixtralImageTensors[] = {
+    {"vision_tower.patch_conv", "v.patch_embd"},
+    {"vision_tower.ln_pre", "v.pre_ln"},
+    {"vision_tower.transformer.layers.*.attention_norm", "v.blk.*.ln1"},
+    {"vision_tower.transformer.layers.*.attention.q_proj", "v.blk.*.attn_q",
+     GgufRows::kInterleavedQueryHeads},
+    {"vision_tower.transformer.layers.*.attention.k_proj", "v.blk.*.attn_k",
+     GgufRows::kInterleavedQueryHeads},
+    {"vision_tower.transformer.layers.*.attention.v_proj", "v.blk.*.attn_v"},
+    {"vision_tower.transformer.layers.*.attention.o_proj", "v.blk.*.attn_out"},
+    {"vision_tower.transformer.layers.*.ffn_norm", "v.blk.*.ln2"},
+    {"vision_tower.transformer.layers.*.feed_forward.gate_proj", "v.blk.*.ffn_gate"},
+    {"vision_tower.transformer.layers.*.feed_forward.up_proj", "v.blk.*.ffn_up"},
+    {"vision_tower.transformer.layers.*.feed_forward.down_proj", "v.blk.*.ffn_down"},
+    {"multi_modal_projector.norm", "mm.input_norm"},
+    {"multi_modal_projector.patch_merger.merging_layer", "mm.patch_merger"},
+    {"multi_modal_projector.linear_1", "mm.1"},
+    {"multi_modal_projector.linear_2", "mm.2"},
 };
 
 constexpr GgufArchitecture kProjectors[] = {
-    {"mlp", "LlavaForConditionalGeneration", kLlavaImageTensors, false, true},
+    {"mlp", "LlavaForConditionalGeneration", kClipImageTensors, false, true},
     {"qwen2vl_merger", "Qwen2VLForConditionalGeneration", kQwenImageTensors, false, true},
     {"qwen2.5vl_merger", "Qwen2_5_VLForConditionalGeneration", kQwenImageTensors, false, true},
+    {"qwen3vl_merger", "Qwen3VLForConditionalGeneration", kQwenImageTensors, false, true},
+    {"gemma3", "Gemma3ForConditionalGeneration", kClipImageTensors, false, true},
+    {"pixtral", "LlavaForConditionalGeneration", kPixtralImageTensors, false, true},
+    {"pixtral", "Mistral3ForConditionalGeneration", kPixtralImageTensors, false, true},
 };
 
 constexpr GgufArchitecture OfOldFiles(GgufArchitecture projector) {
   projector.swaps_ffn = true;
   return projector;
 }
+// Pixtral has no old files.
 constexpr GgufArchitecture kOldProjectors[] = {
-    OfOldFiles(kProjectors[0]), OfOldFiles(kProjectors[1]), OfOldFiles(kProjectors[2])};
+    OfOldFiles(kProjectors[0]), OfOldFiles(kProjectors[1]), OfOldFiles(kProjectors[2]),
+    OfOldFiles(kProjectors[3]), OfOldFiles(kProjectors[4])};
 
 // The prefixes that Skip may get: of parts of the text model, of image encoders and of their parts.
 constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
@@ -185,6 +226,7 @@ constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
     {"lm_head.", "output."},
     {"vision_tower.", "v."},
     {"vision_tower.encoder.layers.", "v.blk."},
+    {"vision_tower.transformer.layers.", "v.blk."},
     {"vision_tower.post_layernorm.", "v.post_ln."},
     {"multi_modal_projector.", "mm."},
     {"visual.", "v."},
@@ -195,10 +237,12 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"bert", "BertModel", kBertTensors, false, /*encoder=*/true},
     {"llama", "LlamaForCausalLM", kLlamaTensors},
     {"llama", "MixtralForCausalLM", kLlamaTensors, true},
+    {"mistral3", "LlamaForCausalLM", kLlamaTensors},  // Mistral Small 3.1 and 3.2
     {"qwen2", "Qwen2ForCausalLM", kQwenTensors},
     // For texts, mRoPE is RoPE.
     {"qwen2vl", "Qwen2ForCausalLM", kQwenTensors},
     {"qwen3", "Qwen3ForCausalLM", kQwenTensors},
+    {"qwen3vl", "Qwen3ForCausalLM", kQwenTensors},
     {"qwen3moe", "Qwen3MoeForCausalLM", kQwenTensors, true},
     {"qwen2moe", "Qwen2MoeForCausalLM", kQwenTensors, true},
     {"phi3", "Phi3ForCausalLM", kPhi3Tensors},
@@ -259,11 +303,15 @@ const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts
 
 std::string SupportedGgufArchitectures() { return NamesOf(kArchitectures); }
 
-const GgufArchitecture* FindGgufProjector(std::string_view type, bool swaps_ffn) {
-  for (const GgufArchitecture& projector : swaps_ffn ? kOldProjectors : kProjectors) {
-    if (projector.name == type) return &projector;
+const GgufArchitecture* FindGgufProjector(std::string_view type, bool swaps_ffn,
+                                          bool merges_patches) {
+  const std::span<const GgufArchitecture> all =
+      swaps_ffn ? std::span<const GgufArchitecture>(kOldProjectors) : kProjectors;
+  const GgufArchitecture* found = nullptr;
+  for (const GgufArchitecture& projector : all) {
+    if (projector.name == type && (found == nullptr || merges_patches)) found = &projector;
   }
-  return nullptr;
+  return found;
 }
 
 std::string SupportedGgufProjectors() { return NamesOf(kProjectors); }

@@ -50,8 +50,10 @@ const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts
 std::string SupportedGgufArchitectures();
 
 // The tensors of image encoders with this projector (clip.projector_type), and the class of the
-// whole model. `swaps_ffn`: as in files of old converters. Null if not supported.
-const GgufArchitecture* FindGgufProjector(std::string_view type, bool swaps_ffn);
+// whole model. `swaps_ffn`: as in files of old converters. `merges_patches`: before the projector,
+// which chooses between Pixtral's two. Null if not supported.
+const GgufArchitecture* FindGgufProjector(std::string_view type, bool swaps_ffn,
+                                          bool merges_patches);
 std::string SupportedGgufProjectors();
 // Whether a Hugging Face name is that of a tensor of an image encoder.
 bool IsInGgufProjector(std::string_view hf_name);

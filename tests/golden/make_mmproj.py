@@ -24,7 +24,12 @@ HERE = pathlib.Path(__file__).parent
 IMAGE_TOKEN = 126
 # The architectures of the language models, and for LLaVA, how its mmproj is made: by the old converter,
 # which is the only one that has ever made one.
-NAMES = {"llava_odd": "LlamaForCausalLM", "qwen2_vl_gguf": None, "qwen2_5_vl_odd": None}
+NAMES = {"llava_odd": "LlamaForCausalLM", "qwen2_vl_gguf": None, "qwen2_5_vl_odd": None, "gemma3_vision_gguf": None,
+         "qwen3_vl_odd": None, "pixtral_gguf": None, "mistral3_gguf": None}
+# The special tokens of the vocabulary; by default Qwen's.
+PIXTRAL = {IMAGE_TOKEN: "[IMG]", 127: "[IMG_BREAK]", 128: "[IMG_END]"}
+SPELLINGS = {"pixtral_gguf": PIXTRAL, "mistral3_gguf": PIXTRAL, "llava_odd": {IMAGE_TOKEN: "<image>"},
+             "gemma3_vision_gguf": {IMAGE_TOKEN: "<image_soft_token>", 127: "<start_of_image>", 128: "<end_of_image>"}}
 # What is said about pictures (mmproj/pictures.json), as in make_picture_goldens.py.
 TURNS = {"llava_odd": [[[6, "lossy.webp", 3, "rgb.png", 5], [4, "orientation_6.jpg"]]]}
 # Where GGUF means by default what the released models have, but not these.
@@ -33,7 +38,9 @@ KEYS = {"qwen2_5_vl_odd": {"clip.vision.window_size": 12}}
 
 def published(name: str) -> str:
     """The name of a tensor in checkpoints as published."""
-    name = name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
+    for part in ("visual.", "vision_tower.", "multi_modal_projector."):
+        name = name.replace("model." + part, part)
+    name = name.replace("model.language_model.", "model.")
     return name.replace("language_model.model.", "model.").replace("language_model.lm_head.", "lm_head.")
 
 
@@ -43,15 +50,13 @@ def write_directory(folder: pathlib.Path, config: dict, tensors: dict) -> None:
                                 {"format": "pt"})
 
 
-def convert(gguf, conversion, folder, out, kind, keys, architecture) -> None:
+def convert(gguf, conversion, folder, out, kind, keys, spellings) -> None:
     def set_vocab(self) -> None:
         count = self.hparams["vocab_size"]
-        types = [gguf.TokenType.NORMAL] * count
-        types[IMAGE_TOKEN] = gguf.TokenType.CONTROL
+        types = [gguf.TokenType.CONTROL if i in spellings else gguf.TokenType.NORMAL for i in range(count)]
         self.gguf_writer.add_tokenizer_model("gpt2")
         self.gguf_writer.add_tokenizer_pre("smollm")
-        image = "<image>" if architecture else "<|image_pad|>"
-        self.gguf_writer.add_token_list([image if i == IMAGE_TOKEN else f"<{i}>" for i in range(count)])
+        self.gguf_writer.add_token_list([spellings.get(i, f"<{i}>") for i in range(count)])
         self.gguf_writer.add_token_types(types)
         self.gguf_writer.add_token_merges(["< 0"])
 
@@ -105,6 +110,9 @@ def make(name: str, llama_cpp: str, gguf, conversion) -> None:
     tensors = {published(k): v for k, v in safetensors.torch.load_file(source / "model.safetensors").items()}
     paths = {"TEXT": target / f"{name}.gguf", "MMPROJ": target / f"mmproj-{name}.gguf"}
     architecture = NAMES[name]
+    spellings = SPELLINGS.get(name, {IMAGE_TOKEN: "<|image_pad|>"})
+    if config["model_type"] == "gemma3":
+        tensors = {k.replace("vision_tower.", "vision_tower.vision_model."): v for k, v in tensors.items()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / name  # becomes general.name
         folder.mkdir()
@@ -114,15 +122,17 @@ def make(name: str, llama_cpp: str, gguf, conversion) -> None:
             (folder / "preprocessor_config.json").write_text(json.dumps(dict(
                 image_mean=[0.48145466, 0.4578275, 0.40821073], image_std=[0.26862954, 0.26130258, 0.27577711])))
         vocabulary = {f"<{i}>": i for i in range(config["text_config"]["vocab_size"])}
-        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
+        added = [dict(id=i, content=spelling) for i, spelling in spellings.items()]
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": added}))
+        (folder / "tokenizer_config.json").write_text("{}")
         if architecture:
             convert_llava(llama_cpp, folder, config, tensors, paths["MMPROJ"])
             texts = {k: v for k, v in tensors.items() if k.startswith(("model.", "lm_head."))}
             write_directory(folder, config["text_config"] | {"architectures": [architecture]}, texts)
         else:
             write_directory(folder, config, tensors)
-            convert(gguf, conversion, folder, paths["MMPROJ"], "MMPROJ", KEYS.get(name, {}), architecture)
-        convert(gguf, conversion, folder, paths["TEXT"], "TEXT", {}, architecture)
+            convert(gguf, conversion, folder, paths["MMPROJ"], "MMPROJ", KEYS.get(name, {}), spellings)
+        convert(gguf, conversion, folder, paths["TEXT"], "TEXT", {}, spellings)
     if name.endswith("_gguf"):  # only needed here
         shutil.rmtree(source)
     print(name, {kind: path.stat().st_size for kind, path in paths.items()})

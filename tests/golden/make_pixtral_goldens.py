@@ -45,6 +45,15 @@ MODELS = {
     "mistral3_64": ("Mistral3", PUBLISHED_TEXT, PUBLISHED_VISION, dict(
         spatial_merge_size=2, multimodal_projector_bias=False, projector_hidden_act="gelu", vision_feature_layer=-1),
         [[2, 5], [1, 1], [6, 3]]),
+    # Only for make_mmproj.py: without fields that GGUF does not have.
+    "pixtral_gguf": ("Llava", ODD | dict(model_type="mistral", sliding_window=None), dict(
+        hidden_size=36, intermediate_size=37, num_hidden_layers=3, num_attention_heads=3, image_size=43, patch_size=5,
+        hidden_act="gelu"), dict(vision_feature_layer=-1, vision_feature_select_strategy="full"),
+        [[3, 7], [1, 5], [8, 2]]),
+    "mistral3_gguf": ("Mistral3", ODD | dict(model_type="mistral", sliding_window=None, rms_norm_eps=1e-3), dict(
+        hidden_size=36, intermediate_size=37, num_hidden_layers=3, num_attention_heads=3, image_size=37, patch_size=3,
+        hidden_act="silu"), dict(spatial_merge_size=2, multimodal_projector_bias=False, projector_hidden_act="gelu",
+                                 vision_feature_layer=-1, tie_word_embeddings=False), [[2, 4], [1, 3], [4, 1]]),
 }
 
 

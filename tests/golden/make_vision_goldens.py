@@ -84,6 +84,14 @@ MODELS = {
             model_type="siglip_vision_model", hidden_size=72, intermediate_size=77, num_hidden_layers=2,
             num_attention_heads=1, image_size=56, patch_size=7, vision_use_head=False),
         dict(mm_tokens_per_image=4), COUNTS_APART, [[56, 56]] * 3),
+    # Only for make_mmproj.py: as gemma3_gguf in make_goldens.py, with rows of 4 x 4 patches.
+    "gemma3_vision_gguf": ("Gemma3", ODD | GEMMA3 | dict(
+        query_pre_attn_scalar=14, sliding_window=37, num_hidden_layers=7, intermediate_size=24, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), dict(
+                model_type="siglip_vision_model", hidden_size=36, intermediate_size=37, num_hidden_layers=2,
+                num_attention_heads=3, image_size=24, patch_size=3, vision_use_head=False, layer_norm_eps=1e-3),
+        dict(mm_tokens_per_image=4, tie_word_embeddings=True), COUNTS_APART, [[24, 24]] * 3),
 }
 # Written as older versions of transformers did.
 OLDER = {"llava_64": "published", "llava_siglip": "running", "llava_next_siglip": "running",
