@@ -149,7 +149,8 @@ TEST(RunnerImages, GreedyTokensEqualTheReference) {
   for (const std::string name :
        {"hf/llava_odd", "hf/llava_64", "hf/llava_siglip", "hf/llava_next_odd",
         "hf/llava_next_siglip", "hf/pixtral_odd", "hf/minicpm_v_odd", "hf/minicpm_v_4x",
-        "hf/mistral3_odd", "hf/mistral3_64", "hf/gemma3_vision_odd", "hf/gemma3_vision_256"}) {
+        "hf/minicpm_v_35", "hf/mistral3_odd", "hf/mistral3_64", "hf/gemma3_vision_odd",
+        "hf/gemma3_vision_256"}) {
     const auto model = LoadOrDie(GoldenPath(name), *ops);
     const TinyGolden golden = ReadTinyGolden(name);
     DriverRequest request = Greedy(static_cast<int32_t>(golden.greedy.tokens.size()));

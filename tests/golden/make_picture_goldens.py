@@ -51,6 +51,7 @@ TURNS = {
     "gemma3_vision_odd": [[[5, "rgb.png", 6, "gray.jpg", 4], [9, "lossy.webp", 3], [2]]],
     "gemma3_vision_256": [[["lossy.webp", 4], [3, "orientation_6.jpg", 8]]],
     "minicpm_v_odd": [[[4, "lossy.webp", 5], [3, "rgb.png", 2, "progressive.jpg", 6], [4]]],
+    "minicpm_v_35": [[[3, "lossy.webp", 4], [5, "rgb.png", 2]]],
     "minicpm_v_4x": [[["lossy.webp", 5, "smaller.webp", 3], [6, "gray.jpg"]]],
 }
 
