@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,7 +33,7 @@ struct FakeRank final : Executor {
     if (step.number == fail_at) return ResourceExhausted("the fake has enough");
     float sum = static_cast<float>(step.number);
     RETURN_IF_ERROR(communicator->Run(AllReduce{Tensor(&sum, DType::kF32, {1, 1})}));
-    drawn = static_cast<TokenId>(sum) + difference;
+    drawn[step.number] = static_cast<TokenId>(sum) + difference;
     return Status();
   }
   Status Sample(uint64_t number) override {
@@ -52,7 +53,7 @@ struct FakeRank final : Executor {
     RETURN_IF_ERROR(communicator->status());
     RowOutput row;
     row.slot = 1;
-    row.tokens = {drawn};
+    row.tokens = {drawn[number]};
     return StepOutput{.number = number, .rows = {row}};
   }
   Status Reset() override {
@@ -64,7 +65,8 @@ struct FakeRank final : Executor {
   const std::shared_ptr<Communicator> communicator;
   ExecutorLimits fixed;
   uint64_t fail_at = UINT64_MAX;
-  TokenId difference = 0, drawn = 0;
+  TokenId difference = 0;
+  std::map<uint64_t, TokenId> drawn;  // by step
   std::string calls;
   std::thread::id thread;
 };
