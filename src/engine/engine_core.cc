@@ -437,8 +437,7 @@ bool EngineCore::SubmitNext() {
   if (in_flight_.size() == 1) {
     scheduler_.ObserveGap(ToSeconds(in_flight_.back().submitted - last_progress_));
   }
-  const bool masked = std::any_of(input.rows.begin(), input.rows.end(),
-                                  [](const StepRow& row) { return row.masked; });
+  const bool masked = input.HasMaskedRows();
   Status status = executor_->Submit(std::move(input));
   // Rows without a mask are drawn while the masks of the others are made.
   if (status.ok()) status = executor_->Sample(next_step_);

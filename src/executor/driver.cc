@@ -138,8 +138,7 @@ class DriverExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override {
-    masked_ = std::any_of(step.rows.begin(), step.rows.end(),
-                          [](const StepRow& row) { return row.masked; });
+    masked_ = step.HasMaskedRows();
     StepInput of_others = step;
     // The ranks of the first stage encode images.
     for (const auto& worker : others_) {

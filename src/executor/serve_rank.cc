@@ -98,8 +98,7 @@ Status RankServer::Take(ToWorker message) {
 
 Status RankServer::Submit(StepInput step) {
   const uint64_t number = step.number;
-  const bool masked = std::any_of(step.rows.begin(), step.rows.end(),
-                                  [](const StepRow& row) { return row.masked; });
+  const bool masked = step.HasMaskedRows();
   RETURN_IF_ERROR(executor_.Submit(std::move(step)));
   RETURN_IF_ERROR(executor_.Sample(number));
   steps_.push_back({number, !masked});

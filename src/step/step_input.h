@@ -10,6 +10,7 @@
 //   free → copies → forget → encode → admit → fork → append → rows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -151,6 +152,10 @@ struct StepInput {
   std::vector<AppendBlocks> append = {};
   std::vector<StepRow> rows = {};  // at most one per slot
 
+  // Whether rows of it wait for masks.
+  bool HasMaskedRows() const {
+    return std::any_of(rows.begin(), rows.end(), [](const StepRow& row) { return row.masked; });
+  }
   friend bool operator==(const StepInput&, const StepInput&) = default;
 };
 
