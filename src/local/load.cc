@@ -125,15 +125,6 @@ std::string NameOf(const Checkpoint& checkpoint) {
 
 namespace {
 
-Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, ThreadPool& pool,
-                                     std::shared_ptr<Communicator> communicator) {
-  if (options.workers == WorkerKind::kProcesses) return MakeCountedRank(options, 0);
-  if (options.isa == "reference") return MakeReferenceOps(std::move(communicator));
-  return MakeCpuOps({.isa = options.isa + (options.precise ? "/precise" : ""),
-                     .pool = &pool,
-                     .communicator = std::move(communicator)});
-}
-
 // Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
@@ -181,7 +172,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                              Name(options.attention));
     }
     options.device = "cpu";
-    ASSIGN_OR_RETURN(ops, MakeCpu(options, pool, communicator));
+    ASSIGN_OR_RETURN(ops, MakeRankOps(options, 0, communicator, &pool));
   }
   if (options.profile) {
     std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops), options.profile_events);
@@ -348,10 +339,6 @@ Result<Checkpoint> Open(const EngineOptions& options) {
   return OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype, .mmproj = options.mmproj});
 }
 
-}  // namespace
-
-namespace {
-
 // The threads of one replica, and its part of the memory and the model.
 struct LoadedReplica {
   std::unique_ptr<ThreadPool> pool;
@@ -365,16 +352,12 @@ Result<LoadedReplica> LoadOtherReplica(const Checkpoint& checkpoint,
   LoadedReplica replica;
   replica.pool = MakePool(options);
   ASSIGN_OR_RETURN(const auto communicators, MakeCommunicators(options));
-  LoadedRank rank = {.ops = nullptr, .model = nullptr, .communicator = communicators.front()};
-  ASSIGN_OR_RETURN(rank.ops, MakeCpu(options, *replica.pool, communicators.front()));
-  ASSIGN_OR_RETURN(rank.model,
-                   LoadWeights(checkpoint, *rank.ops, OptionsOfRank(options, 0), Task::kGenerate));
+  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, *replica.pool, replica.ranks));
   if (draft) {
-    ASSIGN_OR_RETURN(rank.draft,
-                     LoadDraftModel(*draft, *rank.ops, options, rank.model->spec().max_context));
+    LoadedRank& first = replica.ranks.front();
+    ASSIGN_OR_RETURN(first.draft,
+                     LoadDraftModel(*draft, *first.ops, options, first.model->spec().max_context));
   }
-  replica.ranks.push_back(std::move(rank));
-  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, replica.ranks));
   return replica;
 }
 
@@ -460,7 +443,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   replicas[0].ranks.push_back(
       {std::move(ops), std::move(model), std::move(draft), communicators.front()});
-  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, replicas[0].ranks));
+  RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, pool, replicas[0].ranks));
   for (int32_t i = 1; i < options.data_parallel; ++i) {
     ASSIGN_OR_RETURN(LoadedReplica replica,
                      LoadOtherReplica(checkpoint, draft_checkpoint, options));

@@ -27,7 +27,7 @@ int64_t BlockBytes(const LoadedRank& rank, const RunnerShape& shape) {
       .block_bytes;
 }
 
-// What a rank's runner needs besides its caches.
+// Bytes that a rank's runner needs besides its caches.
 Result<int64_t> FixedBytes(const LoadedRank& rank, EngineOptions options, const RunnerShape& shape,
                            bool on_device) {
   options.num_blocks = static_cast<int32_t>(rank.model->spec().cache.groups.size());  // the minimum
@@ -178,25 +178,28 @@ EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank) {
   return of_rank;
 }
 
-Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options,
-                                         std::shared_ptr<Communicator> communicator) {
+Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options, int32_t rank,
+                                         std::shared_ptr<Communicator> communicator,
+                                         ThreadPool* pool) {
+  if (options.workers == WorkerKind::kProcesses) return MakeCountedRank(options, rank);
   if (options.isa == "reference") return MakeReferenceOps(std::move(communicator));
   return MakeCpuOps({.threads = ThreadsPerRank(options),
                      .isa = options.isa + (options.precise ? "/precise" : ""),
+                     .pool = pool,
                      .communicator = std::move(communicator)});
 }
 
 Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options,
                       const std::vector<std::shared_ptr<Communicator>>& communicators,
-                      std::vector<LoadedRank>& ranks) {
-  for (size_t i = 1; i < communicators.size(); ++i) {
-    LoadedRank rank = {.ops = nullptr, .model = nullptr, .communicator = communicators[i]};
-    ASSIGN_OR_RETURN(rank.ops, options.workers == WorkerKind::kProcesses
-                                   ? MakeCountedRank(options, static_cast<int32_t>(i))
-                                   : MakeRankOps(options, communicators[i]));
-    ASSIGN_OR_RETURN(rank.model,
-                     LoadWeights(checkpoint, *rank.ops,
-                                 OptionsOfRank(options, static_cast<int32_t>(i)), Task::kGenerate));
+                      ThreadPool& pool, std::vector<LoadedRank>& ranks) {
+  while (ranks.size() < communicators.size()) {
+    const auto index = static_cast<int32_t>(ranks.size());
+    LoadedRank rank = {
+        .ops = nullptr, .model = nullptr, .communicator = communicators[ranks.size()]};
+    ASSIGN_OR_RETURN(rank.ops,
+                     MakeRankOps(options, index, rank.communicator, index == 0 ? &pool : nullptr));
+    ASSIGN_OR_RETURN(rank.model, LoadWeights(checkpoint, *rank.ops, OptionsOfRank(options, index),
+                                             Task::kGenerate));
     ranks.push_back(std::move(rank));
   }
   return Status();

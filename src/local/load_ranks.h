@@ -18,6 +18,8 @@
 
 namespace tokamak {
 
+class ThreadPool;
+
 // A rank's backend, and its part of the model.
 struct LoadedRank {
   std::unique_ptr<Ops> ops;
@@ -55,13 +57,15 @@ int ThreadsPerRank(const EngineOptions& options);
 
 // The options to load a rank with: they report progress over all ranks.
 EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank);
-// A CPU backend of one of several ranks, with threads of its own.
-Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options,
-                                         std::shared_ptr<Communicator> communicator);
-// Loads ranks 1, 2, ... and adds them to rank 0, whose device `options` name.
+// A rank's backend on the CPU, or one that only counts if worker processes compute. Without a pool
+// it has threads of its own.
+Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options, int32_t rank,
+                                         std::shared_ptr<Communicator> communicator,
+                                         ThreadPool* pool = nullptr);
+// Loads the ranks that `ranks` lacks. Rank 0 computes with the threads of `pool`.
 Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options,
                       const std::vector<std::shared_ptr<Communicator>>& communicators,
-                      std::vector<LoadedRank>& ranks);
+                      ThreadPool& pool, std::vector<LoadedRank>& ranks);
 
 // Sizes the caches, which together take what the options say for one replica.
 Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,

@@ -1,7 +1,9 @@
 #include "local/replica_router.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
+#include <type_traits>
 
 #include "base/hash.h"
 
@@ -73,8 +75,13 @@ int32_t ReplicaRouter::Choose(std::span<const uint64_t> prefixes, int32_t priori
     return std::tuple(-cached, replica.OpenFrom(priority), replica.num_open, replica.last_chosen);
   };
   Replica* best = nullptr;
+  std::optional<std::invoke_result_t<decltype(cost), const Replica&>> least;
   for (Replica& replica : replicas_) {
-    if (replica.takes_requests && (best == nullptr || cost(replica) < cost(*best))) best = &replica;
+    if (!replica.takes_requests) continue;
+    if (const auto own = cost(replica); !least || own < *least) {
+      least = own;
+      best = &replica;
+    }
   }
   if (best == nullptr) return -1;
   best->last_chosen = ++num_chosen_;

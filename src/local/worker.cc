@@ -83,7 +83,7 @@ Result<LoadedRank> Worker::Load(const Checkpoint& checkpoint, EngineOptions opti
                      MapSharedMemory(SharedMemoryPath(options_.connect), SharedMemoryBytes(group)));
     rank.communicator = MakeSharedMemoryCommunicator(group, options_.rank, std::move(memory));
   }
-  ASSIGN_OR_RETURN(rank.ops, MakeRankOps(options, rank.communicator));
+  ASSIGN_OR_RETURN(rank.ops, MakeRankOps(options, options_.rank, rank.communicator));
   double reported = 0;
   options.on_load_progress = [&](double fraction) {
     if (fraction < reported + 0.01) return;
