@@ -141,6 +141,7 @@ TEST(RemoteExecutor, OfStagesTheLastDraws) {
     const Result<StepOutput> output = f.executor->Wait(number);
     ASSERT_TRUE(output.ok()) << output.status().ToString();
     EXPECT_EQ(output->number, number);
+    EXPECT_EQ(output->rows[0].tokens[0], static_cast<TokenId>(2 * number));  // of two ranks
   }
   const Result<StepOutput> last = f.Step(3, /*masked=*/true);
   ASSERT_TRUE(last.ok()) << last.status().ToString();
@@ -154,7 +155,8 @@ TEST(RemoteExecutor, OfStagesTheLastDraws) {
   EXPECT_EQ(f.Step(0).status().message(), "rank 3 drew other tokens in step 0 than rank 2");
 }
 
-// As with ranks as threads, whichever rank fails, all others end at once, and go on after Reset.
+// The same as with ranks as threads: whichever rank fails, all others end at once, and go on after
+// Reset.
 TEST(RemoteExecutor, OneRanksErrorIsTheErrorOfTheStep) {
   for (size_t bad = 0; bad < 3; ++bad) {
     Fixture f(3);

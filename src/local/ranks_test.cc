@@ -84,30 +84,33 @@ TEST(RanksOfAnEngine, ShareMemoryAndThreads) {
   EXPECT_NE(two->system_fingerprint(), one->system_fingerprint());
 }
 
-// With a host tier, whose blocks differ in size between ranks.
-TEST(RanksOfAnEngine, ReplayTheirRecord) {
-  const std::string path = ::testing::TempDir() + "/ranks_test.rec";
-  EngineOptions options = OnRanks(2, "llama_odd.gguf");
+// Records requests with a host tier, whose blocks differ in size between ranks, and replays them.
+ReplayFileReport Replayed(EngineOptions options) {
+  options.record_path = ::testing::TempDir() + "/ranks_test.rec";
   options.num_blocks = 12;
   options.host_cache_bytes = 1 << 20;
-  options.record_path = path;
   {
     const auto engine = Load(options);
-    ASSERT_NE(engine, nullptr);
+    if (engine == nullptr) return {};
     for (int i = 0; i < 6; ++i) {
       Request request;
       request.token_ids = std::vector<int32_t>(static_cast<size_t>(4 + 9 * i), i);
       request.sampling.max_tokens = 20;
-      ASSERT_TRUE(engine->Submit(request, [](const OutputChunk&) {}).ok());
+      EXPECT_TRUE(engine->Submit(request, [](const OutputChunk&) {}).ok());
     }
     engine->Drain(60);
   }
-  const auto report = ReplayFile({.path = path, .model = "", .threads = 2});
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_EQ(report->counts.requests, 6);
-  EXPECT_GT(report->counts.tokens, 50);
-  EXPECT_EQ(report->fingerprint, report->recorded_fingerprint);
-  std::remove(path.c_str());
+  const auto report = ReplayFile({.path = options.record_path, .model = "", .threads = 2});
+  std::remove(options.record_path.c_str());
+  EXPECT_TRUE(report.ok()) << report.status().ToString();
+  return report.ok() ? *report : ReplayFileReport();
+}
+
+TEST(RanksOfAnEngine, ReplayTheirRecord) {
+  const ReplayFileReport report = Replayed(OnRanks(2, "llama_odd.gguf"));
+  EXPECT_EQ(report.counts.requests, 6);
+  EXPECT_GT(report.counts.tokens, 50);
+  EXPECT_EQ(report.fingerprint, report.recorded_fingerprint);
 }
 
 // Rank 0 has 4 of 6 heads, 2 of 3 KV heads and half of the rest.
@@ -124,7 +127,7 @@ TEST(RanksOfAnEngine, ArePlannedByTheFirst) {
   EXPECT_EQ(embeds.status().message(), "tensor_parallel: models that embed run on one rank, got 2");
 }
 
-// What a client gets of all choices.
+// The tokens and logprobs of all choices, as a client gets them.
 struct FullAnswer {
   std::vector<int32_t> tokens;
   std::vector<TokenLogprobs> logprobs, prompt_logprobs;
@@ -222,27 +225,9 @@ TEST(StagesOfAnEngine, ShareMemoryAndThreads) {
 }
 
 TEST(StagesOfAnEngine, ReplayTheirRecord) {
-  const std::string path = ::testing::TempDir() + "/stages_test.rec";
-  EngineOptions options = OnRanks(1, "llama_odd.gguf", 2);
-  options.num_blocks = 12;
-  options.host_cache_bytes = 1 << 20;
-  options.record_path = path;
-  {
-    const auto engine = Load(options);
-    ASSERT_NE(engine, nullptr);
-    for (int i = 0; i < 6; ++i) {
-      Request request;
-      request.token_ids = std::vector<int32_t>(static_cast<size_t>(4 + 9 * i), i);
-      request.sampling.max_tokens = 20;
-      ASSERT_TRUE(engine->Submit(request, [](const OutputChunk&) {}).ok());
-    }
-    engine->Drain(60);
-  }
-  const auto report = ReplayFile({.path = path, .model = "", .threads = 2});
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_EQ(report->counts.requests, 6);
-  EXPECT_GT(report->counts.tokens, 50);
-  std::remove(path.c_str());
+  const ReplayFileReport report = Replayed(OnRanks(1, "llama_odd.gguf", 2));
+  EXPECT_EQ(report.counts.requests, 6);
+  EXPECT_GT(report.counts.tokens, 50);
 }
 
 // The output layer is the last stage's, so that has fewer layers if they are small.
