@@ -48,7 +48,7 @@ enum class MlaForm {
   kAuto,
 };
 
-// Where the ranks of a model run.
+// The place where the ranks of a model run.
 enum class WorkerKind {
   kThreads,    // in this process
   kProcesses,  // each in a process of its own: if one dies, the others end with it and start again

@@ -104,7 +104,7 @@ class EngineCore {
   Status health() const EXCLUDES(stats_mutex_);
 
   const EngineCoreOptions& options() const { return options_; }
-  // What the prefix cache knows the positions of its prompt by.
+  // The content of each position of the prompt, by which the prefix cache knows it.
   static std::vector<ContentId> PromptContent(const Arrival& arrival);
   // The most tokens that a sequence of this arrival may reach, prompt included.
   int32_t MaxLength(const Arrival& arrival) const;

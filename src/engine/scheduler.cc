@@ -286,7 +286,7 @@ void Scheduler::PlanDrafts() {
   for (Sequence* sequence : running_) {
     if (options_.stages == 1) most -= sequence->num_drafts;
     std::vector<double> chance = FindDrafts(sequence);
-    // Of those that decode, the first get rows.
+    // Only the first of the sequences that decode get rows.
     if (std::cmp_greater_equal(sequences.size(), pass_.num_decodes)) {
       sequence->planned_drafts.clear();
     }

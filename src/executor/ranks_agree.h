@@ -1,4 +1,4 @@
-// What the ranks of a group must have in common.
+// Checks of that in which the ranks of a group must agree.
 #pragma once
 
 #include <vector>

@@ -17,7 +17,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 struct RemoteStep {
   uint64_t number = 0;
-  // Of the ranks that draw, as far as they have arrived.
+  // One for each rank that draws; absent until it arrives.
   std::vector<std::optional<StepOutput>> outputs;
   bool done() const {
     for (const auto& output : outputs) {

@@ -50,8 +50,8 @@ ImageSize MiniCpmVProcessor::SizeFor(double height, double width, bool enlarge) 
   return {Multiple(height, unit), Multiple(width, unit)};
 }
 
-// Of the grids with about as many tiles as squares of side_ cover the image, the one whose aspect
-// ratio is nearest to the image's. All 0: the image is not cut.
+// Looks at the grids with about as many tiles as squares of side_ cover the image, and returns the
+// one whose aspect ratio is nearest to the image's. All 0: the image is not cut.
 TileGrid MiniCpmVProcessor::GridFor(const Image& image) const {
   const double width = image.width, height = image.height;
   const double covering = std::ceil(width * height / pixels());

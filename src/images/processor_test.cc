@@ -98,7 +98,7 @@ TEST(ImageProcessor, GivesTheValuesOfTransformersWithArguments) {
   ExpectValues("kwargs.json", "kwargs.bin");
 }
 
-// What becomes of an image for MiniCPM-V.
+// An image as MiniCPM-V's processor prepares it.
 struct InTiles {
   std::vector<int32_t> grid, tiles, tile;  // of patches, of tiles, and of a tile's patches
   std::vector<float> values = {};

@@ -1,4 +1,4 @@
-// What several replicas report, as if they were one engine.
+// Merges the reports of several replicas, as if they were one engine.
 #pragma once
 
 #include <memory>

@@ -31,8 +31,9 @@ struct ModelPlan {
   Hardware hardware;     // of rank 0
   int32_t ranks = 1;     // of all stages
   int32_t replicas = 1;  // data parallelism: hardware and figures are those of one
-  // Of a pipeline, first to last. The rest of this struct is what rank 0 of the stage needs that
-  // has room for the fewest sequences; the stage's others need no more. Empty: there is one stage.
+  // The stages of a pipeline, first to last. The rest of this struct is for one of them, that with
+  // room for the fewest sequences: what its rank 0 needs; its others need no more. Empty: there is
+  // one stage.
   struct Stage {
     int32_t first_layer = 0;
     int32_t end_layer = 0;

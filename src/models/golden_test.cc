@@ -259,7 +259,7 @@ TEST_P(StageGoldenTest, StagesComputeTheBitsOfTheWholeModel) {
     const std::vector<Harness::Logits> logits =
         Harness(*whole, *ops, options).Run(golden.tokens, length);
     for (int32_t count = 2; count <= std::min(3, spec.stage.end_layer); ++count) {
-      // Its first layers all add features of images.
+      // The first layers of that model all add features of images.
       if (path.find("qwen3_vl") != std::string::npos && count == spec.stage.end_layer) continue;
       const std::unique_ptr<StagedModel> stages = LoadStages(path, backend, count);
       EXPECT_EQ(stages->spec().num_parameters, spec.num_parameters);

@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// Of a model whose configuration has this value at this place, as a JSON pointer.
+// The error of a model whose configuration has this value at `path`, a JSON pointer.
 std::string ErrorWith(const std::string& path, const Json& value) {
   Json config = Json::parse(R"({"architectures": ["MiniCPMV4_6ForConditionalGeneration"],
       "image_token_id": 7, "insert_layer_id": 1, "tie_word_embeddings": true,
@@ -68,7 +68,7 @@ TEST(MiniCpmV, ErrorsNameTheField) {
               HasSubstr("text_config.full_attention_interval: leaves no layer with full"));
 }
 
-// As in the reference, the tokens of images have the positions of texts, so no dimension differs.
+// The tokens of images have, as in the reference, the positions of texts, so no dimension differs.
 TEST(MiniCpmV, PositionsHaveOneDimension) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath("hf/minicpm_v_35"), *ops);

@@ -24,7 +24,7 @@ double Bicubic(double distance) {
   return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
 }
 
-// As the reference, in single precision, which decides where both grids have a border.
+// Computes in single precision like the reference, which decides where both grids have a border.
 int32_t Nearest(int32_t i, int32_t count, int32_t side) {
   const float place = static_cast<float>(i) / static_cast<float>(count);
   const double step = 1.0 / side;

@@ -40,10 +40,10 @@ struct StateLayerView {
 
 // The step's tokens by sequence, as in AttentionBatch: sequence s owns the tokens
 // [query_start_loc[s], query_start_loc[s + 1]), which are the last of its seq_lens[s] positions.
-// Its state is in slot slots[s]: that of all earlier positions before the step, and of the step's
-// tokens too behind it. A sequence whose tokens are all of its positions begins with a state of
-// zeros, whatever the slot holds. A sequence of length 0 is padding: its slot is neither read nor
-// written, and results are unspecified.
+// The sequence's state is in slot slots[s]: that of all earlier positions before the step, and of
+// the step's tokens too behind it. A sequence whose tokens are all of its positions begins with a
+// state of zeros, whatever the slot holds. A sequence of length 0 is padding: its slot is neither
+// read nor written, and results are unspecified.
 //
 // In a graph (ops/graph_batch.h) only the counts of the spans on the host are valid.
 struct StateBatch {

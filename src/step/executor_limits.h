@@ -17,8 +17,8 @@ struct ExecutorLimits {
   int32_t max_context = 0;      // positions of one sequence
   int32_t vocab_size = 0;
   int depth = 1;  // steps in flight at once
-  // Of a pipeline, each of which may compute another step. A row whose token a step in flight draws
-  // waits for the last stage, unless as many steps lie between.
+  // Stages of a pipeline, each of which may compute another step. A row whose token a step in
+  // flight draws waits for the last stage, unless as many steps lie between.
   int32_t stages = 1;
   bool has_candidates = false;  // rows may ask for them (StepRow::num_candidates)
   // Rows of images that the encoder cache holds, and that the images of one step may have together.

@@ -80,9 +80,8 @@ constexpr int kSpins = 2000;
 constexpr timespec kSleep = {.tv_sec = 0, .tv_nsec = 20'000'000};
 
 // Ranks are numbered over all stages here. A slot is written in every second exchange of its stage.
-// Its writer has then seen that all ranks take part in
-// the exchange in between, for which they must have finished reading it. So one meeting of all
-// ranks per exchange is enough.
+// By then the writer has seen that all ranks take part in the exchange in between, for which they
+// must have finished reading the slot. So one meeting of all ranks per exchange is enough.
 class SharedMemoryCommunicator final : public Communicator {
  public:
   SharedMemoryCommunicator(const SharedMemoryOptions& options, int32_t rank, Buffer memory)
