@@ -48,7 +48,7 @@ struct alignas(64) Channel {
 struct Header {
   enum Failure : uint32_t { kNone, kWriting, kFailed };
   std::atomic<uint32_t> failure;
-  uint32_t code;   // a StatusCode; this and `text` are written once, before kFailed
+  uint32_t code;   // a StatusCode; this and `text` are written by one rank, before kFailed
   char text[248];  // ends with a zero
   RankState ranks[kMaxHostRanks];
   // By the rank that receives.
@@ -158,7 +158,6 @@ void SharedMemoryCommunicator::Restart() {
     channel->sent.value.store(0);
     channel->received.value.store(0);
   }
-  std::fill(std::begin(header().text), std::end(header().text), '\0');
   header().failure.store(Header::kNone);
 }
 
@@ -168,7 +167,7 @@ void SharedMemoryCommunicator::EndGroup(StatusCode code, std::string_view messag
   if (!shared.failure.compare_exchange_strong(none, Header::kWriting)) return;
   shared.code = static_cast<uint32_t>(code);
   const size_t size = std::min(message.size(), sizeof(shared.text) - 1);
-  std::copy_n(message.data(), size, shared.text);
+  *std::copy_n(message.data(), size, shared.text) = '\0';
   shared.failure.store(Header::kFailed);
   for (int32_t rank = 0; rank < NumRanks(options_); ++rank) {
     WakeAll(state(rank).arrived);
