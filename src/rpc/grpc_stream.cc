@@ -1,3 +1,5 @@
+// Streams over the asynchronous, generic API of gRPC, with one thread for each server and client.
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -8,7 +10,9 @@
 #undef GUARDED_BY
 #undef NO_THREAD_SAFETY_ANALYSIS
 
+#include <functional>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +22,8 @@
 
 namespace tokamak {
 namespace {
+
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr char kMethod[] = "/tokamak.Worker/Serve";
 constexpr size_t kMaxStreams = 256;
@@ -39,123 +45,176 @@ std::string ToString(const grpc::ByteBuffer& buffer) {
 }
 
 // What goes wrong reaches the caller as a Status, so gRPC's own lines only help to debug.
-void LogThroughOurs() {
+void StartGrpc() {
+  // Never undone: when its last user ends, gRPC ends threads of its own, and waits up to 10 s for
+  // one that polls.
+  grpc_init();
   gpr_set_log_function([](gpr_log_func_args* line) {
     Log(LogLevel::kDebug, "gRPC: {}", line->message == nullptr ? "" : line->message);
   });
 }
 
-// The messages of one stream that wait to be written, and its end. `Reactor` is gRPC's class for a
-// side of a call: it reads one message at a time, writes one at a time, and calls back on threads
-// of gRPC.
-template <typename Reactor>
-class Link : public Reactor {
+// Something that gRPC does meanwhile; the address is its tag. Called on the thread of the queue.
+using Operation = std::function<void(bool ok)>;
+
+void RunOperations(grpc::CompletionQueue& queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue.Next(&tag, &ok)) (*static_cast<Operation*>(tag))(ok);
+}
+
+// One side of a call: reads one message at a time, and writes one at a time.
+class Link {
  public:
   Link(int32_t stream, Inbox* inbox) : stream_(stream), inbox_(inbox) {}
+  virtual ~Link() = default;
 
+  // Begins to read, once the call has started.
+  void Begin() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    ++pending_;
+    StartRead(&in_, &read_);
+  }
   void Send(const std::string& message) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (ended_) return;
     out_.push_back(ToBuffer(message));
-    if (out_.size() == 1) this->StartWrite(&out_.front());
-  }
-  void OnReadDone(bool ok) override {
-    if (!ok) return End(Unavailable("the connection has ended"));
-    if (!inbox_->Push({stream_, ToString(in_)})) {
-      return End(ResourceExhausted("too many messages wait to be read"));
-    }
-    in_.Clear();
-    Read();
-  }
-  void OnWriteDone(bool ok) override {
-    if (!ok) return End(Unavailable("the connection has ended"));
-    const MutexLock lock(mutex_);
-    out_.pop_front();
-    if (!ended_ && !out_.empty()) this->StartWrite(&out_.front());
-    changed_.NotifyAll();
-  }
-
- protected:
-  // Waits until all messages are written, then calls `then`, which makes the other side end the
-  // stream, and waits for that.
-  template <typename Then>
-  void Drain(std::chrono::steady_clock::time_point deadline, Then then) EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    while (!ended_ && !out_.empty() && WaitUntil(deadline)) continue;
-    if (ended_ || !out_.empty()) return;
-    then();
-    while (!ended_ && WaitUntil(deadline)) continue;
-  }
-  void Read() EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    if (!ended_) this->StartRead(&in_);
+    if (out_.size() > 1) return;
+    ++pending_;
+    StartWrite(out_.front(), &write_);
   }
   // Ends the stream unless it has ended.
   void End(const Status& reason) EXCLUDES(mutex_) {
     {
       const MutexLock lock(mutex_);
       if (std::exchange(ended_, true)) return;
+      ++pending_;
+      StartFinish(grpc::StatusCode::OK, &finish_);
       changed_.NotifyAll();
     }
     inbox_->Push({stream_, reason});
-    Close();
   }
-  // Called once. No read and no write is started afterwards.
-  virtual void Close() = 0;
+  // Ends a call that is no stream. Instead of Begin.
+  void Refuse(grpc::StatusCode code) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    ended_ = true;
+    ++pending_;
+    StartFinish(code, &finish_);
+  }
 
-  const int32_t stream_;
+  int32_t stream() const { return stream_; }
+
+ protected:
+  virtual void StartRead(grpc::ByteBuffer* in, Operation* done) = 0;
+  virtual void StartWrite(const grpc::ByteBuffer& out, Operation* done) = 0;
+  virtual void StartFinish(grpc::StatusCode code, Operation* done) = 0;
+  // Called when gRPC is done with an ended stream.
+  virtual void OnGone() = 0;
+
+  // Waits until all messages are written, then calls `then`, which starts finish_ or another
+  // operation that makes the other side end the stream, and waits for that.
+  template <typename Then>
+  void Drain(SteadyClock::time_point deadline, Then then) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    while (!ended_ && !out_.empty() && WaitUntil(deadline)) continue;
+    if (ended_ || !out_.empty()) return;
+    ++pending_;
+    then();
+    while (!ended_ && WaitUntil(deadline)) continue;
+  }
+  void Done() EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      if (--pending_ > 0 || !ended_) return;
+    }
+    OnGone();
+  }
 
  private:
+  void OnRead(bool ok) EXCLUDES(mutex_) {
+    if (!ok) {
+      End(Unavailable("the connection has ended"));
+    } else if (!inbox_->Push({stream_, ToString(in_)})) {
+      End(ResourceExhausted("too many messages wait to be read"));
+    }
+    {
+      const MutexLock lock(mutex_);
+      in_.Clear();
+      if (!ended_) return StartRead(&in_, &read_);
+    }
+    Done();
+  }
+  void OnWritten(bool ok) EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      out_.pop_front();
+      changed_.NotifyAll();
+      // If writing fails, so does reading, which ends the stream.
+      if (ok && !ended_ && !out_.empty()) return StartWrite(out_.front(), &write_);
+    }
+    Done();
+  }
   // False after the deadline.
-  bool WaitUntil(std::chrono::steady_clock::time_point deadline) REQUIRES(mutex_) {
-    return changed_.WaitFor(mutex_, deadline - std::chrono::steady_clock::now()) ||
-           std::chrono::steady_clock::now() < deadline;
+  bool WaitUntil(SteadyClock::time_point deadline) REQUIRES(mutex_) {
+    return changed_.WaitFor(mutex_, deadline - SteadyClock::now()) || SteadyClock::now() < deadline;
   }
 
+  const int32_t stream_;
   Inbox* const inbox_;
   grpc::ByteBuffer in_;
+  Operation read_ = [this](bool ok) { OnRead(ok); };
+  Operation write_ = [this](bool ok) { OnWritten(ok); };
+  Operation finish_ = [this](bool) { Done(); };
+
   Mutex mutex_;
   CondVar changed_;
   bool ended_ GUARDED_BY(mutex_) = false;
+  int pending_ GUARDED_BY(mutex_) = 0;                   // operations
   std::deque<grpc::ByteBuffer> out_ GUARDED_BY(mutex_);  // the first one is being written
 };
 
 class GrpcServer;
 
-// Deletes itself when gRPC is done with it.
-class ServerLink final : public Link<grpc::ServerGenericBidiReactor> {
+class ServerLink final : public Link {
  public:
   ServerLink(GrpcServer* server, int32_t stream, Inbox* inbox)
-      : Link(stream, inbox), server_(server) {
-    Read();
+      : Link(stream, inbox), server_(server) {}
+
+  void Accept(grpc::AsyncGenericService& service, grpc::ServerCompletionQueue* queue) {
+    service.RequestCall(&context_, &call_, queue, queue, &accepted_);
   }
-  void OnCancel() override { End(Unavailable("the connection has ended")); }
-  void OnDone() override;
-  using Link::End;
+  bool is_known() const { return context_.method() == kMethod; }
 
  private:
-  void Close() override { Finish(grpc::Status::OK); }
+  void StartRead(grpc::ByteBuffer* in, Operation* done) override { call_.Read(in, done); }
+  void StartWrite(const grpc::ByteBuffer& out, Operation* done) override { call_.Write(out, done); }
+  void StartFinish(grpc::StatusCode code, Operation* done) override {
+    call_.Finish(grpc::Status(code, ""), done);
+  }
+  void OnGone() override;
+
   GrpcServer* const server_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter call_{&context_};
+  Operation accepted_ = [this](bool ok) { OnAccepted(ok); };
+  void OnAccepted(bool ok);
 };
 
-class Refusal final : public grpc::ServerGenericBidiReactor {
- public:
-  explicit Refusal(grpc::StatusCode code) { Finish(grpc::Status(code, "")); }
-  void OnDone() override { delete this; }
-};
-
-class GrpcServer final : public MessageServer, public grpc::CallbackGenericService {
+class GrpcServer final : public MessageServer {
  public:
   explicit GrpcServer(Inbox* inbox) : inbox_(inbox) {}
   ~GrpcServer() override {
-    if (server_ == nullptr) return;
-    {
+    if (server_ != nullptr) {
+      {
+        const MutexLock lock(mutex_);
+        for (const auto& [stream, link] : links_) link->End(Unavailable("the server ends"));
+      }
+      server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
       const MutexLock lock(mutex_);
-      for (const auto& [stream, link] : links_) link->End(Unavailable("the server ends"));
+      while (next_ != nullptr || !links_.empty()) gone_.Wait(mutex_);
     }
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-    const MutexLock lock(mutex_);
-    while (!links_.empty()) gone_.Wait(mutex_);
+    if (queue_ != nullptr) queue_->Shutdown();
+    if (thread_.joinable()) thread_.join();
   }
 
   Status Start(const std::string& address) {
@@ -164,89 +223,150 @@ class GrpcServer final : public MessageServer, public grpc::CallbackGenericServi
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
-    builder.RegisterCallbackGenericService(this);
+    builder.RegisterAsyncGenericService(&service_);
+    queue_ = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
-    return server_ != nullptr ? Status() : Unavailable("{}: cannot listen there", address);
-  }
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    if (context->method() != kMethod) return new Refusal(grpc::StatusCode::UNIMPLEMENTED);
-    const MutexLock lock(mutex_);
-    if (links_.size() >= kMaxStreams) return new Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED);
-    const int32_t stream = next_stream_++;
-    return links_[stream] = new ServerLink(this, stream, inbox_);
+    thread_ = std::thread([this] { RunOperations(*queue_); });
+    if (server_ == nullptr) return Unavailable("{}: cannot listen there", address);
+    Accept();
+    return Status();
   }
   void Send(int32_t stream, std::string message) override {
     const MutexLock lock(mutex_);
     const auto found = links_.find(stream);
     if (found != links_.end()) found->second->Send(message);
   }
+
+  // The next call has come, or none will.
+  void OnAccepted(bool ok) EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      if (!ok) {
+        last_gone_ = std::move(next_);
+        return gone_.NotifyAll();
+      }
+      const int32_t stream = next_->stream();
+      ServerLink& link = *next_;
+      links_[stream] = std::move(next_);
+      if (!link.is_known()) {
+        link.Refuse(grpc::StatusCode::UNIMPLEMENTED);
+      } else if (links_.size() > kMaxStreams) {
+        link.Refuse(grpc::StatusCode::RESOURCE_EXHAUSTED);
+      } else {
+        link.Begin();
+      }
+    }
+    Accept();
+  }
   void Remove(int32_t stream) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    links_.erase(stream);
+    const auto found = links_.find(stream);
+    last_gone_ = std::move(found->second);
+    links_.erase(found);
     gone_.NotifyAll();
   }
 
  private:
+  void Accept() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    next_ = std::make_unique<ServerLink>(this, num_streams_++, inbox_);
+    next_->Accept(service_, queue_.get());
+  }
+
   Inbox* const inbox_;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread thread_;
   Mutex mutex_;
   CondVar gone_;
-  int32_t next_stream_ GUARDED_BY(mutex_) = 0;
-  std::map<int32_t, ServerLink*> links_ GUARDED_BY(mutex_);
-  std::unique_ptr<grpc::Server> server_;
+  int32_t num_streams_ GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<ServerLink> next_ GUARDED_BY(mutex_);  // waits for a call
+  std::map<int32_t, std::unique_ptr<ServerLink>> links_ GUARDED_BY(mutex_);
+  // Lives until the next one, because its operation calls Remove.
+  std::unique_ptr<ServerLink> last_gone_ GUARDED_BY(mutex_);
 };
 
-void ServerLink::OnDone() {
-  server_->Remove(stream_);
-  delete this;
-}
+void ServerLink::OnAccepted(bool ok) { server_->OnAccepted(ok); }
+void ServerLink::OnGone() { server_->Remove(stream()); }
 
-class ClientLink final : public Link<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
+class ClientLink final : public Link {
  public:
-  ClientLink(Inbox* inbox, grpc::GenericStub* stub) : Link(0, inbox) {
-    stub->PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
-    AddHold();  // writes start on threads that gRPC does not know
-    Read();
-    StartCall();
-  }
-  void OnDone(const grpc::Status&) override {
-    const MutexLock lock(mutex_);
-    done_ = true;
-    changed_.NotifyAll();
+  ClientLink(Inbox* inbox, const std::shared_ptr<grpc::Channel>& channel,
+             grpc::CompletionQueue* queue)
+      : Link(0, inbox), stub_(channel), call_(stub_.PrepareCall(&context_, kMethod, queue)) {
+    call_->StartCall(&started_);
   }
   void FinishSending() {
     constexpr std::chrono::seconds kPatience{5};
-    Drain(std::chrono::steady_clock::now() + kPatience, [this] { StartWritesDone(); });
+    Drain(SteadyClock::now() + kPatience, [this] { call_->WritesDone(&writes_done_); });
   }
   // Ends the call and waits until gRPC is done with it.
-  void Stop() EXCLUDES(mutex_) {
+  void Stop() EXCLUDES(gone_mutex_) {
     End(Unavailable("this side has ended the connection"));
-    const MutexLock lock(mutex_);
-    while (!done_) changed_.Wait(mutex_);
+    const MutexLock lock(gone_mutex_);
+    while (!gone_) changed_.Wait(gone_mutex_);
+  }
+  void WaitForStart() EXCLUDES(gone_mutex_) {
+    const MutexLock lock(gone_mutex_);
+    while (!begun_) changed_.Wait(gone_mutex_);
   }
 
  private:
-  void Close() override {
-    context_.TryCancel();
-    RemoveHold();
+  void StartRead(grpc::ByteBuffer* in, Operation* done) override { call_->Read(in, done); }
+  void StartWrite(const grpc::ByteBuffer& out, Operation* done) override {
+    call_->Write(out, done);
   }
+  void StartFinish(grpc::StatusCode, Operation* done) override {
+    context_.TryCancel();
+    call_->Finish(&status_, done);
+  }
+  void OnStarted(bool ok) {
+    if (ok) {
+      Begin();
+    } else {
+      End(Unavailable("the connection could not be used"));
+    }
+    const MutexLock lock(gone_mutex_);
+    begun_ = true;
+    changed_.NotifyAll();
+  }
+  void OnGone() override {
+    const MutexLock lock(gone_mutex_);
+    gone_ = true;
+    changed_.NotifyAll();
+  }
+
   grpc::ClientContext context_;
-  Mutex mutex_;
+  grpc::Status status_;
+  grpc::GenericStub stub_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  Operation started_ = [this](bool ok) { OnStarted(ok); };
+  Operation writes_done_ = [this](bool) { Done(); };
+  Mutex gone_mutex_;
   CondVar changed_;
-  bool done_ GUARDED_BY(mutex_) = false;
+  bool begun_ GUARDED_BY(gone_mutex_) = false;
+  bool gone_ GUARDED_BY(gone_mutex_) = false;
 };
 
 class GrpcClient final : public MessageClient {
  public:
-  GrpcClient(std::shared_ptr<grpc::Channel> channel, Inbox* inbox)
-      : stub_(std::move(channel)), link_(inbox, &stub_) {}
-  ~GrpcClient() override { link_.Stop(); }
+  GrpcClient(const std::shared_ptr<grpc::Channel>& channel, Inbox* inbox)
+      : thread_([this] { RunOperations(queue_); }), link_(inbox, channel, &queue_) {
+    link_.WaitForStart();
+  }
+  ~GrpcClient() override {
+    link_.Stop();
+    queue_.Shutdown();
+    thread_.join();
+  }
 
   void Send(std::string message) override { link_.Send(message); }
   void Finish() override { link_.FinishSending(); }
 
  private:
-  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  std::thread thread_;
   ClientLink link_;
 };
 
@@ -254,7 +374,7 @@ class GrpcClient final : public MessageClient {
 
 Result<std::unique_ptr<MessageServer>> MessageServer::Listen(const std::string& address,
                                                              Inbox* inbox) {
-  LogThroughOurs();
+  StartGrpc();
   auto server = std::make_unique<GrpcServer>(inbox);
   RETURN_IF_ERROR(server->Start(address));
   return std::unique_ptr<MessageServer>(std::move(server));
@@ -263,7 +383,7 @@ Result<std::unique_ptr<MessageServer>> MessageServer::Listen(const std::string& 
 Result<std::unique_ptr<MessageClient>> MessageClient::Connect(const std::string& address,
                                                               std::chrono::milliseconds timeout,
                                                               Inbox* inbox) {
-  LogThroughOurs();
+  StartGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -271,7 +391,7 @@ Result<std::unique_ptr<MessageClient>> MessageClient::Connect(const std::string&
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + timeout)) {
     return Unavailable("{}: no driver answers there", address);
   }
-  return std::unique_ptr<MessageClient>(std::make_unique<GrpcClient>(std::move(channel), inbox));
+  return std::unique_ptr<MessageClient>(std::make_unique<GrpcClient>(channel, inbox));
 }
 
 }  // namespace tokamak

@@ -52,27 +52,33 @@ void StartFields(auto& a, StartRank& v) {
   Field(a, "num_host_blocks", v.num_host_blocks);
 }
 
+// Names all members, so that one that is missing here does not compile.
 void LimitsFields(auto& a, ExecutorLimits& v) {
   constexpr uint64_t kMaxGroups = 64;
-  Field(a, "groups", v.cache.groups, kMaxGroups);
-  Field(a, "block_bytes", v.cache.block_bytes);
-  Field(a, "num_device_blocks", v.cache.num_device_blocks);
-  Field(a, "num_host_blocks", v.cache.num_host_blocks);
-  Field(a, "original_context", v.cache.original_context);
-  Field(a, "sequence_state", v.cache.sequence_state);
-  Field(a, "max_seqs", v.max_seqs);
-  Field(a, "max_step_tokens", v.max_step_tokens);
-  Field(a, "max_step_drafts", v.max_step_drafts);
-  Field(a, "max_context", v.max_context);
-  Field(a, "vocab_size", v.vocab_size);
-  Field(a, "depth", v.depth);
-  Field(a, "stages", v.stages);
-  Field(a, "has_candidates", v.has_candidates);
-  Field(a, "max_encoder_rows", v.max_encoder_rows);
-  Field(a, "max_step_image_rows", v.max_step_image_rows);
-  Field(a, "whole_image_rows", v.whole_image_rows);
-  Field(a, "num_moe_layers", v.num_moe_layers);
-  Field(a, "max_experts", v.max_experts);
+  auto& [cache, max_seqs, max_step_tokens, max_step_drafts, max_context, vocab_size, depth, stages,
+         has_candidates, max_encoder_rows, max_step_image_rows, whole_image_rows, num_moe_layers,
+         max_experts] = v;
+  auto& [groups, block_bytes, num_device_blocks, num_host_blocks, original_context,
+         sequence_state] = cache;
+  Field(a, "groups", groups, kMaxGroups);
+  Field(a, "block_bytes", block_bytes);
+  Field(a, "num_device_blocks", num_device_blocks);
+  Field(a, "num_host_blocks", num_host_blocks);
+  Field(a, "original_context", original_context);
+  Field(a, "sequence_state", sequence_state);
+  Field(a, "max_seqs", max_seqs);
+  Field(a, "max_step_tokens", max_step_tokens);
+  Field(a, "max_step_drafts", max_step_drafts);
+  Field(a, "max_context", max_context);
+  Field(a, "vocab_size", vocab_size);
+  Field(a, "depth", depth);
+  Field(a, "stages", stages);
+  Field(a, "has_candidates", has_candidates);
+  Field(a, "max_encoder_rows", max_encoder_rows);
+  Field(a, "max_step_image_rows", max_step_image_rows);
+  Field(a, "whole_image_rows", whole_image_rows);
+  Field(a, "num_moe_layers", num_moe_layers);
+  Field(a, "max_experts", max_experts);
 }
 
 template <typename A>
