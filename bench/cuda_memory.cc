@@ -207,6 +207,86 @@ void RunRope(MemoryBench& bench) {
   }
 }
 
+// Two sequences: one begins with three tokens, the other has a state and adds a token to it.
+void RunGatedDelta(MemoryBench& bench) {
+  constexpr int64_t kStates = 2, kNew = 1, kKernel = 4, kBefore = kKernel - 1, kValueDim = 128;
+  constexpr int kKeyHeads = 8, kValueHeads = 16, kMaxKeyDim = 256;
+  constexpr int64_t kValues = kValueHeads * kValueDim;
+  constexpr int64_t kChannels = 2 * kKeyHeads * kMaxKeyDim + kValues;
+  const Buffer starts = bench.Upload<int32_t>({0, 3, 4}), lengths = bench.Upload<int32_t>({3, 9});
+  const Buffer slots = bench.Upload<int32_t>({1, 0});
+  const Buffer memory = bench.Random(kStates * kMaxKeyDim * kValues * 4);
+  const Buffer x = bench.Random(kTokens * kChannels * 4), weight = bench.Random(kChannels * 16);
+  const Buffer out = bench.Allocate(kTokens * kChannels * 4);
+  StateArgs states = {.first = At<float>(memory),
+                      .slot_stride = kBefore * kChannels,
+                      .query_start_loc = At<int32_t>(starts),
+                      .seq_lens = At<int32_t>(lengths),
+                      .slots = At<int32_t>(slots),
+                      .num_seqs = kStates};
+  const ConvArgs conv = {.x = At<float>(x),
+                         .weight = At<float>(weight),
+                         .out = At<float>(out),
+                         .states = states,
+                         .channels = kChannels,
+                         .kernel = kKernel,
+                         .x_stride = kChannels,
+                         .out_stride = kChannels};
+  const int64_t conv_rows = 2 * kTokens + kKernel + kBefore * (2 * kStates - kNew);
+  bench.Run({{"CausalConvKernel", conv_rows * kChannels * 4}},
+            [&](auto stream) { return LaunchCausalConv(conv, stream); });
+  const Buffer gates = bench.Random(2 * (kTokens + 1) * kValueHeads * 4);
+  auto* const gate = At<float>(gates);
+  for (const int32_t key_dim : {64, 128, kMaxKeyDim}) {
+    const int64_t keys = kKeyHeads * key_dim;
+    states.slot_stride = key_dim * kValues;
+    auto* const q = At<float>(x);
+    const DeltaArgs delta = {.q = q,
+                             .k = q + keys,
+                             .v = q + 2 * keys,
+                             .a = gate,
+                             .b = gate + kTokens * kValueHeads,
+                             .rate = gate + 2 * kTokens * kValueHeads,
+                             .bias = gate + (2 * kTokens + 1) * kValueHeads,
+                             .out = At<float>(out),
+                             .states = states,
+                             .num_tokens = kTokens,
+                             .value_dim = kValueDim,
+                             .qk_stride = kChannels,
+                             .v_stride = kChannels,
+                             .gate_stride = kValueHeads,
+                             .out_stride = kValues,
+                             .key_heads = kKeyHeads,
+                             .value_heads = kValueHeads,
+                             .key_dim = key_dim,
+                             .eps = 1e-6f,
+                             .scale = 1};
+    const int64_t norm_values = 4 * kTokens * keys + (4 * kTokens + 2) * kValueHeads;
+    const int64_t rule_values = 2 * kTokens * (keys + kValues + kValueHeads) +
+                                (2 * kStates - kNew) * key_dim * kValues;
+    bench.Run({{"PrepareDeltaKernel", norm_values * 4}, {"DeltaKernel", rule_values * 4}},
+              [&](auto stream) { return LaunchGatedDelta(delta, stream); });
+  }
+  for (const bool bf16 : {true, false}) {
+    const OutputGateArgs args = {.x = x.data(),
+                                 .gate = At<char>(x) + kTokens * kValues * 4,
+                                 .norm = At<float>(weight),
+                                 .out = out.data(),
+                                 .in_bf16 = bf16,
+                                 .out_bf16 = true,
+                                 .silu = true,
+                                 .num_tokens = kTokens,
+                                 .cols = kValues,
+                                 .head_dim = kValueDim,
+                                 .x_stride = kValues,
+                                 .gate_stride = kValues,
+                                 .out_stride = kValues,
+                                 .eps = 1e-6f};
+    bench.Run({{"GateOutputKernel", kTokens * kValues * (bf16 ? 6 : 10) + kValueDim * 4}},
+              [&](auto stream) { return LaunchGateOutput(args, stream); });
+  }
+}
+
 void RunCopies(MemoryBench& bench) {
   constexpr int64_t kRow = kHidden * 2;
   const Buffer x = bench.Random(kTokens * kHidden * 4), out = bench.Allocate(32 * kHidden * 4);
@@ -364,6 +444,7 @@ int Main() {
   RunNorms(bench);
   RunPointwise(bench);
   RunRope(bench);
+  RunGatedDelta(bench);
   RunCopies(bench);
   RunFills(bench);
   RunSampler(bench);
