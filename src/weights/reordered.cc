@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -180,10 +181,10 @@ class MinusOneSource final : public WeightSource {
   const Shape& shape() const override { return source_->shape(); }
   Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
     std::vector<float> values(static_cast<size_t>((end - begin) * shape().cols()));
-    auto* const bytes = reinterpret_cast<std::byte*>(values.data());
-    RETURN_IF_ERROR(source_->ReadRows(begin, end, bytes));
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(values));
+    RETURN_IF_ERROR(source_->ReadRows(begin, end, bytes.data()));
     for (float& value : values) value -= 1;
-    std::memcpy(destination, bytes, values.size() * sizeof(float));
+    std::ranges::copy(bytes, destination);  // maybe of no rows
     return Status();
   }
 
