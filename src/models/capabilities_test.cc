@@ -65,6 +65,8 @@ constexpr Case kCases[] = {
     {"hf/qwen3_vl_moe_odd",
      {kNonCausal, kMoe, kCombine, kLayerNorm, kAddResidual, kActivate, kGelu, kConvert}},
     {"hf/qwen35_odd", {kGatedDelta, kGateOutput}},
+    {"hf/qwen35_vl_odd",
+     {kNonCausal, kLayerNorm, kActivate, kGelu, kCombine, kConvert, kGatedDelta, kGateOutput}},
     {"hf/smollm3_odd"},
     {"llama_odd.gguf"},
     {"qwen3_moe_odd.gguf", {kMoe, kCombine, kConvert}},

@@ -53,7 +53,7 @@ CreateModel CreateGlm4v, CreateGlm4vMoe;
 CreateModel CreateLlava, CreateLlavaNext;
 CreateModel CreateMiniCpmV;
 CreateModel CreateMistral3;
-CreateModel CreateQwen35;
+CreateModel CreateQwen35, CreateQwen35Vl;
 CreateModel CreateQwen2Vl, CreateQwen25Vl, CreateQwen3Vl, CreateQwen3VlMoe;
 
 template <ParseDecoderFamily Parse>

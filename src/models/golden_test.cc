@@ -361,7 +361,8 @@ constexpr const char* kDirectories[] = {
     "hf/qwen3_vl_moe_odd",  "hf/qwen3_vl_moe_128",  "hf/ernie4_5_odd",      "hf/ernie4_5_128",
     "hf/glm4v_odd",         "hf/glm4v_128",         "hf/glm4v_moe_odd",     "hf/glm4v_moe_128",
     "hf/pixtral_odd",       "gguf/ernie4_5_128",    "hf/qwen35_odd",        "hf/qwen35_128",
-    "hf/minicpm_v_odd",     "hf/minicpm_v_4x",      "hf/minicpm_v_35"};
+    "hf/minicpm_v_odd",     "hf/minicpm_v_4x",      "hf/minicpm_v_35",      "hf/qwen35_vl_odd",
+    "hf/qwen35_vl_64"};
 
 constexpr const char* kMmproj[] = {"mmproj/llava_odd",      "mmproj/qwen2_vl_gguf",
                                    "mmproj/qwen2_5_vl_odd", "mmproj/gemma3_vision_gguf",

@@ -1,7 +1,8 @@
-// Qwen3-VL and its MoE models: a tower with learned positions, which are interpolated to an image's
-// grid (models/grid_tower.h). Features of some of its layers are added to the text model's hidden
-// states after the first layers (DecoderConfig::deepstack_layers). Report: arXiv:2511.21631;
-// DeepStack: arXiv:2406.04334. References: transformers, models/qwen3_vl and models/qwen3_vl_moe.
+// Qwen3-VL, its MoE models, and Qwen3.5: a tower with learned positions, which are interpolated to
+// an image's grid (models/grid_tower.h). But in Qwen3.5, features of some of its layers are added
+// to the text model's hidden states after the first layers (DecoderConfig::deepstack_layers).
+// Report: arXiv:2511.21631; DeepStack: arXiv:2406.04334. References: transformers, models/qwen3_vl,
+// models/qwen3_vl_moe and models/qwen3_5.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -43,6 +44,13 @@ int32_t ParsePositionSide(ConfigReader& vision) {
   return side;
 }
 
+// A class of models with this tower.
+struct Variant {
+  const char* type;  // model_type
+  DecoderConfig (*parse_text)(ConfigReader& text);
+  bool deepstack = true;
+};
+
 std::vector<int32_t> ParseFeatureLayers(ConfigReader& vision, int32_t num_layers,
                                         const DecoderConfig& text) {
   constexpr const char* kName = "deepstack_visual_indexes";
@@ -65,8 +73,8 @@ std::vector<int32_t> ParseFeatureLayers(ConfigReader& vision, int32_t num_layers
   return layers;
 }
 
-TowerConfig ParseTower(ConfigReader& outer, const std::string& type, const DecoderConfig& text) {
-  ConfigReader vision = OpenVisionConfig(outer, type);
+TowerConfig ParseTower(ConfigReader& outer, const Variant& variant, const DecoderConfig& text) {
+  ConfigReader vision = OpenVisionConfig(outer, variant.type);
   // The defaults of the reference's class.
   vision.SetDefault("hidden_size", 1152);
   vision.SetDefault("num_heads", 16);
@@ -80,7 +88,12 @@ TowerConfig ParseTower(ConfigReader& outer, const std::string& type, const Decod
            .intermediate_size = vision.IntOr("intermediate_size", 4304, kIntermediateSizes),
            .activation = ParseVisionActivation(vision, "hidden_act", "gelu_pytorch_tanh"),
            .bias = true};
-  c.feature_layers = ParseFeatureLayers(vision, c.grid.num_layers, text);
+  if (variant.deepstack) {
+    c.feature_layers = ParseFeatureLayers(vision, c.grid.num_layers, text);
+  } else if (vision.Has("deepstack_visual_indexes") &&
+             !vision.Ints("deepstack_visual_indexes", NonNegative()).empty()) {
+    vision.Fail("deepstack_visual_indexes", "must be empty for this architecture");
+  }
   ExpectRowSize(vision, "out_hidden_size", 3584, text.hidden_size);
   c.grid.row_size = text.hidden_size * (1 + static_cast<int32_t>(c.feature_layers.size()));
   return c;
@@ -92,13 +105,12 @@ struct Config {
   int32_t image_token = 0;
 };
 
-Result<Config> ParseConfig(ConfigReader reader, bool experts) {
-  const std::string type = experts ? "qwen3_vl_moe" : "qwen3_vl";
+Result<Config> ParseConfig(ConfigReader reader, const Variant& variant) {
   Config c;
-  ConfigReader text = OpenTextConfig(reader, type + "_text");
-  c.text = ParseQwen3VlText(text, experts);
+  ConfigReader text = OpenTextConfig(reader, variant.type + std::string("_text"));
+  c.text = variant.parse_text(text);
   ParseEitherTie(reader, c.text);
-  c.vision = ParseTower(reader, type, c.text);
+  c.vision = ParseTower(reader, variant, c.text);
   c.text.deepstack_layers = static_cast<int32_t>(c.vision.feature_layers.size());
   c.image_token = ParseQwenImageToken(reader, c.text);
   return reader.Finish(std::move(c));
@@ -176,8 +188,9 @@ class Qwen3VlEncoder final : public GridTower {
 };
 
 Result<std::unique_ptr<Model>> Create(ConfigReader config, nn::WeightLoad& load,
-                                      const LoadOptions& options, bool experts) {
-  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config), experts));
+                                      const LoadOptions& options, const Variant& variant) {
+  ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config), variant));
+  load.tensors.Skip("mtp.");  // of Qwen3.5: layers that only draft tokens
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeDecoder(c.text, load, options));
   RETURN_IF_ERROR(AddGridTower<Qwen3VlEncoder>(*model, load, options, c.image_token, c.vision));
   return model;
@@ -187,12 +200,20 @@ Result<std::unique_ptr<Model>> Create(ConfigReader config, nn::WeightLoad& load,
 
 Result<std::unique_ptr<Model>> CreateQwen3Vl(ConfigReader config, nn::WeightLoad& load,
                                              const LoadOptions& options) {
-  return Create(std::move(config), load, options, /*experts=*/false);
+  const auto parse = [](ConfigReader& text) { return ParseQwen3VlText(text, /*experts=*/false); };
+  return Create(std::move(config), load, options, {"qwen3_vl", parse});
 }
 
 Result<std::unique_ptr<Model>> CreateQwen3VlMoe(ConfigReader config, nn::WeightLoad& load,
                                                 const LoadOptions& options) {
-  return Create(std::move(config), load, options, /*experts=*/true);
+  const auto parse = [](ConfigReader& text) { return ParseQwen3VlText(text, /*experts=*/true); };
+  return Create(std::move(config), load, options, {"qwen3_vl_moe", parse});
+}
+
+Result<std::unique_ptr<Model>> CreateQwen35Vl(ConfigReader config, nn::WeightLoad& load,
+                                              const LoadOptions& options) {
+  return Create(std::move(config), load, options,
+                {"qwen3_5", &ParseQwen35Text, /*deepstack=*/false});
 }
 
 }  // namespace tokamak

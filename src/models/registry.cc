@@ -133,6 +133,11 @@ constexpr Family kFamilies[] = {
       "Qwen3.5, dense, text only",
       "qwen35_odd, qwen35_128"},
      &CreateQwen35},
+    {{"Qwen3_5ForConditionalGeneration",
+      {"qwen3_5"},
+      "Qwen3.5, dense",
+      "qwen35_vl_odd, qwen35_vl_64"},
+     &CreateQwen35Vl},
     {{"SmolLM3ForCausalLM", {"smollm3"}, "SmolLM3", "smollm3_odd, smollm3_128"},
      &CreateDecoder<ParseSmolLm3>},
 };

@@ -36,8 +36,11 @@ class TextModelTensors final : public TensorSource {
 }  // namespace
 
 std::string TextModelNames::Stored(std::string_view name) const {
-  for (const auto& [own, stored] : {std::pair{std::string_view("model."), model},
-                                    std::pair{std::string_view("lm_head."), output}}) {
+  for (const auto& [own, stored] :
+       {std::pair{std::string_view("model."), model},
+        std::pair{std::string_view("lm_head."), output},
+        // Qwen3.5's layers that draft tokens.
+        std::pair{std::string_view("mtp."), std::string_view("mtp.")}}) {
     if (name.starts_with(own)) return std::string(stored) + std::string(name.substr(own.size()));
   }
   return std::string(others) + std::string(name);

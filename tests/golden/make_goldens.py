@@ -230,7 +230,7 @@ def randomize(model, seed: int) -> None:
             noise = torch.randn(parameter.shape, generator=generator)
             inputs = parameter.shape[1 if model.config.model_type == "gpt_oss" else -1]
             parameter.data = noise * (0.3 if name.endswith("bias") else 1.5 / inputs ** 0.5)
-        if model.config.model_type == "qwen3_5_text":
+        if model.config.model_type.startswith("qwen3_5"):
             if name.endswith("norm.weight") and "linear_attn" not in name:
                 parameter.data -= 1  # stored minus 1
             if name.endswith("A_log"):

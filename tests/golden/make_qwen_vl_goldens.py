@@ -72,6 +72,20 @@ MODELS = {
     "qwen2_vl_gguf": ("Qwen2VL", ODD_HEADS | TEXT | dict(rope_parameters=rope(1000.0, mrope_section=[1, 2, 2])), dict(
         depth=3, embed_dim=36, hidden_size=60, num_heads=3, mlp_ratio=3, patch_size=3), dict(),
         [[4, 6], [2, 16], [10, 4]]),
+    # Gated delta nets in two layers; the tower without features for the first layers.
+    "qwen35_vl_odd": ("Qwen3_5", ODD | TEXT | dict(
+        layer_types=["linear_attention", "full_attention", "linear_attention"], linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_key_head_dim=11, linear_value_head_dim=13,
+        rope_parameters=rope(1000.0, mrope_section=[4, 1, 1], partial_rotary_factor=6 / 7)), dict(
+            depth=3, hidden_size=36, out_hidden_size=42, num_heads=3, intermediate_size=37, patch_size=3,
+            num_position_embeddings=25), dict(), [[4, 6], [2, 16], [10, 4]]),
+    # The released models' sections.
+    "qwen35_vl_64": ("Qwen3_5", WIDE | TEXT | dict(
+        hidden_size=32, head_dim=256, num_attention_heads=1, intermediate_size=32, num_hidden_layers=2,
+        full_attention_interval=2, linear_num_key_heads=1, linear_num_value_heads=1,
+        rope_parameters=rope(1e7, mrope_section=[11, 11, 10], mrope_interleaved=True, partial_rotary_factor=0.25)), dict(
+            depth=2, hidden_size=64, out_hidden_size=32, num_heads=1, intermediate_size=48, patch_size=4,
+            num_position_embeddings=49), dict(tie_word_embeddings=True), [[8, 4], [2, 2], [6, 12]]),
 }
 # Qwen2's with the names that the classes have at run time, as other programs save.
 RUNNING = ["qwen2_vl_odd", "qwen2_5_vl_odd"]

@@ -216,7 +216,9 @@ def randomize(model, seed: int) -> None:
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if ("norm" in name or "ln_q" in name) and name.endswith("weight"):
-            stored_minus_1 = model.config.model_type == "gemma3" and "vision_tower" not in name
+            of_tower = "vision_tower" in name or "visual" in name
+            stored_minus_1 = model.config.model_type in ("gemma3", "qwen3_5") and not of_tower
+            stored_minus_1 = stored_minus_1 and "linear_attn" not in name
             parameter.data = 0.3 * noise + (0 if stored_minus_1 else 1)
         elif parameter.dim() >= 4:  # the patch embedding
             parameter.data = noise * (0.7 / parameter[0].numel() ** 0.5)
