@@ -260,7 +260,8 @@ void RunGatedDelta(MemoryBench& bench) {
                              .value_heads = kValueHeads,
                              .key_dim = key_dim,
                              .eps = 1e-6f,
-                             .scale = 1};
+                             .scale = 1,
+                             .tiled = false};
     const int64_t norm_values = 4 * kTokens * keys + (4 * kTokens + 2) * kValueHeads;
     const int64_t rule_values = 2 * kTokens * (keys + kValues + kValueHeads) +
                                 (2 * kStates - kNew) * key_dim * kValues;

@@ -94,7 +94,8 @@ DecoderConfig ParseQwen35Text(ConfigReader& reader) {
   reader.ExpectOrAbsent("attn_output_gate", true);
   reader.ExpectOrAbsent("output_gate_type", "swish");
   reader.ExpectOrAbsent("mamba_ssm_dtype", "float32");
-  reader.Ignore({"mlp_only_layers", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"});
+  reader.Ignore({"mlp_only_layers", "mtp_use_dedicated_embeddings"});
+  c.mtp_layers = reader.IntOr("mtp_num_hidden_layers", 0, NonNegative(16));
   return c;
 }
 

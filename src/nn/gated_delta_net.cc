@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
+
 namespace tokamak::nn {
 namespace {
 
@@ -17,6 +19,14 @@ std::string Meaning(const char* heads, int64_t num_heads, int64_t dim) {
 
 GatedDeltaNet::GatedDeltaNet(const Builder& b, const GatedDeltaNetConfig& config) : Sublayer(b) {
   b.Needs({Capability::kGatedDelta, Capability::kGateOutput});
+  const bool in_gguf = (b / "A").Has();
+  tiled_ = in_gguf && config.num_value_heads > config.num_key_heads;
+  if (tiled_ && b.parallel().size > 1) {
+    b.Fail(Unimplemented(
+        "{}: value heads in llama.cpp's order cannot be divided among {} ranks; 1 would work",
+        b.path(), b.parallel().size));
+    return;
+  }
   const int64_t key_dim = config.key_dim, value_dim = config.value_dim;
   const int64_t keys = config.num_key_heads * key_dim, values = config.num_value_heads * value_dim;
   const int64_t block = (b / "out_proj" / "weight").BlockColumns(Shape{config.hidden_size, values});
@@ -39,8 +49,8 @@ GatedDeltaNet::GatedDeltaNet(const Builder& b, const GatedDeltaNetConfig& config
     return b.ReadValues({b.Columns(
         (b / name).Find(Shape{config.num_value_heads}, "linear_num_value_heads"), heads.heads)});
   };
-  std::vector<float> rate = read("A_log");
-  for (float& value : rate) value = std::exp(value);
+  std::vector<float> rate = read(in_gguf ? "A" : "A_log");
+  for (float& value : rate) value = in_gguf ? -value : std::exp(value);
   rate_ = b.Store(rate, Shape{heads.heads.size()});
   bias_ = b.Store(read("dt_bias"), Shape{heads.heads.size()});
   norm_ = Norm(b / "norm", value_dim, {.eps = config.norm_eps});
@@ -82,8 +92,9 @@ void GatedDeltaNet::ReadConvolution(const Builder& b, const GatedDeltaNetConfig&
   const int64_t channels = 2 * int64_t{config.num_key_heads} * config.key_dim +
                            int64_t{config.num_value_heads} * config.value_dim;
   const int64_t kernel = config.conv_kernel;
-  const SourcePtr weight =
-      (b / "conv1d" / "weight").Find(Shape{channels, 1, kernel}, "linear_conv_kernel_dim");
+  const SourcePtr weight = (b / "conv1d" / "weight")
+                               .FindEither(Shape{channels, kernel}, Shape{channels, 1, kernel},
+                                           "linear_conv_kernel_dim");
   const std::vector<float> stored = b.ReadValues({weight});
   if (!b.ok()) return;
   std::vector<float> transposed;
@@ -132,6 +143,7 @@ void GatedDeltaNet::ForwardShard(Pass& pass, const SublayerInput& in, Tensor out
                           .b = b,
                           .rate = rate_.tensor,
                           .bias = bias_.tensor,
+                          .tiled = tiled_,
                           .state = state,
                           .batch = pass.states,
                           .out = heads},

@@ -25,8 +25,9 @@ struct GatedDeltaNetConfig {
 
 class GatedDeltaNet final : public Sublayer {
  public:
-  // Reads in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, conv1d, A_log, dt_bias, norm and out_proj
-  // below b, and adds a layer with a state to the load's cache layout.
+  // Reads in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, conv1d, A_log (or A, which is -exp(A_log)),
+  // dt_bias, norm and out_proj below b, and adds a layer with a state to the load's cache layout.
+  // With A, the value heads that share a head of keys are not neighbors (GatedDelta::tiled).
   GatedDeltaNet(const Builder& b, const GatedDeltaNetConfig& config);
 
   DType activation() const override { return in_.activation(); }
@@ -45,11 +46,12 @@ class GatedDeltaNet final : public Sublayer {
   void ReadConvolution(const Builder& b, const GatedDeltaNetConfig& config, const Shard& shard);
 
   StateLayerSpec spec_;  // of this rank's heads
-  int32_t layer_ = 0;    // index into the pass's state layers
-  Linear in_;            // to [q, k, v, z, b, a]
-  OwnedTensor conv_;     // f32 [conv_kernel, conv_channels]
-  OwnedTensor rate_;     // f32 [heads]: exp(A_log)
-  OwnedTensor bias_;     // f32 [heads]: dt_bias
+  bool tiled_ = false;
+  int32_t layer_ = 0;  // index into the pass's state layers
+  Linear in_;          // to [q, k, v, z, b, a]
+  OwnedTensor conv_;   // f32 [conv_kernel, conv_channels]
+  OwnedTensor rate_;   // f32 [heads]: exp(A_log)
+  OwnedTensor bias_;   // f32 [heads]: dt_bias
   Norm norm_;
   Linear out_;
 };

@@ -74,18 +74,24 @@ struct CausalConv {
 //   decay = exp(-rate · log(1 + exp(a + bias))),  beta = 1 / (1 + exp(-b)),
 //
 // a head's matrix S [key_dim, value_dim] becomes decay · S + k (beta · (v - decay · Sᵀ k))ᵀ, and
-// out = Sᵀ q with the new one. Consecutive heads share keys and queries.
+// out = Sᵀ q with the new one.
 struct GatedDelta {
   Tensor q, k;        // f32 [T, key_heads * key_dim]; contents unspecified afterwards
   Tensor v;           // f32 [T, num_heads * value_dim]
   Tensor a, b;        // f32 [T, num_heads]; contents unspecified afterwards
   Tensor rate, bias;  // f32 [num_heads]
+  // Heads h, h + key_heads, ... share keys and queries; else consecutive heads do.
+  bool tiled = false;
   StateLayerView state;
   StateBatch batch;
   Tensor out;  // f32 [T, num_heads * value_dim]
 
   static constexpr float kNormEps = 1e-6f;
   int64_t key_heads() const { return q.cols() / state.spec.key_dim; }
+  // The head of keys and queries that a head reads.
+  int64_t KeyHead(int64_t head) const {
+    return tiled ? head % key_heads() : head / (state.spec.num_heads / key_heads());
+  }
 };
 
 enum class OutputGate : uint8_t { kSigmoid, kSilu };

@@ -147,6 +147,7 @@ struct Convolution {
 
 struct DeltaRule {
   int key_heads, value_heads, key_dim, value_dim;
+  bool tiled = false;
   std::vector<float> rate, bias;
 
   DeltaRule(std::mt19937_64& random, int key_heads, int value_heads, int key_dim, int value_dim)
@@ -179,6 +180,7 @@ struct DeltaRule {
       op.b = next(value_heads);
       op.rate = run.Floats(rate, {value_heads});
       op.bias = run.Floats(bias, {value_heads});
+      op.tiled = tiled;
       op.state = view;
       op.batch = batch;
       op.out = run.Output({x.rows(), values});
@@ -242,6 +244,38 @@ TEST_P(GatedDeltaOps, GatedDeltaMatchesTheReference) {
                kUnit * 2 * (30 + std::sqrt(rule.key_dim)),
                fmt::format("{} heads of {} x {}", rule.value_heads, rule.key_dim, rule.value_dim));
   }
+}
+
+// A permutation of the heads undoes the other order.
+TEST_P(GatedDeltaOps, TiledHeadsShareKeysInTurn) {
+  std::mt19937_64 random(26);
+  constexpr int kKeyHeads = 2, kGroup = 3, kHeads = kKeyHeads * kGroup, kDim = 5;
+  DeltaRule grouped(random, kKeyHeads, kHeads, 8, kDim);
+  DeltaRule tiled = grouped;
+  tiled.tiled = true;
+  const Inputs inputs(random, grouped.width(), {7});
+  Inputs permuted = inputs;
+  const auto place = [](int head) { return head % kGroup * kKeyHeads + head / kGroup; };
+  // Moves what a row has for each head, `size` values from `first` on.
+  const auto move = [&](const std::vector<float>& from, std::vector<float>& to, int width,
+                        int first, int size) {
+    for (int row = 0; row < static_cast<int>(from.size()) / width; ++row) {
+      for (int head = 0; head < kHeads; ++head) {
+        std::copy_n(from.begin() + row * width + first + head * size, size,
+                    to.begin() + row * width + first + place(head) * size);
+      }
+    }
+  };
+  const int values = 2 * kKeyHeads * 8, gates = values + kHeads * kDim;
+  for (const auto& [first, size] : {std::pair(values, kDim), {gates, 1}, {gates + kHeads, 1}}) {
+    move(inputs.sequences[0], permuted.sequences[0], inputs.width, first, size);
+  }
+  move(grouped.rate, tiled.rate, kHeads, 0, 1);
+  move(grouped.bias, tiled.bias, kHeads, 0, 1);
+  std::vector<float> expected = grouped.Run(*ops_, inputs, {inputs.Whole()}).outputs[0];
+  const std::vector<float> unmoved = expected;
+  move(unmoved, expected, kHeads * kDim, 0, kDim);
+  EXPECT_TRUE(SameBits(tiled.Run(*ops_, permuted, {permuted.Whole()}).outputs[0], expected));
 }
 
 // Every token alone, or all of a sequence at once: the same bits in outputs and states.

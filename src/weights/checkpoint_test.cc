@@ -50,6 +50,7 @@ struct TinyOptions {
   std::string architecture = "llama";
   std::vector<float> rope_freqs = {};
   int kv_heads = kKvHeads;  // in the metadata
+  int layers = 1;
 };
 
 GgufWriter Tiny(const TinyOptions& options = {}) {
@@ -57,7 +58,7 @@ GgufWriter Tiny(const TinyOptions& options = {}) {
   const std::string& arch = options.architecture;
   writer.Set("general.architecture", arch);
   writer.Set(arch + ".embedding_length", kHidden);
-  writer.Set(arch + ".block_count", 1);
+  writer.Set(arch + ".block_count", options.layers);
   writer.Set(arch + ".feed_forward_length", 96);
   writer.Set(arch + ".context_length", 128);
   writer.Set(arch + ".attention.head_count", kHeads);
@@ -145,6 +146,62 @@ TEST(GgufCheckpoint, TranslatesOptionalParts) {
   EXPECT_EQ(scaling.String("rope_type"), "yarn");
   EXPECT_EQ(scaling.Number("factor"), 4.0);
   EXPECT_EQ(scaling.Int("original_max_position_embeddings"), 32);
+}
+
+// An array of booleans, as SetRaw takes it.
+std::string ListOfBools(const std::vector<bool>& values) {
+  std::string payload(4, '\0');
+  payload[0] = 7;  // the type of the elements
+  const uint64_t count = values.size();
+  payload.append(reinterpret_cast<const char*>(&count), sizeof(count));
+  for (const bool value : values) payload += value ? '\1' : '\0';
+  return payload;
+}
+
+// Qwen3.5 with two layers, of which the second only drafts tokens.
+GgufWriter TinyDelta(int inner_size = 20) {
+  GgufWriter writer = Tiny({.architecture = "qwen35", .layers = 2});
+  writer.Set("qwen35.nextn_predict_layers", 1);
+  writer.Set("qwen35.ssm.conv_kernel", 3);
+  writer.Set("qwen35.ssm.state_size", 8);
+  writer.Set("qwen35.ssm.group_count", 2);
+  writer.Set("qwen35.ssm.time_step_rank", 4);
+  writer.Set("qwen35.ssm.inner_size", inner_size);
+  writer.SetArray("qwen35.rope.dimension_sections", std::vector<int32_t>{4, 2, 2, 0});
+  return writer;
+}
+
+TEST(GgufCheckpoint, TranslatesGatedDeltaNets) {
+  for (const bool listed : {false, true}) {
+    GgufWriter writer = TinyDelta();
+    writer.Set("qwen35.full_attention_interval", 3);
+    if (listed) writer.SetRaw("qwen35.attention.recurrent_layers", 9, ListOfBools({true, false}));
+    const Result<Checkpoint> checkpoint = Make(writer);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+    EXPECT_EQ(checkpoint->architecture, "Qwen3_5ForCausalLM");
+    ConfigReader reader = checkpoint->Reader();
+    EXPECT_EQ(reader.Int("num_hidden_layers"), 1);
+    EXPECT_EQ(reader.Int("mtp_num_hidden_layers"), 1);
+    EXPECT_EQ(reader.Int("linear_conv_kernel_dim"), 3);
+    EXPECT_EQ(reader.Int("linear_key_head_dim"), 8);
+    EXPECT_EQ(reader.Int("linear_num_key_heads"), 2);
+    EXPECT_EQ(reader.Int("linear_num_value_heads"), 4);
+    EXPECT_EQ(reader.Int("linear_value_head_dim"), 5);
+    EXPECT_EQ(reader.Int("full_attention_interval"), 3);
+    EXPECT_EQ(reader.Has("layer_types"), listed);
+    if (listed) {
+      EXPECT_THAT(reader.Strings("layer_types"), testing::ElementsAre("linear_attention"));
+    }
+    EXPECT_THAT(reader.Object("rope_scaling").Ints("mrope_section"), testing::ElementsAre(4, 2, 2));
+  }
+}
+
+TEST(GgufCheckpoint, RefusesGatedDeltaNetsWhoseSizesDoNotFit) {
+  EXPECT_THAT(Make(TinyDelta(21)).status().ToString(),
+              HasSubstr("\"qwen35.ssm.inner_size\" is 21; it must be a multiple of"));
+  GgufWriter layers = TinyDelta();
+  layers.Set("qwen35.attention.recurrent_layers", 1);
+  EXPECT_THAT(Make(layers).status().ToString(), HasSubstr("\"qwen35.attention.recurrent_layers\""));
 }
 
 TEST(GgufCheckpoint, LinearScalingIsTheDefaultType) {

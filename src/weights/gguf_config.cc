@@ -123,6 +123,50 @@ void TranslateExperts(GgufKeyReader& keys, const GgufArchitecture& architecture,
   }
 }
 
+// The elements of a list, none after an error.
+JsonValue::Array Elements(const JsonValue& list) {
+  return list.AsArray() != nullptr ? *list.AsArray() : JsonValue::Array();
+}
+
+// Qwen3.5: which layers have linear attention, its sizes, and RoPE's sections.
+void TranslateDeltaNets(GgufKeyReader& keys, JsonValue* config) {
+  const int64_t heads = keys.Size("ssm.time_step_rank"), inner = keys.Size("ssm.inner_size");
+  if (heads <= 0 || inner % heads != 0) {
+    keys.Unsupported("ssm.inner_size", std::to_string(inner),
+                     fmt::format("it must be a multiple of ssm.time_step_rank, {}", heads));
+    return;
+  }
+  config->Set("linear_num_value_heads", heads);
+  config->Set("linear_value_head_dim", inner / heads);
+  config->Set("linear_num_key_heads", keys.Int("ssm.group_count"));
+  config->Set("linear_key_head_dim", keys.Int("ssm.state_size"));
+  config->Set("linear_conv_kernel_dim", keys.Int("ssm.conv_kernel"));
+  // block_count includes the MTP layers, which only draft tokens.
+  const int64_t drafts = keys.Has("nextn_predict_layers") ? keys.Size("nextn_predict_layers") : 0;
+  const int64_t layers = keys.Size("block_count") - drafts;
+  config->Set("mtp_num_hidden_layers", drafts);
+  config->Set("num_hidden_layers", layers);
+  config->Set("full_attention_interval", keys.IntOr("full_attention_interval", 4));
+  constexpr const char* kLinear = "attention.recurrent_layers";
+  if (keys.Has(kLinear)) {
+    JsonValue::Array types;
+    for (const JsonValue& linear : Elements(keys.Bools(kLinear))) {
+      if (static_cast<int64_t>(types.size()) == layers) break;
+      types.emplace_back(linear.AsBool().value_or(false) ? "linear_attention" : "full_attention");
+    }
+    config->Set("layer_types", JsonValue(std::move(types)));
+  }
+  JsonValue::Array three;
+  for (const JsonValue& section : Elements(keys.Ints("rope.dimension_sections"))) {
+    if (section.AsInt().value_or(0) > 0) three.push_back(section);  // the fourth is 0
+  }
+  const JsonValue* const scaling = config->Find("rope_scaling");
+  JsonValue rope = scaling != nullptr ? *scaling : JsonValue();
+  if (scaling == nullptr) rope.Set("rope_type", "default");
+  rope.Set("mrope_section", JsonValue(std::move(three)));
+  config->Set("rope_scaling", std::move(rope));
+}
+
 // Fields that only these families have. llama.cpp hard-codes the rest.
 void TranslateFamily(GgufKeyReader& keys, const GgufArchitecture& architecture, JsonValue* config) {
   const std::string_view family = architecture.hf_name;
@@ -148,6 +192,7 @@ void TranslateFamily(GgufKeyReader& keys, const GgufArchitecture& architecture, 
     }
     config->Set("rope_scaling", std::move(scaling));
   }
+  if (family == "Qwen3_5ForCausalLM") TranslateDeltaNets(keys, config);
   if (family == "Phi3ForCausalLM" && keys.Has("attention.sliding_window")) {
     const JsonValue window = keys.Int("attention.sliding_window");
     if (window.AsInt().value_or(0) > 0) config->Set("sliding_window", window);  // 0 means none

@@ -128,6 +128,24 @@ constexpr GgufTensorName kGemmaTensors[] = {
     {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm", GgufRows::kPlusOne},
 };
 
+// The gated delta nets' A, minus exp(A_log), exists only in GGUF (nn/gated_delta_net.cc).
+constexpr GgufTensorName kQwen35Tensors[] = {
+    {"model.norm", "output_norm", GgufRows::kPlusOne},
+    {"model.layers.*.input_layernorm", "blk.*.attn_norm", GgufRows::kPlusOne},
+    {"model.layers.*.self_attn.q_norm", "blk.*.attn_q_norm", GgufRows::kPlusOne},
+    {"model.layers.*.self_attn.k_norm", "blk.*.attn_k_norm", GgufRows::kPlusOne},
+    {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm", GgufRows::kPlusOne},
+    {"model.layers.*.linear_attn.in_proj_qkv", "blk.*.attn_qkv"},
+    {"model.layers.*.linear_attn.in_proj_z", "blk.*.attn_gate"},
+    {"model.layers.*.linear_attn.in_proj_b", "blk.*.ssm_beta"},
+    {"model.layers.*.linear_attn.in_proj_a", "blk.*.ssm_alpha"},
+    {"model.layers.*.linear_attn.conv1d", "blk.*.ssm_conv1d"},
+    {"model.layers.*.linear_attn.A", "blk.*.ssm_a"},
+    {"model.layers.*.linear_attn.dt_bias", "blk.*.ssm_dt.bias"},
+    {"model.layers.*.linear_attn.norm", "blk.*.ssm_norm"},
+    {"model.layers.*.linear_attn.out_proj", "blk.*.ssm_out"},
+};
+
 // CLIP and SigLIP, and the projectors of LLaVA and Gemma 3.
 constexpr GgufTensorName kClipImageTensors[] = {
     {"vision_tower.embeddings.class_embedding", "v.class_embd"},
@@ -245,6 +263,7 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"qwen3vl", "Qwen3ForCausalLM", kQwenTensors},
     {"qwen3moe", "Qwen3MoeForCausalLM", kQwenTensors, true},
     {"qwen2moe", "Qwen2MoeForCausalLM", kQwenTensors, true},
+    {"qwen35", "Qwen3_5ForCausalLM", kQwen35Tensors},
     {"phi3", "Phi3ForCausalLM", kPhi3Tensors},
     {"gemma2", "Gemma2ForCausalLM", kGemmaTensors},
     {"gemma3", "Gemma3ForCausalLM", kGemmaTensors},

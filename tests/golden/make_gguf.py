@@ -16,7 +16,8 @@ HERE = pathlib.Path(__file__).parent / "hf"
 # without experts, and DeepSeek's two mscales.
 NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf",
          "glm4_odd", "olmo2_128", "smollm3_128", "glm4_moe_odd", "glm4_moe_128",
-         "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256", "mpt_gguf", "ernie4_5_128"]
+         "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256", "mpt_gguf", "ernie4_5_128",
+         "qwen35_gguf"]
 # Like files from before llama.cpp kept latents: one tensor for keys and values of all heads.
 WITHOUT_LATENTS = ["deepseek_v2_256"]
 
@@ -64,6 +65,8 @@ def main() -> None:
         if name in WITHOUT_LATENTS:
             model_class = without_latents(model_class)
         model_class.set_vocab = set_vocab
+        if name.startswith("qwen35"):  # transformers does not save its draft layer
+            model_class.no_mtp = True
         tokenizer = directory / "tokenizer.json"  # some converters count its tokens
         vocabulary = {f"<{i}>": i for i in range(hparams["vocab_size"])}
         tokenizer.write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))

@@ -202,6 +202,10 @@ GGUF_MODELS = {
     "mpt_gguf": ("Mpt", dict(
         vocab_size=131, d_model=42, n_heads=6, n_layers=3, max_seq_len=512, layer_norm_epsilon=1e-5,
         tie_word_embeddings=True, attn_config=dict(clip_qkv=1.5))),
+    "qwen35_gguf": ("Qwen3_5Text", ODD | dict(
+        layer_types=["linear_attention", "full_attention", "linear_attention"], linear_num_key_heads=2,
+        linear_num_value_heads=6, linear_key_head_dim=11, linear_value_head_dim=13,
+        rope_parameters=rope(1000.0, partial_rotary_factor=3 / 7, mrope_section=[1, 1, 1]))),
 }
 
 # The parts of models with images besides text_config: a minimal vision part, and their own fields.

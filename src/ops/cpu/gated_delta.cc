@@ -86,13 +86,12 @@ void PrepareDelta(const Kernels& kernels, const GatedDelta& op, int64_t token) {
 void RunGatedDelta(const Kernels& kernels, ThreadPool& pool, const GatedDelta& op) {
   const StateLayerSpec& spec = op.state.spec;
   const int64_t heads = spec.num_heads, key_dim = spec.key_dim, value_dim = spec.value_dim;
-  const int64_t group = heads / op.key_heads();
   const int64_t parts = CeilDiv(value_dim, int64_t{kDeltaColumns});
   pool.ParallelFor(op.batch.num_seqs() * heads * parts, [&](int64_t item, int) {
     const SequenceRows rows = RowsOf(op.batch, item / parts / heads);
     if (rows.count == 0) return;
     const int64_t head = item / parts % heads, first = item % parts * kDeltaColumns;
-    const int64_t key = head / group * key_dim, value = head * value_dim + first;
+    const int64_t key = op.KeyHead(head) * key_dim, value = head * value_dim + first;
     const DeltaTask task = {
         .state = op.state.Matrix(rows.slot) + head * key_dim * value_dim + first,
         .q = op.q.Row<float>(rows.first) + key,

@@ -58,7 +58,8 @@ void CudaOps::Run(const GatedDelta& op, Stream& stream) {
       .value_heads = spec.num_heads,
       .key_dim = spec.key_dim,
       .eps = GatedDelta::kNormEps,
-      .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(spec.key_dim)))};
+      .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(spec.key_dim))),
+      .tiled = op.tiled};
   CUDA_RUN(guard_, LaunchGatedDelta(args, Handle(stream)));
 }
 

@@ -121,7 +121,7 @@ class DeltaColumn {
                 threadIdx.x % kColumns),
         part_(static_cast<int>(threadIdx.x % kWarp) / kColumns),
         head_(head),
-        key_head_(head / (args.value_heads / args.key_heads)),
+        key_head_(args.tiled ? head % args.key_heads : head / (args.value_heads / args.key_heads)),
         state_(rows.state + head * args.key_dim * args.value_dim + column_) {}
 
   __device__ bool exists() const { return column_ < a_.value_dim; }
@@ -204,11 +204,17 @@ __global__ void __launch_bounds__(kDeltaThreads) DeltaKernel(const DeltaArgs a) 
   DeltaColumn<kRows, kVectors> column(a, rows, blockIdx.y);
   column.Load(rows.is_new());
   const int64_t end = rows.begin + rows.count;
+  // Reads the next token ahead, unless that would not fit into registers.
+  constexpr bool kAhead = kRows <= 32;
   DeltaToken<kRows> now, next;
-  column.Read(rows.begin, next);
+  if constexpr (kAhead) column.Read(rows.begin, next);
   for (int64_t token = rows.begin; token < end; ++token) {
-    now = next;
-    if (token + 1 < end) column.Read(token + 1, next);
+    if constexpr (kAhead) {
+      now = next;
+      if (token + 1 < end) column.Read(token + 1, next);
+    } else {
+      column.Read(token, now);
+    }
     column.Apply(token, now);
   }
   column.Store();

@@ -345,6 +345,7 @@ struct DeltaArgs {
   int64_t num_tokens, value_dim, qk_stride, v_stride, gate_stride, out_stride;
   int32_t key_heads, value_heads, key_dim;  // key_dim: at most kMaxDeltaKeyDim
   float eps, scale;                         // of the norm of q and k, and of q
+  bool tiled;
 };
 cudaError_t LaunchGatedDelta(const DeltaArgs& args, cudaStream_t stream);
 

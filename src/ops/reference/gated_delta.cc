@@ -78,7 +78,6 @@ void RunReference(const CausalConv& op) {
 void RunReference(const GatedDelta& op) {
   const StateLayerSpec& spec = op.state.spec;
   const int64_t heads = spec.num_heads, key_dim = spec.key_dim, value_dim = spec.value_dim;
-  const int64_t group = heads / op.key_heads();
   const auto* rate = static_cast<const float*>(op.rate.data);
   const auto* bias = static_cast<const float*>(op.bias.data);
   const auto normalized = [&](const float* x, double scale) {
@@ -90,7 +89,7 @@ void RunReference(const GatedDelta& op) {
   const auto update = [&](int64_t first, int64_t rows, float* state) {
     for (int64_t t = first; t < first + rows; ++t) {
       for (int64_t h = 0; h < heads; ++h) {
-        const int64_t key = h / group * key_dim;
+        const int64_t key = op.KeyHead(h) * key_dim;
         const double step = static_cast<double>(op.a.Row<float>(t)[h]) + bias[h];
         UpdateState(
             normalized(op.q.Row<float>(t) + key, 1 / std::sqrt(static_cast<double>(key_dim))),
