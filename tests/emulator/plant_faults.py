@@ -56,6 +56,7 @@ WIDE_LATENT = (KERNELS, 'LatentAttention.W*:LatentAttention.LatentsThat*')
 FP8_ATTENTION = (KERNELS, 'MmaAttention.*Fp8*:MmaAttention.What*')
 EXPANDED = (KERNELS, 'ExpandedAttention.*')
 WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
+GATED_DELTA = ('src/ops/ops_test', '*GatedDeltaOps*/cuda')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
 
@@ -402,6 +403,12 @@ FAULTS = [
     ('a latent that is NaN reaches rows of a wide tile that do not see it',
      'wide_latent_attention.cu', 'all_seen || AreFinite(latents)',
      'all_seen || AreFinite(latents) || true', None, WIDE_LATENT),
+    ('the inputs before a step are overwritten while they are read', 'gated_delta.cu',
+     '  __syncthreads();\n  if (!has_channel', '  if (!has_channel', None, GATED_DELTA),
+    ('a state begins with what its slot held', 'gated_delta.cu', 'return length == count;',
+     'return false;', None, GATED_DELTA),
+    ('a column of a state is summed over half of its lanes', 'gated_delta.cu',
+     'distance < kWarp; distance *= 2', 'distance < kWarp / 2; distance *= 2', None, GATED_DELTA),
     ('the weight of a head is read before it is there', 'head_linear.cu',
      'ptx::WaitForCopies<0>();', '', None, (KERNELS, 'HeadLinear.*')),
     ('values are multiplied before they are there', 'wide_attention.cu',
