@@ -39,6 +39,7 @@ TURNS = {
     "qwen2_5_vl_80": [[[2, "rgb.png", 7]]],
     "qwen3_vl_odd": [[[3, "lossy.webp", 5], [6, "gray.jpg", 7, "orientation_6.jpg", 2], [4]]],
     "qwen3_vl_64": [[["rgb.png", 4, "lossy.webp", 6], [3]]],
+    "qwen35_vl_odd": [[[4, "lossy.webp", 6], [2, "orientation_6.jpg", 5, "rgb.png", 3], [7]]],
     "glm4v_odd": [[[4, "rgb.png", 5, "lossy.webp", 3], [7, "orientation_6.jpg", 4]]],
     "glm4v_128": [[["lossy.webp", 6], [3, "interlaced_3x2.png", 8]]],
     "glm4v_moe_odd": [[[3, "gray.jpg", 5], [2, "rgb.png", 7, "orientation_6.jpg", 6], [4]]],
