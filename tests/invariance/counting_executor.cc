@@ -15,38 +15,40 @@ struct Field {
   const char* name;
   int64_t Counts::*value;
   bool images = false;  // counts something of images
+  bool shared = false;  // something of the prefix cache or of drafts
 };
-constexpr Field kFields[] = {{"requests", &Counts::requests},
-                             {"cancelled", &Counts::cancelled},
-                             {"tokens", &Counts::tokens},
-                             {"steps", &Counts::steps},
-                             {"steps overlapped", &Counts::overlapped},
-                             {"decodes by graphs", &Counts::graph_steps},
-                             {"of these with drafts", &Counts::graph_drafts},
-                             {"mixed steps", &Counts::mixed_steps},
-                             {"prompt chunks", &Counts::chunks},
-                             {"cached prompt tokens", &Counts::cached_tokens},
-                             {"hits inside a block", &Counts::part_hits},
-                             {"forks", &Counts::forks},
-                             {"preemptions", &Counts::preemptions},
-                             {"resumed", &Counts::resumed},
-                             {"blocks swapped out", &Counts::swapped_out},
-                             {"swapped in", &Counts::swapped_in},
-                             {"drafts", &Counts::drafts},
-                             {"accepted drafts", &Counts::accepted_drafts},
-                             {"drafts with masks", &Counts::masked_drafts},
-                             {"accepted drafts with masks", &Counts::masked_accepted},
-                             {"ends of bounded reasoning", &Counts::thoughts_ended},
-                             {"drafts by the model itself", &Counts::own_drafts},
-                             {"drafts by another model", &Counts::other_drafts},
-                             {"images encoded", &Counts::images_encoded, true},
-                             {"images forgotten", &Counts::images_forgotten, true},
-                             {"chunks that end inside an image", &Counts::chunks_in_images, true},
-                             {"hits that end inside one", &Counts::hits_in_images, true},
-                             {"sequences stopped inside one", &Counts::frees_in_images, true},
-                             {"drafts behind images", &Counts::drafts_with_images, true},
-                             {"mixes with 1 thread", &Counts::one_thread},
-                             {"with 2", &Counts::two_threads}};
+constexpr Field kFields[] = {
+    {"requests", &Counts::requests},
+    {"cancelled", &Counts::cancelled},
+    {"tokens", &Counts::tokens},
+    {"steps", &Counts::steps},
+    {"steps overlapped", &Counts::overlapped},
+    {"decodes by graphs", &Counts::graph_steps},
+    {"of these with drafts", &Counts::graph_drafts, .shared = true},
+    {"mixed steps", &Counts::mixed_steps},
+    {"prompt chunks", &Counts::chunks},
+    {"cached prompt tokens", &Counts::cached_tokens, .shared = true},
+    {"hits inside a block", &Counts::part_hits, .shared = true},
+    {"forks", &Counts::forks, .shared = true},
+    {"preemptions", &Counts::preemptions},
+    {"resumed", &Counts::resumed},
+    {"blocks swapped out", &Counts::swapped_out, .shared = true},
+    {"swapped in", &Counts::swapped_in, .shared = true},
+    {"drafts", &Counts::drafts, .shared = true},
+    {"accepted drafts", &Counts::accepted_drafts, .shared = true},
+    {"drafts with masks", &Counts::masked_drafts, .shared = true},
+    {"accepted drafts with masks", &Counts::masked_accepted, .shared = true},
+    {"ends of bounded reasoning", &Counts::thoughts_ended},
+    {"drafts by the model itself", &Counts::own_drafts, .shared = true},
+    {"drafts by another model", &Counts::other_drafts, .shared = true},
+    {"images encoded", &Counts::images_encoded, .images = true},
+    {"images forgotten", &Counts::images_forgotten, .images = true},
+    {"chunks that end inside an image", &Counts::chunks_in_images, .images = true},
+    {"hits that end inside one", &Counts::hits_in_images, .images = true, .shared = true},
+    {"sequences stopped inside one", &Counts::frees_in_images, .images = true},
+    {"drafts behind images", &Counts::drafts_with_images, .images = true, .shared = true},
+    {"mixes with 1 thread", &Counts::one_thread},
+    {"with 2", &Counts::two_threads}};
 
 class CountingExecutor final : public Executor {
  public:
@@ -174,7 +176,7 @@ std::string Counts::ToString() const {
   return out;
 }
 
-std::string Counts::FirstZero(bool graphs, bool draft_models, bool images) const {
+std::string Counts::FirstZero(const Needs& needs) const {
   for (const Field& field : kFields) {
     const bool by_model =
         field.value == &Counts::own_drafts || field.value == &Counts::other_drafts;
@@ -183,9 +185,10 @@ std::string Counts::FirstZero(bool graphs, bool draft_models, bool images) const
                         field.value == &Counts::thoughts_ended;
     const bool only_graphs =
         field.value == &Counts::graph_steps || field.value == &Counts::graph_drafts;
-    if (graphs ? masked : only_graphs) continue;
-    if (by_model && !draft_models) continue;
-    if (field.images && !images) continue;
+    if (needs.graphs ? masked : only_graphs) continue;
+    if (by_model && !needs.draft_models) continue;
+    if (field.images && !needs.images) continue;
+    if (field.shared && needs.states) continue;
     if (this->*field.value == 0) return field.name;
   }
   return "";

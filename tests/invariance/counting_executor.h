@@ -10,6 +10,16 @@
 
 namespace tokamak::invariance {
 
+// What a run must have met.
+struct Needs {
+  // The mixes ran on a GPU, some with graphs and none with a draft model. Drafts with masks and
+  // ends of reasoning are then not needed, as such runs have few requests.
+  bool graphs = false;
+  bool draft_models = false;  // drafts by either model
+  bool images = false;        // the model takes them
+  bool states = false;        // the model keeps them, so it has no prefix cache and no drafts
+};
+
 struct Counts {
   int64_t requests = 0;   // compared; counted once per mix
   int64_t cancelled = 0;  // of these, cancelled before their end
@@ -45,11 +55,8 @@ struct Counts {
 
   void Add(const Counts& other);
   std::string ToString() const;
-  // The name of the first count that is zero although the test needs it, or "". `graphs`: the
-  // mixes ran on a GPU, some with graphs and none with a draft model; drafts with masks and
-  // ends of reasoning are then not needed, as such runs have few requests. `draft_models`: they
-  // were enough for drafts by either model. `images`: the model takes them.
-  std::string FirstZero(bool graphs, bool draft_models, bool images) const;
+  // The name of the first count that is zero although the test needs it, or "".
+  std::string FirstZero(const Needs& needs) const;
 };
 
 // Passes calls on to `inner`, except Done: there `seed` decides at random whether the engine waits

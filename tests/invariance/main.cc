@@ -17,9 +17,10 @@
 // flight: matches in the text, a draft model, and text that a grammar forces. Alone, requests have
 // no drafts.
 //
-//   build/tests/invariance/invariance --images llava_64,llava_odd,llava_siglip,gemma3_vision_odd
+//   build/tests/invariance/invariance --goldens llava_64,gemma3_vision_odd,qwen35_odd
 //
-// This uses golden models that take images, which their requests have.
+// This uses golden models that take images, which their requests have, or that keep states
+// (golden_model.cc).
 //
 //   build/tests/invariance/invariance --model default --requests 30
 //
@@ -45,8 +46,8 @@
 #include "base/log.h"
 #include "base/option_names.h"
 #include "base/testing/refs.h"
+#include "invariance/golden_model.h"
 #include "invariance/round.h"
-#include "invariance/seeing_model.h"
 #include "invariance/tiny_model.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -71,7 +72,7 @@ struct Flags {
   std::string device = "cpu";
   KernelChoice kernels = KernelChoice::kVerified;
   std::vector<std::string> types;
-  std::vector<std::string> images;  // models that take them, instead of types
+  std::vector<GoldenModel> goldens;  // instead of types
   std::vector<std::string> isas;
   std::vector<std::string> drafts;  // names of draft_mixes
   std::vector<DraftMix> draft_mixes;
@@ -125,8 +126,12 @@ bool Parse(int argc, char** argv, Flags* flags) {
       flags->kernels = *kernels;
     } else if (name == "--types") {
       flags->types = Split(value);
-    } else if (name == "--images") {
-      flags->images = Split(value);
+    } else if (name == "--goldens") {
+      for (const std::string& golden : Split(value)) {
+        const Result<GoldenModel> found = FindGoldenModel(golden);
+        if (!found.ok()) return false;
+        flags->goldens.push_back(*found);
+      }
     } else if (name == "--isas") {
       flags->isas = Split(value);
     } else if (name == "--drafts") {
@@ -140,7 +145,11 @@ bool Parse(int argc, char** argv, Flags* flags) {
       return false;
     }
   }
-  if (flags->types.empty()) flags->types = WeightTypes();
+  if (!flags->goldens.empty() && !flags->types.empty()) return false;
+  if (flags->types.empty() && flags->goldens.empty()) flags->types = WeightTypes();
+  const bool states = std::any_of(flags->goldens.begin(), flags->goldens.end(),
+                                  [](const GoldenModel& golden) { return golden.states; });
+  if (states && !flags->drafts.empty()) return false;  // they take none
   if (flags->device == kCuda && !flags->isas.empty()) return false;
   if (flags->isas.empty() && flags->model.empty() && flags->device == kCpu) {
     flags->isas = MachineIsas();
@@ -172,12 +181,20 @@ class TempFolder {
 // "avx2", or the GPU's device.
 std::string NameOf(const RoundOptions& round) { return round.gpu() ? round.device : round.isa; }
 
+// What mixes of these models must meet.
+Needs NeedsOf(const Flags& flags, const std::vector<GoldenModel>& goldens) {
+  Needs needs = {.graphs = flags.device == kCuda,
+                 .draft_models = flags.model.empty() && goldens.empty()};
+  needs.images =
+      std::any_of(goldens.begin(), goldens.end(), [](const auto& golden) { return golden.images; });
+  needs.states = !goldens.empty() && std::all_of(goldens.begin(), goldens.end(),
+                                                 [](const auto& golden) { return golden.states; });
+  return needs;
+}
+
 // Prints a message and returns false if `counts` lacks what `enough` comparisons must have met.
-bool Proves(const Flags& flags, const Counts& counts, int64_t enough) {
-  const bool seeing = !flags.images.empty();
-  const std::string zero =
-      counts.FirstZero(/*graphs=*/flags.device == kCuda,
-                       /*draft_models=*/flags.model.empty() && !seeing, /*images=*/seeing);
+bool Proves(const Needs& needs, const Counts& counts, int64_t enough) {
+  const std::string zero = counts.FirstZero(needs);
   if (counts.requests < enough || zero.empty()) return true;
   fmt::print("FAILED: there were no {}, so this run proves nothing about them\n", zero);
   return false;
@@ -193,7 +210,7 @@ bool ProvesDrafts(const Flags& flags, const DraftMix& mix, const std::string& na
       counts.forks == 0 ||
       (mix.method == Method::kText && counts.accepted_drafts == counts.masked_accepted) ||
       (mix.method == Method::kModel && counts.own_drafts == 0) ||
-      (!flags.images.empty() && (counts.drafts_with_images == 0 || counts.chunks_in_images == 0));
+      (!flags.goldens.empty() && (counts.drafts_with_images == 0 || counts.chunks_in_images == 0));
   if (counts.requests < kEnough || !missing) return true;
   fmt::print("FAILED: {} did not meet all that could make a difference: {}\n", name,
              counts.ToString());
@@ -201,12 +218,12 @@ bool ProvesDrafts(const Flags& flags, const DraftMix& mix, const std::string& na
 }
 
 // Prints what the mixes met. Returns whether that is enough.
-bool Show(const Flags& flags, const std::string& what, double seconds,
+bool Show(const Flags& flags, const Needs& needs, const std::string& what, double seconds,
           const std::vector<Counts>& counts) {
   fmt::print("{}: {:.1f} s of CPU time", what, seconds);
   if (flags.draft_mixes.empty()) {
     fmt::print("; {}\n", counts[0].ToString());
-    return Proves(flags, counts[0], kEnoughForCombination);
+    return Proves(needs, counts[0], kEnoughForCombination);
   }
   fmt::print("\n");
   bool enough = true;
@@ -219,8 +236,8 @@ bool Show(const Flags& flags, const std::string& what, double seconds,
 
 // Runs all rounds of one model and ISA, up to the first failure. `choice`: the flags that select
 // them.
-bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions round,
-                    Counts* total) {
+bool RunCombination(const Flags& flags, const Needs& needs, const std::string& choice,
+                    RoundOptions round, Counts* total) {
   std::vector<Counts> counts(std::max<size_t>(1, flags.drafts.size()));
   std::string failure;
   const std::clock_t start = std::clock();
@@ -247,7 +264,7 @@ bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions 
   }
   for (const Counts& mix : counts) total->Add(mix);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  const bool ok = failure.empty() && Show(flags, choice + " " + name, seconds, counts);
+  const bool ok = failure.empty() && Show(flags, needs, choice + " " + name, seconds, counts);
   std::fflush(stdout);
   return ok;
 }
@@ -258,9 +275,24 @@ int Report(const Flags& flags, int num_failed, const Counts& total) {
     fmt::print("{} combinations FAILED\n", num_failed);
     return 1;
   }
-  if (flags.drafts.empty() && !Proves(flags, total, kEnough)) return 1;
+  if (flags.drafts.empty() && !Proves(NeedsOf(flags, flags.goldens), total, kEnough)) return 1;
   fmt::print("every answer was the same alone and in mixed batches\n");
   return 0;
+}
+
+// Runs a model on every ISA, and returns how many combinations failed.
+int RunIsas(const Flags& flags, const Needs& needs, const std::string& choice,
+            const Status& written, RoundOptions round, Counts* total) {
+  if (!written.ok()) {
+    fmt::print("{}\n", written.ToString());
+    return 1;
+  }
+  int num_failed = 0;
+  for (const std::string& isa : flags.isas) {
+    round.isa = isa;
+    num_failed += RunCombination(flags, needs, choice, round, total) ? 0 : 1;
+  }
+  return num_failed;
 }
 
 int RunModel(const Flags& flags) {
@@ -276,29 +308,25 @@ int RunModel(const Flags& flags) {
     round.model = *found;
   }
   Counts total;
-  int num_failed = 0;
-  for (const std::string& isa : flags.isas) {
-    round.isa = isa;
-    num_failed += RunCombination(flags, "--model " + flags.model, round, &total) ? 0 : 1;
-  }
+  const int num_failed =
+      RunIsas(flags, NeedsOf(flags, {}), "--model " + flags.model, Status(), round, &total);
   return Report(flags, num_failed, total);
 }
 
-// Writes the models of a weight type, or one that takes images.
-Status WriteModels(const std::string& folder, const std::string& name, bool seeing,
-                   RoundOptions* round) {
-  round->model = folder + "/" + name;
-  if (seeing) {
-    if (name.starts_with("gemma3")) {
-      round->cache_groups = 2;
-      round->least_batch_tokens = 18;  // twice the tokens of an image
-    }
-    return WriteSeeingModel(name, round->model);
-  }
-  round->model += ".gguf";
-  round->other_model = folder + "/other." + name + ".gguf";
-  RETURN_IF_ERROR(WriteTinyModel(name, round->model));
-  return WriteTinyModel(name, round->other_model, kTinySeed + 1);
+// Writes the models of a weight type.
+Status WriteModels(const std::string& folder, const std::string& type, RoundOptions* round) {
+  round->model = folder + "/" + type + ".gguf";
+  round->other_model = folder + "/other." + type + ".gguf";
+  RETURN_IF_ERROR(WriteTinyModel(type, round->model));
+  return WriteTinyModel(type, round->other_model, kTinySeed + 1);
+}
+
+Status WriteModels(const std::string& folder, const GoldenModel& golden, RoundOptions* round) {
+  round->model = folder + "/" + golden.name;
+  round->cache_groups = golden.cache_groups;
+  round->least_batch_tokens = golden.least_batch_tokens;
+  round->states = golden.states;
+  return WriteGoldenModel(golden, round->model);
 }
 
 int RunTinyModels(const Flags& flags) {
@@ -307,21 +335,18 @@ int RunTinyModels(const Flags& flags) {
     fmt::print("cannot make a temporary folder\n");
     return 1;
   }
-  const bool seeing = !flags.images.empty();
   Counts total;
   int num_failed = 0;
-  for (const std::string& name : seeing ? flags.images : flags.types) {
+  for (const GoldenModel& golden : flags.goldens) {
     RoundOptions round;
-    const Status written = WriteModels(folder.path(), name, seeing, &round);
-    if (!written.ok()) {
-      fmt::print("{}\n", written.ToString());
-      return 1;
-    }
-    for (const std::string& isa : flags.isas) {
-      round.isa = isa;
-      const std::string choice = (seeing ? "--images " : "--types ") + name;
-      num_failed += RunCombination(flags, choice, round, &total) ? 0 : 1;
-    }
+    const Status written = WriteModels(folder.path(), golden, &round);
+    num_failed += RunIsas(flags, NeedsOf(flags, {golden}), fmt::format("--goldens {}", golden.name),
+                          written, round, &total);
+  }
+  for (const std::string& type : flags.types) {
+    RoundOptions round;
+    const Status written = WriteModels(folder.path(), type, &round);
+    num_failed += RunIsas(flags, NeedsOf(flags, {}), "--types " + type, written, round, &total);
   }
   return Report(flags, num_failed, total);
 }
@@ -334,7 +359,7 @@ int main(int argc, char** argv) {
   if (!tokamak::invariance::Parse(argc, argv, &flags)) {
     fmt::print(
         stderr,
-        "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,... | --images "
+        "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,... | --goldens "
         "MODEL,...] [--drafts text:1,model:1,forced:2,...] [--isas I,... | --device cuda "
         "[--kernels "
         "verified|new|plain|triton]]\n",

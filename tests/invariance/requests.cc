@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "invariance/seeing_model.h"
+#include "invariance/golden_model.h"
 #include "invariance/tiny_model.h"
 
 namespace tokamak::invariance {
@@ -19,9 +19,9 @@ constexpr int32_t kMostNew = 40;
 // The same for those that take images, each of which has up to 49 tokens, beside 4 images.
 constexpr int32_t kLongestWithImages = 220;
 constexpr size_t kMostImages = 4;
-constexpr int32_t kSeeingContext = 512;
+constexpr int32_t kGoldenContext = 512;
 static_assert(kLongest + kMostNew <= kTinyContext);
-static_assert(kLongestWithImages + kMostImages * 49 + kMostNew <= kSeeingContext);
+static_assert(kLongestWithImages + kMostImages * 49 + kMostNew <= kGoldenContext);
 
 constexpr const char* kTexts[] = {
     "The harbour town had two bakeries, and everyone who lived there belonged to one of them. It "
@@ -244,7 +244,8 @@ Result<Material> TinyMaterial(uint64_t seed, const ModelInfo& model) {
   };
   constexpr Length kLengths[] = {{90, 5}, {90, 5}, {90, 5}, {90, 5}, {330, 15}, {kLongest, 10}};
   const Length length = kLengths[random() % std::size(kLengths)];
-  material.max_prompt = model.images ? std::min(length.most, kLongestWithImages) : length.most;
+  material.max_prompt =
+      std::min(length.most, model.images ? kLongestWithImages : model.max_context - kMostNew);
   material.long_percent = length.percent;
   for (int i = 0; i < 4; ++i) {
     Content document;

@@ -134,6 +134,10 @@ BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t fi
     random.prefix_cache = true;
     random.host_blocks = std::max(random.host_blocks, random.num_blocks);
   }
+  if (options.states) {
+    random.draft_tokens = random.host_blocks = 0;
+    random.draft_model.clear();
+  }
   // Even a small step of a real model takes time.
   if (!options.tiny) random.max_batch_tokens = std::max(24, random.max_batch_tokens);
   return random;
