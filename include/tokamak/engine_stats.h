@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace tokamak {
@@ -77,6 +78,8 @@ struct EngineStats {
   // One entry per token that is not the first of its choice.
   LatencyHistogram inter_token;
   double seconds_since_progress = 0;  // since a step last finished; 0 when idle
+  // While the engine starts its executor again after an error: that error. Requests wait meanwhile.
+  std::string restarting = {};
 };
 
 // Positions of the layer's busiest expert divided by the mean over its experts: from 1 (balanced)

@@ -89,4 +89,9 @@ int32_t CostModel::MaxTokens(const StepCost& step, int32_t start, int32_t wanted
   return fits;
 }
 
+bool CostModel::Knows(const StepCost& step) const {
+  return products_[0][0] > 0 && (step.proposals == 0 || proposal_seconds_ > 0) &&
+         (step.image_rows == 0 || image_row_seconds_ > 0);
+}
+
 }  // namespace tokamak

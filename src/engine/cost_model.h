@@ -30,6 +30,9 @@ class CostModel {
   // Returns 0 before the first observation. Never falls as the step's work grows.
   double Predict(const StepCost& step) const;
 
+  // False if the step has work of a kind that no observed step had.
+  bool Knows(const StepCost& step) const;
+
   // Returns the time of one proposal; 0: not known.
   double proposal_seconds() const { return proposal_seconds_; }
   // Returns the time of one more token, without its keys.

@@ -26,6 +26,21 @@ TEST(CostModel, LearnsALinearMachine) {
   }
 }
 
+TEST(CostModel, KnowsOnlyWorkOfAKindThatItHasSeen) {
+  CostModel model;
+  EXPECT_FALSE(model.Knows(Cost(1, 1)));
+  model.Observe(Cost(1, 1), 1e-3);
+  EXPECT_TRUE(model.Knows(Cost(100, 1000)));
+  StepCost images = Cost(100, 1000);
+  images.image_rows = 50;
+  StepCost proposals = Cost(1, 1);
+  proposals.proposals = 2;
+  EXPECT_FALSE(model.Knows(images) || model.Knows(proposals));
+  model.Observe(images, 0.5);
+  EXPECT_TRUE(model.Knows(images));
+  EXPECT_FALSE(model.Knows(proposals));
+}
+
 TEST(CostModel, LearnsWhatProposalsTake) {
   CostModel model;
   std::mt19937 rng(1);

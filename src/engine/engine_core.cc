@@ -552,8 +552,10 @@ bool EngineCore::RecoverExecutor() {
     EndAll(status);
     return false;
   }
+  SetRestarting(last_error_.message());  // loading a model again may take minutes
   status = executor_->Reset();
   if (status.ok()) {
+    SetRestarting("");
     needs_reset_ = false;
     next_step_ = 0;
     return true;

@@ -85,6 +85,10 @@ class EngineCore {
   void Pause(RequestId request);
   void Resume(RequestId request);
 
+  // The executor has lost its workers (Executor::Lost): the next step resets it. Ends the requests
+  // in flight; the others are computed again.
+  void LoseExecutor(const Status& error);
+
   // False if Step would do nothing until one of the above is called.
   bool HasWork() const;
   // One round: takes arrivals and cancellations, retires finished steps, submits the next one, and
@@ -102,6 +106,8 @@ class EngineCore {
   // The error that ended the engine for good: all requests end with it, new ones are refused, and
   // the executor is not called again. Thread-safe.
   Status health() const EXCLUDES(stats_mutex_);
+  // EngineStats::restarting. Thread-safe.
+  bool restarting() const EXCLUDES(stats_mutex_);
 
   const EngineCoreOptions& options() const { return options_; }
   // The content of each position of the prompt, by which the prefix cache knows it.
@@ -144,6 +150,7 @@ class EngineCore {
   void PauseAndResume();
   void RetireDone();
   bool RecoverExecutor();
+  void SetRestarting(std::string_view reason) EXCLUDES(stats_mutex_);
   bool SubmitNext();
   void RetireOldest();
   void DeliverOutputs();
@@ -219,6 +226,8 @@ class EngineCore {
   void EndRequest(RequestState* request, FinishReason reason, const Status& error);
   void EraseIfEnded(RequestState* request);
   // After an executor error: ends the requests in flight and returns the others to the queue.
+  void DropSteps(const Status& error);
+  // The same, and counts it.
   void FailSteps(const Status& error);
   void EndAll(const Status& error);
 
@@ -249,6 +258,7 @@ class EngineCore {
   ClientShares queued_;  // requests that have not run yet, including those in arrivals_
   bool needs_reset_ = false;
   int num_failures_ = 0;  // in a row
+  Status last_error_;     // of the executor
   TimePoint last_retired_{};
   TimePoint last_progress_{};
   EngineStats counters_;

@@ -34,6 +34,8 @@ void EngineCore::RetireDone() {
 
 void EngineCore::RetireOldest() {
   if (in_flight_.empty()) return;
+  const StepCost& cost = in_flight_.front().cost;
+  executor_->Expect(costs_.Knows(cost) ? costs_.Predict(cost) : 0);
   Result<StepOutput> output = executor_->Wait(in_flight_.front().number);
   Status status = output.status();
   if (status.ok()) status = CheckOutput(in_flight_.front(), *output);
@@ -408,7 +410,17 @@ void EngineCore::EraseIfEnded(RequestState* request) {
 // Failures.
 
 void EngineCore::FailSteps(const Status& error) {
+  DropSteps(error);
+  if (++num_failures_ >= options_.max_failures) EndAll(error);
+}
+
+void EngineCore::LoseExecutor(const Status& error) {
+  if (!needs_reset_) DropSteps(error);
+}
+
+void EngineCore::DropSteps(const Status& error) {
   LogError("executor: {}", error.ToString());
+  last_error_ = error;
   std::set<RequestId> failed;  // ordered, so that a replay fails them in the same order
   for (const StepInFlight& step : in_flight_) {
     for (const ScheduledRow& row : step.rows) failed.insert(row.sequence->request->id);
@@ -426,7 +438,6 @@ void EngineCore::FailSteps(const Status& error) {
   std::vector<RequestState*> ended;
   for (const auto& [id, request] : requests_) ended.push_back(request.get());
   for (RequestState* request : ended) EraseIfEnded(request);
-  if (++num_failures_ >= options_.max_failures) EndAll(error);
 }
 
 void EngineCore::EndAll(const Status& error) {

@@ -213,6 +213,44 @@ TEST_F(EngineCoreTest, AnExecutorErrorEndsOnlyTheRequestsInFlight) {
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
 }
 
+TEST_F(EngineCoreTest, ALostExecutorStartsAgainAndHarmsNoRequestBetweenItsSteps) {
+  Start();
+  std::vector<std::string> reasons;
+  executor_.on_reset = [&] {
+    EXPECT_TRUE(core_->restarting());
+    reasons.push_back(core_->stats(clock_.Now()).restarting);
+  };
+  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
+  core_->Step();
+  core_->LoseExecutor(Unavailable("worker died"));
+  core_->LoseExecutor(Unavailable("heard twice"));
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 5));
+  EXPECT_EQ(reasons, std::vector<std::string>{"worker died"});
+  EXPECT_FALSE(core_->restarting());
+  // Deaths while idle are no failed steps, whatever their number.
+  for (int i = 0; i < 5; ++i) {
+    core_->LoseExecutor(Unavailable("worker died"));
+    EXPECT_TRUE(core_->HasWork());
+    RunAll();
+  }
+  EXPECT_EQ(executor_.resets, 6);
+  EXPECT_TRUE(core_->health().ok());
+  ASSERT_TRUE(core_->Submit(Make(2, {1, 1}, 3)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
+}
+
+TEST_F(EngineCoreTest, TellsTheExecutorHowLongStepsLikeTheOldestTake) {
+  Start();
+  executor_.on_wait = [this] { clock_.Advance(std::chrono::milliseconds(20)); };
+  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 40)).ok());
+  RunAll();
+  ASSERT_EQ(executor_.expected_seconds.size(), 40u);
+  EXPECT_EQ(executor_.expected_seconds.front(), 0) << "no step was seen before";
+  EXPECT_NEAR(executor_.expected_seconds.back(), 0.02, 0.001);
+}
+
 TEST_F(EngineCoreTest, AnOutputThatDoesNotFitItsStepIsAnExecutorError) {
   const auto error_with = [this](std::function<void(RowOutput*)> change_row) {
     executor_.change_row = std::move(change_row);

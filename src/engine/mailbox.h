@@ -81,9 +81,10 @@ struct ResumeMessage {
 struct SnapshotMessage {
   SnapshotCallback on_snapshot;
 };
+struct LostMessage {};  // Executor::Lost may have become an error
 struct WakeMessage {};  // look at whatever else the thread watches (whether to stop, for example)
 using EngineMessage = std::variant<Arrival, CancelMessage, CancelAllMessage, PauseMessage,
-                                   ResumeMessage, SnapshotMessage, WakeMessage>;
+                                   ResumeMessage, SnapshotMessage, LostMessage, WakeMessage>;
 using EngineMailbox = Mailbox<EngineMessage>;
 
 }  // namespace tokamak

@@ -53,6 +53,9 @@ struct PauseEvent {
 struct ResumeEvent {
   RequestId request = 0;
 };
+struct LostEvent {
+  Status error;  // Executor::Lost
+};
 struct StepEvent {};
 struct ClockEvent {
   int64_t nanoseconds = 0;
@@ -78,7 +81,7 @@ struct ResetEvent {
 };
 using RecordEvent = std::variant<RecordHeader, ArrivalEvent, CancelEvent, CancelAllEvent, StepEvent,
                                  ClockEvent, SubmitEvent, SampleEvent, DoneEvent, WaitEvent,
-                                 ResetEvent, PauseEvent, ResumeEvent>;
+                                 ResetEvent, PauseEvent, ResumeEvent, LostEvent>;
 
 uint64_t Digest(const StepInput& step);
 
@@ -142,8 +145,11 @@ class RecordingExecutor final : public Executor {
   Status Sample(uint64_t number) override;
   Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) override;
   bool Done(uint64_t number) override;
+  void Expect(double seconds) override { inner_->Expect(seconds); }
   Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override;
+  Status Lost() override { return inner_->Lost(); }
+  void OnLost(std::function<void()> wake) override { inner_->OnLost(std::move(wake)); }
 
  private:
   Executor* const inner_;

@@ -108,6 +108,7 @@ void Field(auto& a, CancelEvent& v) { Field(a, v.request); }
 void Field(auto&, CancelAllEvent&) {}
 void Field(auto& a, PauseEvent& v) { Field(a, v.request); }
 void Field(auto& a, ResumeEvent& v) { Field(a, v.request); }
+void Field(auto& a, LostEvent& v) { Field(a, v.error); }
 void Field(auto&, StepEvent&) {}
 void Field(auto& a, ClockEvent& v) { Field(a, v.nanoseconds); }
 void Field(auto& a, SubmitEvent& v) { Fields(a, v.number, v.num_rows, v.digest, v.status); }

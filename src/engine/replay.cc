@@ -256,6 +256,9 @@ Result<ReplayReport> Replay(RecordReader reader, const ReplayOptions& options) {
       core->Pause(pause->request);
     } else if (const auto* resume = std::get_if<ResumeEvent>(&*event)) {
       core->Resume(resume->request);
+    } else if (const auto* lost = std::get_if<LostEvent>(&*event)) {
+      ++report.failures;
+      core->LoseExecutor(lost->error);
     } else if (std::holds_alternative<StepEvent>(*event)) {
       core->Step();
     } else {

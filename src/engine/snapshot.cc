@@ -182,9 +182,20 @@ EngineSnapshot EngineCore::Snapshot(TimePoint now, double unix_now) const {
   return snapshot;
 }
 
+void EngineCore::SetRestarting(std::string_view reason) {
+  counters_.restarting = reason;
+  MutexLock lock(stats_mutex_);
+  published_.restarting = reason;
+}
+
 Status EngineCore::health() const {
   MutexLock lock(stats_mutex_);
   return health_;
+}
+
+bool EngineCore::restarting() const {
+  MutexLock lock(stats_mutex_);
+  return !published_.restarting.empty();
 }
 
 void EngineCore::Publish() {

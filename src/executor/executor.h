@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "step/executor_limits.h"
@@ -37,11 +38,21 @@ class Executor {
   virtual Status SampleMasked(uint64_t number, std::vector<TokenMask> masks) = 0;
   // True when Wait(number) would return at once.
   virtual bool Done(uint64_t number) = 0;
+  // Says how long the oldest step in flight should take, in seconds; 0: not known. An executor
+  // whose workers may hang gives up a step that takes much longer.
+  virtual void Expect(double) {}
   // Blocks until step `number`, the oldest in flight, is done.
   virtual Result<StepOutput> Wait(uint64_t number) = 0;
   // After an error: drops all steps in flight and frees all slots. Block contents become
   // unspecified, and the next step has number 0.
   virtual Status Reset() = 0;
+
+  // Why no step can succeed until Reset, although no call has failed yet: a worker has died while
+  // none was in flight.
+  virtual Status Lost() { return Status(); }
+  // From now on `wake` is called, on any thread, when Lost may have become an error. It must not
+  // wait.
+  virtual void OnLost(std::function<void()>) {}
 };
 
 }  // namespace tokamak

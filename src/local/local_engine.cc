@@ -124,8 +124,15 @@ Result<RequestId> LocalEngine::Accept(Arrival arrival, OutputCallback on_output)
         "up (max_queue {})",
         open_.total(), parts_.options.max_queue);
   }
+  // If all are starting their workers again, requests wait for that.
+  std::vector<bool> usable, ready;
   for (size_t i = 0; i < replicas_.size(); ++i) {
-    router_.SetTakesRequests(static_cast<int32_t>(i), !drained_[i] && replicas_[i]->health().ok());
+    usable.push_back(!drained_[i] && replicas_[i]->health().ok());
+    ready.push_back(usable[i] && !replicas_[i]->restarting());
+  }
+  const bool any_ready = std::ranges::find(ready, true) != ready.end();
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    router_.SetTakesRequests(static_cast<int32_t>(i), any_ready ? ready[i] : usable[i]);
   }
   const int32_t chosen = router_.Choose(prefixes, arrival.priority);
   if (chosen < 0) return Unavailable("no replica takes requests");

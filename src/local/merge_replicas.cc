@@ -33,7 +33,7 @@ void Add(const EngineStats& other, EngineStats& sum) {
                cached_prompt_tokens, preemptions, images_encoded, image_rows_evicted,
                image_rows_cached, expert_positions, decode_steps, decode_experts, ended_requests,
                queue_time, time_to_first_token, end_to_end, prefill_time, decode_time, inter_token,
-               seconds_since_progress] = other;
+               seconds_since_progress, restarting] = other;
   sum.running += running;
   sum.waiting += waiting;
   sum.paused += paused;
@@ -68,6 +68,7 @@ void Add(const EngineStats& other, EngineStats& sum) {
   Add(decode_time, sum.decode_time);
   Add(inter_token, sum.inter_token);
   sum.seconds_since_progress = std::max(sum.seconds_since_progress, seconds_since_progress);
+  if (restarting.empty()) sum.restarting.clear();  // this one takes requests
 }
 
 // block_tokens and the numbers of groups are the same in all replicas.

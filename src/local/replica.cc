@@ -25,6 +25,7 @@ Replica::Replica(ReplicaParts parts, std::function<void(std::vector<RequestEnd>)
     : parts_(std::move(parts)), on_ended_(std::move(on_ended)) {}
 
 Replica::~Replica() {
+  parts_.executor->OnLost({});
   if (!thread_.joinable()) return;
   stop_.store(true);
   mailbox_.Push(WakeMessage{});
@@ -52,6 +53,7 @@ Status Replica::Start(EngineCoreOptions options,
     MutexLock lock(mutex_);
     awake_since_ = std::chrono::steady_clock::now();
   }
+  executor->OnLost([this] { mailbox_.Push(LostMessage{}); });
   thread_ = std::thread([this] { Run(); });
   return Status();
 }
@@ -123,6 +125,11 @@ void Replica::Take(EngineMessage message) {
   } else if (const auto* resume = std::get_if<ResumeMessage>(&message)) {
     Record(ResumeEvent{resume->request});
     core_->Resume(resume->request);
+  } else if (std::holds_alternative<LostMessage>(message)) {
+    const Status error = parts_.executor->Lost();
+    if (error.ok()) return;  // it has started again
+    Record(LostEvent{error});
+    core_->LoseExecutor(error);
   } else if (auto* watch = std::get_if<SnapshotMessage>(&message)) {
     watchers_.push_back(std::move(watch->on_snapshot));
   }

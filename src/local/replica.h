@@ -54,6 +54,7 @@ class Replica {
   // The methods of EngineCore that are thread-safe.
   Status Check(const Arrival& arrival) const { return core_->Check(arrival); }
   Status health() const { return core_->health(); }
+  bool restarting() const { return core_->restarting(); }
   // `working`: there are requests that have not ended.
   EngineStats stats(bool working) const EXCLUDES(mutex_);
 

@@ -117,6 +117,7 @@ Routes::HealthState Routes::CheckHealth(const EngineStats& stats) const {
     return {"failed", std::string(status.message())};
   }
   if (preparation_.draining()) return {"draining", ""};
+  if (!stats.restarting.empty()) return {"restarting", stats.restarting};
   if (stats.seconds_since_progress > options_.stuck_seconds) return {"stuck", ""};
   const double seconds = preparation_.longest_seconds().value_or(-1);
   if (seconds < options_.preparing.stuck_seconds) return {"ok", ""};

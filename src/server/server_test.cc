@@ -269,6 +269,11 @@ TEST_F(ServerTest, ListsItsModelAndItsHealth) {
   health = client.Get("/health");
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(Json::parse(health.body)["status"], "stuck");
+  engine_.SetRestarting("a worker has died");
+  health = client.Get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(Json::parse(health.body)["status"], "restarting");
+  EXPECT_EQ(Json::parse(health.body)["error"], "a worker has died");
 }
 
 TEST_F(ServerTest, AFailedEngineEndsEveryRequestAndThenTheServer) {

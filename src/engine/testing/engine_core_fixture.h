@@ -83,9 +83,11 @@ class SumExecutor final : public Executor {
     if (on_wait) on_wait();
     return outputs_.at(number);
   }
+  void Expect(double seconds) override { expected_seconds.push_back(seconds); }
   Status Reset() override {
     ++resets;
     next_number_ = 0;
+    if (on_reset) on_reset();
     if (fail_resets > 0 && fail_resets-- > 0) return Unavailable("worker still lost");
     return Status();
   }
@@ -94,8 +96,10 @@ class SumExecutor final : public Executor {
   int fail_submits = 0;
   int fail_resets = 0;
   int resets = 0;
-  double proposal_seconds = 0;  // what it says that one takes
-  TokenId bad_token = -1;       // drawing it reports bad_health instead
+  std::function<void()> on_reset;
+  std::vector<double> expected_seconds;  // what it was told before each Wait
+  double proposal_seconds = 0;           // what it says that one takes
+  TokenId bad_token = -1;                // drawing it reports bad_health instead
   RowHealth bad_health = RowHealth::kNotFinite;
   std::function<void()> on_wait;
   std::function<void(RowOutput*)> change_row;

@@ -139,6 +139,7 @@ EngineStats FakeEngine::stats() const {
   EngineStats stats;
   for (const auto& [id, running] : running_) ++(running.paused ? stats.paused : stats.running);
   stats.seconds_since_progress = seconds_since_progress_;
+  stats.restarting = restarting_;
   return stats;
 }
 

@@ -71,6 +71,10 @@ class FakeEngine : public Engine {
   // LeastTokens assumes from now on that a token may have so many bytes. In fact a token has one.
   void SetBytesPerToken(size_t bytes) { bytes_per_token_ = bytes; }
   void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }
+  void SetRestarting(std::string reason) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    restarting_ = std::move(reason);
+  }
   void SetTick(std::chrono::microseconds tick) { tick_us_ = tick.count(); }
   // Snapshots are withheld from now on.
   void HoldSnapshots() { hold_snapshots_ = true; }
@@ -140,6 +144,7 @@ class FakeEngine : public Engine {
   RequestId next_id_ GUARDED_BY(mutex_) = 1;
   bool draining_ GUARDED_BY(mutex_) = false;
   Status health_ GUARDED_BY(mutex_);
+  std::string restarting_ GUARDED_BY(mutex_);
   bool stop_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
