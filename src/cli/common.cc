@@ -84,7 +84,6 @@ constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
 template <typename Loaded>
 Result<std::unique_ptr<Loaded>> Load(EngineOptions options) {
-  options.worker_program = "/proc/self/exe";
   ASSIGN_OR_RETURN(options.model, ResolveModel(options.model));
   const bool show = ::isatty(STDERR_FILENO) != 0;
   if (show) {
@@ -118,6 +117,7 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
             "Data parallelism: replicas of the model that share the requests; CPU only");
   flags.Add("--workers", o.workers,
             "Where the ranks run: threads of this process, or processes of their own");
+  o.worker_program = "/proc/self/exe";
   flags.Add("--worker-timeout-seconds", o.worker_timeout_seconds,
             "Seconds after which a worker process that has not finished a step counts as lost");
 }
