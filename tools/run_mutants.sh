@@ -70,7 +70,7 @@ server_tests() { timeout 300 "$copy/build/src/server/web_client_test" >"$copy/lo
 rank_tests() {
   for test in ops/ranks_test nn/nn_test models/models_test executor/executor_test; do
     timeout 300 "$copy/build/src/$test" \
-      --gtest_filter='Rank*:Parallel*:Driver*:Remote*:Stages*:Gguf/StageGolden*' >"$copy/log" 2>&1 || return 1
+      --gtest_filter='Rank*:Parallel*:Driver*:Remote*:ServeRank*:Stages*:Gguf/StageGolden*' >"$copy/log" 2>&1 || return 1
   done
 }
 fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }

@@ -43,7 +43,9 @@ struct EngineOptions {
   WorkerKind workers = WorkerKind::kThreads;
   // For processes: the tokamak program, which they run. Its command line sets it to itself.
   std::string worker_program = {};
-  double worker_timeout_seconds = 60;  // a worker that takes longer for a step counts as lost
+  // For processes: a worker counts as lost if it takes longer than this for a step, and ten times
+  // as long as steps like it take.
+  double worker_timeout_seconds = 10;
   int32_t max_seqs = 0;  // sequences of a replica running at the same time; 0: 64, on GPUs 256
   int32_t max_batch_tokens = 0;  // tokens in one step; 0: 512, on GPUs 8192
   int32_t max_context = 0;       // 0: what the model was trained for

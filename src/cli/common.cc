@@ -118,8 +118,10 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--workers", o.workers,
             "Where the ranks run: threads of this process, or processes of their own");
   o.worker_program = "/proc/self/exe";
-  flags.Add("--worker-timeout-seconds", o.worker_timeout_seconds,
-            "Seconds after which a worker process that has not finished a step counts as lost");
+  flags.Add(
+      "--worker-timeout-seconds", o.worker_timeout_seconds,
+      "A worker process counts as lost if it takes longer than this for a step, and ten times as "
+      "long as steps like it take");
 }
 
 }  // namespace

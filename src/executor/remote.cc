@@ -1,5 +1,6 @@
 #include "executor/remote.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -31,8 +32,8 @@ struct RemoteStep {
 class RemoteExecutor final : public Executor {
  public:
   RemoteExecutor(std::unique_ptr<WorkerGroup> group, const ExecutorLimits& limits,
-                 std::chrono::milliseconds timeout)
-      : group_(std::move(group)), limits_(limits), timeout_(timeout) {}
+                 std::chrono::milliseconds patience)
+      : group_(std::move(group)), limits_(limits), patience_(patience), step_limit_(patience) {}
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override {
@@ -56,8 +57,14 @@ class RemoteExecutor final : public Executor {
     while (error_.ok() && !steps_.front().done() && Take(SteadyClock::now())) continue;
     return !error_.ok() || steps_.front().done();
   }
+  void Expect(double seconds) override;
   Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override;
+  Status Lost() override {
+    while (!lost_ && Take(SteadyClock::now())) continue;
+    return lost_ ? error_ : Status();
+  }
+  void OnLost(std::function<void()> wake) override { group_->OnLost(std::move(wake)); }
 
  private:
   int32_t stage_size() const { return group_->size() / limits_.stages; }
@@ -81,10 +88,11 @@ class RemoteExecutor final : public Executor {
 
   const std::unique_ptr<WorkerGroup> group_;
   const ExecutorLimits limits_;
-  const std::chrono::milliseconds timeout_;
-  std::deque<RemoteStep> steps_;  // in flight
-  Status error_;                  // since the last Reset
-  bool lost_ = false;             // the workers cannot go on
+  const std::chrono::milliseconds patience_;
+  std::chrono::milliseconds step_limit_;  // of the oldest step
+  std::deque<RemoteStep> steps_;          // in flight
+  Status error_;                          // since the last Reset
+  bool lost_ = false;                     // the workers cannot go on
   int32_t num_quiet_ = 0;
 };
 
@@ -130,17 +138,24 @@ void RemoteExecutor::Take(int32_t rank, ToDriver message) {
   }
 }
 
+void RemoteExecutor::Expect(double seconds) {
+  constexpr double kUnknownSeconds = 600;
+  constexpr double kTimes = 10;
+  const std::chrono::duration<double> limit(seconds > 0 ? kTimes * seconds : kUnknownSeconds);
+  step_limit_ = std::max(patience_, std::chrono::duration_cast<std::chrono::milliseconds>(limit));
+}
+
 Result<StepOutput> RemoteExecutor::Wait(uint64_t number) {
   RETURN_IF_ERROR(error_);
   CHECK(!steps_.empty() && steps_.front().number == number);
   RemoteStep& step = steps_.front();
-  const SteadyClock::time_point deadline = SteadyClock::now() + timeout_;
+  const SteadyClock::time_point deadline = SteadyClock::now() + step_limit_;
   while (error_.ok() && !step.done()) {
     if (Take(deadline) || !error_.ok()) continue;
     int32_t rank = first_drawing();
     while (step.outputs[static_cast<size_t>(rank - first_drawing())]) ++rank;
     Lose(Unavailable("rank {} has not finished step {} within {:.1f} s", rank, number,
-                     std::chrono::duration<double>(timeout_).count()));
+                     std::chrono::duration<double>(step_limit_).count()));
   }
   RETURN_IF_ERROR(error_);
   StepOutput output = *std::move(step.outputs[0]);
@@ -157,7 +172,7 @@ Result<StepOutput> RemoteExecutor::Wait(uint64_t number) {
 Status RemoteExecutor::Command(const ToWorker& message) {
   num_quiet_ = 0;
   Send(message, 0, group_->size());
-  const SteadyClock::time_point deadline = SteadyClock::now() + timeout_;
+  const SteadyClock::time_point deadline = SteadyClock::now() + patience_;
   while (!lost_ && num_quiet_ < group_->size()) {
     if (!Take(deadline) && !lost_) {
       return Unavailable("{} of {} workers do not answer", group_->size() - num_quiet_,
@@ -189,8 +204,8 @@ Status RemoteExecutor::Reset() {
 
 std::unique_ptr<Executor> MakeRemoteExecutor(std::unique_ptr<WorkerGroup> group,
                                              const ExecutorLimits& limits,
-                                             std::chrono::milliseconds timeout) {
-  return std::make_unique<RemoteExecutor>(std::move(group), limits, timeout);
+                                             std::chrono::milliseconds patience) {
+  return std::make_unique<RemoteExecutor>(std::move(group), limits, patience);
 }
 
 }  // namespace tokamak

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,14 +30,17 @@ class WorkerGroup {
       std::chrono::steady_clock::time_point deadline) = 0;
   // Ends all workers and starts new ones, which are ready for steps with the same limits.
   virtual Status Restart() = 0;
+  // From now on `wake` is called, on any thread, when a worker may be lost.
+  virtual void OnLost(std::function<void()> wake) = 0;
 };
 
 // Sends each step to all ranks. Those of a pipeline's last stage draw the same tokens; the output
-// is that of the first of them, and an error if another's differs. If one worker is lost or does
-// not finish a step within `timeout`, so is the group, and Reset starts it again. After an error of
-// a step alone the workers go on.
+// is that of the first of them, and an error if another's differs. If one worker is lost, so is the
+// group, and Reset starts it again. A worker counts as lost if it takes ten times as long for a
+// step as Expect said, and longer than `patience`; if that is not known, ten minutes. After an
+// error of a step alone the workers go on.
 std::unique_ptr<Executor> MakeRemoteExecutor(std::unique_ptr<WorkerGroup> group,
                                              const ExecutorLimits& limits,
-                                             std::chrono::milliseconds timeout);
+                                             std::chrono::milliseconds patience);
 
 }  // namespace tokamak

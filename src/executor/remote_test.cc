@@ -37,13 +37,17 @@ class ThreadGroup final : public WorkerGroup {
     if (!incoming->message.ok()) return Unavailable("rank {} is dead", incoming->stream);
     return std::optional<Message>({incoming->stream, *std::move(incoming->message)});
   }
+  void OnLost(std::function<void()> wake) override { on_lost = std::move(wake); }
   Status Restart() override {
     ++restarts;
     Stop();
     Start();
     return Status();
   }
-  void Die(int32_t rank) { driver->Push({rank, Unavailable("")}); }
+  void Die(int32_t rank) {
+    driver->Push({rank, Unavailable("")});
+    if (on_lost) on_lost();
+  }
 
   struct RankThread {
     std::unique_ptr<FakeRank> fake;
@@ -53,6 +57,7 @@ class ThreadGroup final : public WorkerGroup {
   std::vector<std::unique_ptr<RankThread>> workers;
   std::unique_ptr<Inbox> driver;
   int restarts = 0;
+  std::function<void()> on_lost;
 
  private:
   void Start() {
@@ -186,20 +191,38 @@ TEST(RemoteExecutor, ADeadWorkerIsTheErrorOfTheStepAndResetStartsTheGroupAgain) 
   ASSERT_TRUE(f.Step(0).ok());
 }
 
+// The limit is ten times what was expected, but at least the 300 ms.
 TEST(RemoteExecutor, AWorkerThatHangsIsLost) {
-  Fixture f(2, std::chrono::milliseconds(300));
+  for (const auto& [expected, limit] : {std::pair(0.01, "0.3 s"), std::pair(0.05, "0.5 s")}) {
+    Fixture f(2, std::chrono::milliseconds(300));
+    ASSERT_TRUE(f.Step(0).ok());
+    // Both ranks wait for masks that nobody sends.
+    StepInput step{.number = 1, .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
+    ASSERT_TRUE(f.executor->Submit(step).ok());
+    step.number = 2;
+    step.rows[0].masked = true;
+    ASSERT_TRUE(f.executor->Submit(step).ok());
+    ASSERT_TRUE(f.executor->Wait(1).ok());
+    f.executor->Expect(expected);
+    EXPECT_EQ(f.executor->Wait(2).status().message(),
+              std::string("rank 0 has not finished step 2 within ") + limit);
+    ASSERT_TRUE(f.executor->Reset().ok());
+    EXPECT_EQ(f.group->restarts, 1);
+    ASSERT_TRUE(f.Step(0).ok());
+  }
+}
+
+TEST(RemoteExecutor, AWorkerThatDiesWhileNoStepIsInFlightIsReported) {
+  Fixture f(2);
+  int calls = 0;
+  f.executor->OnLost([&calls] { ++calls; });
   ASSERT_TRUE(f.Step(0).ok());
-  // Rank 0 waits for masks that only rank 1 gets.
-  StepInput step{.number = 1, .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
-  ASSERT_TRUE(f.executor->Submit(step).ok());
-  step.number = 2;
-  step.rows[0].masked = true;
-  ASSERT_TRUE(f.executor->Submit(step).ok());
-  ASSERT_TRUE(f.executor->Wait(1).ok());
-  const Result<StepOutput> output = f.executor->Wait(2);
-  EXPECT_EQ(output.status().message(), "rank 0 has not finished step 2 within 0.3 s");
+  EXPECT_TRUE(f.executor->Lost().ok());
+  f.group->Die(0);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(f.executor->Lost().message(), "rank 0 is dead");
   ASSERT_TRUE(f.executor->Reset().ok());
-  EXPECT_EQ(f.group->restarts, 1);
+  EXPECT_TRUE(f.executor->Lost().ok());
   ASSERT_TRUE(f.Step(0).ok());
 }
 

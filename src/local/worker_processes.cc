@@ -83,7 +83,7 @@ Status WorkerProcesses::Launch() {
   ASSIGN_OR_RETURN(const PrivateFolder folder, PrivateFolder::Make());
   RETURN_IF_ERROR(CreateSharedMemory(SharedMemoryPath(folder.address()),
                                      SharedMemoryBytes(GroupOptions(options_))));
-  inbox_ = std::make_unique<Inbox>();
+  inbox_ = std::make_unique<Inbox>([this](const Incoming&) { alarm_.Ring(); });
   streams_.assign(ranks, -1);
   ASSIGN_OR_RETURN(server_, MessageServer::Listen(folder.address(), inbox_.get()));
   RETURN_IF_ERROR(StartProcesses(folder.address()));
@@ -252,6 +252,8 @@ void WorkerProcesses::EndProcesses() {
   processes_.clear();
   server_.reset();
 }
+
+void WorkerProcesses::OnLost(std::function<void()> wake) { alarm_.Set(std::move(wake)); }
 
 Status WorkerProcesses::Restart() {
   EndProcesses();

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/child_process.h"
+#include "base/mutex.h"
 #include "executor/remote.h"
 #include "local/load_ranks.h"
 #include "rpc/message_stream.h"
@@ -38,8 +40,26 @@ class WorkerProcesses final : public WorkerGroup {
   void Send(int32_t rank, std::string message) override;
   Result<std::optional<Message>> Receive(std::chrono::steady_clock::time_point deadline) override;
   Status Restart() override;
+  void OnLost(std::function<void()> wake) override;
 
  private:
+  // Calls a function that may change, from any thread.
+  class Alarm {
+   public:
+    void Set(std::function<void()> wake) EXCLUDES(mutex_) {
+      const MutexLock lock(mutex_);
+      wake_ = std::move(wake);
+    }
+    void Ring() EXCLUDES(mutex_) {
+      const MutexLock lock(mutex_);
+      if (wake_) wake_();
+    }
+
+   private:
+    Mutex mutex_;
+    std::function<void()> wake_ GUARDED_BY(mutex_);
+  };
+
   WorkerProcesses(const EngineOptions& options, Hello expected);
 
   Status Launch();
@@ -62,6 +82,7 @@ class WorkerProcesses final : public WorkerGroup {
   std::vector<RunnerMemory> memory_;
   ExecutorLimits limits_;
   // The present workers. Destroyed in reverse order.
+  Alarm alarm_;
   std::vector<ChildProcess> processes_;
   std::unique_ptr<Inbox> inbox_;
   std::unique_ptr<MessageServer> server_;
