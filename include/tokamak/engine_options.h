@@ -46,6 +46,8 @@ struct EngineOptions {
   // For processes: a worker counts as lost if it takes longer than this for a step, and ten times
   // as long as steps like it take.
   double worker_timeout_seconds = 10;
+  // For processes: the same, if it makes no progress for so long while it loads the model.
+  double worker_load_timeout_seconds = 300;
   int32_t max_seqs = 0;  // sequences of a replica running at the same time; 0: 64, on GPUs 256
   int32_t max_batch_tokens = 0;  // tokens in one step; 0: 512, on GPUs 8192
   int32_t max_context = 0;       // 0: what the model was trained for
@@ -90,7 +92,7 @@ struct EngineOptions {
   bool profile = false;          // time every operation, for Engine::TakeProfile
   bool profile_events = false;   // with profile: also keep each operation as an event
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
-  // Called on the loading thread with the fraction loaded so far, in [0, 1].
+  // Called on the loading thread with the fraction loaded so far, in [0, 1]; of dummy weights: 0.
   std::function<void(double)> on_load_progress = {};
 };
 

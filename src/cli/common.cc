@@ -122,6 +122,8 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
       "--worker-timeout-seconds", o.worker_timeout_seconds,
       "A worker process counts as lost if it takes longer than this for a step, and ten times as "
       "long as steps like it take");
+  flags.Add("--worker-load-timeout-seconds", o.worker_load_timeout_seconds,
+            "The same, if it makes no progress for so long while it loads the model");
 }
 
 }  // namespace

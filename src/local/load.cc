@@ -263,11 +263,10 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
   load.task = task;
   // A model without its weights is loaded at once.
   const bool counted = options.workers == WorkerKind::kProcesses;
-  if (options.on_load_progress && checkpoint.weight_bytes > 0 && !counted) {
+  if (options.on_load_progress && !counted) {
     load.progress = [&](int64_t bytes) {
-      const double fraction =
-          static_cast<double>(bytes) / static_cast<double>(checkpoint.weight_bytes);
-      options.on_load_progress(std::min(fraction, 1.0));
+      const auto all = static_cast<double>(checkpoint.weight_bytes);  // 0: not known
+      options.on_load_progress(all > 0 ? std::min(static_cast<double>(bytes) / all, 1.0) : 0);
     };
   }
   return LoadModel(checkpoint, ops, load);

@@ -16,9 +16,11 @@ Status CheckWorkers(const EngineOptions& options) {
   if (options.worker_program.empty()) {
     return InvalidArgument("worker_program: must name the tokamak program with workers=processes");
   }
-  if (!(options.worker_timeout_seconds >= 0.1 && options.worker_timeout_seconds <= 1e6)) {
-    return InvalidArgument("worker_timeout_seconds: must be in [0.1, 1e6], got {}",
-                           options.worker_timeout_seconds);
+  for (const auto& [field, seconds] :
+       {std::pair("worker_timeout_seconds", options.worker_timeout_seconds),
+        std::pair("worker_load_timeout_seconds", options.worker_load_timeout_seconds)}) {
+    if (seconds >= 0.1 && seconds <= 1e6) continue;
+    return InvalidArgument("{}: must be in [0.1, 1e6], got {}", field, seconds);
   }
   if (options.device != "cpu" && options.device != "auto") {
     return Unimplemented("device={}: with workers=processes only cpu is supported", options.device);

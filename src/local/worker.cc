@@ -84,10 +84,14 @@ Result<LoadedRank> Worker::Load(const Checkpoint& checkpoint, EngineOptions opti
     rank.communicator = MakeSharedMemoryCommunicator(group, options_.rank, std::move(memory));
   }
   ASSIGN_OR_RETURN(rank.ops, MakeRankOps(options, options_.rank, rank.communicator));
-  double reported = 0;
+  Loading reported;
+  SteadyClock::time_point next;
   options.on_load_progress = [&](double fraction) {
-    if (fraction < reported + 0.01) return;
-    Send(Loading{reported = fraction});
+    // Once a second even if the fraction does not grow, because the size of dummy weights is not
+    // known: a worker that says nothing counts as lost.
+    if (fraction < reported.fraction + 0.01 && SteadyClock::now() < next) return;
+    Send(reported = {fraction});
+    next = SteadyClock::now() + std::chrono::seconds(1);
   };
   ASSIGN_OR_RETURN(rank.model, LoadWeights(checkpoint, *rank.ops, options, Task::kGenerate));
   const ModelSpec& spec = rank.model->spec();

@@ -24,7 +24,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kHelloSeconds{60};
 constexpr std::chrono::milliseconds kLook{100};  // between looks whether a process has ended
 
 // A new folder that only this user may enter, for a socket and the memory of the ranks. Files in
@@ -55,8 +54,9 @@ class PrivateFolder {
   std::string path_;
 };
 
-Status Unexpected(int32_t rank, const ToDriver& message) {
-  return Internal("rank {} sent {} while it was starting", rank, Describe(message));
+SteadyClock::time_point After(double seconds) {
+  return SteadyClock::now() +
+         std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(seconds));
 }
 
 }  // namespace
@@ -89,7 +89,8 @@ Status WorkerProcesses::Launch() {
   RETURN_IF_ERROR(StartProcesses(folder.address()));
   RETURN_IF_ERROR(AwaitHellos());
   for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(LoadRank{options_}));
-  return AwaitLoaded();
+  ASSIGN_OR_RETURN(loaded_, AwaitAll<Loaded>());
+  return Status();
 }
 
 Status WorkerProcesses::StartProcesses(const std::string& address) {
@@ -131,7 +132,11 @@ Status WorkerProcesses::CheckHello(const Hello& hello) const {
 }
 
 Status WorkerProcesses::Welcome(const Incoming& incoming) {
-  if (!incoming.message.ok()) return Status();  // it said nothing
+  if (!incoming.message.ok()) {
+    const auto found = std::ranges::find(streams_, incoming.stream);
+    if (found == streams_.end()) return Status();  // it said nothing
+    return Lost(static_cast<int32_t>(found - streams_.begin()));
+  }
   Status status;
   ASSIGN_OR_RETURN(const ToDriver message, DecodeToDriver(*incoming.message, {}));
   if (const auto* const hello = std::get_if<Hello>(&message)) {
@@ -147,51 +152,57 @@ Status WorkerProcesses::Welcome(const Incoming& incoming) {
 }
 
 Status WorkerProcesses::AwaitHellos() {
-  const SteadyClock::time_point deadline = SteadyClock::now() + kHelloSeconds;
+  const SteadyClock::time_point deadline = After(options_.worker_load_timeout_seconds);
   for (;;) {
-    const auto missing = std::find(streams_.begin(), streams_.end(), -1);
+    const auto missing = std::ranges::find(streams_, -1);
     if (missing == streams_.end()) return Status();
-    const auto rank = static_cast<size_t>(missing - streams_.begin());
     if (const std::optional<Incoming> incoming = inbox_->Take(SteadyClock::now() + kLook)) {
       RETURN_IF_ERROR(Welcome(*incoming));
-    } else if (const std::optional<std::string> end = processes_[rank].End()) {
-      return Unavailable("the worker of rank {} ended before it connected: {}", rank, *end);
-    } else if (SteadyClock::now() >= deadline) {
-      return Unavailable("the worker of rank {} has not connected within {} s", rank,
-                         kHelloSeconds.count());
+      continue;
     }
+    for (size_t rank = 0; rank < streams_.size(); ++rank) {
+      if (streams_[rank] >= 0) continue;
+      if (const std::optional<std::string> end = processes_[rank].End()) {
+        return Unavailable("the worker of rank {} ended before it connected: {}", rank, *end);
+      }
+    }
+    if (SteadyClock::now() < deadline) continue;
+    return Unavailable("the worker of rank {} has not connected within {:.1f} s",
+                       missing - streams_.begin(), options_.worker_load_timeout_seconds);
   }
 }
 
-Result<WorkerGroup::Message> WorkerProcesses::Await() {
-  ASSIGN_OR_RETURN(std::optional<Message> message, Receive(SteadyClock::time_point::max()));
-  if (!message) return Internal("the workers say nothing");
-  return *std::move(message);
-}
-
-Status WorkerProcesses::AwaitLoaded() {
-  const auto ranks = static_cast<size_t>(size());
-  loaded_.assign(ranks, {});
-  std::vector<double> fractions(ranks, 0);
-  for (size_t num_loaded = 0; num_loaded < ranks;) {
-    ASSIGN_OR_RETURN(const Message from, Await());
-    ASSIGN_OR_RETURN(ToDriver message, DecodeToDriver(from.bytes, {}));
-    const auto rank = static_cast<size_t>(from.rank);
+template <typename Answer>
+Result<std::vector<Answer>> WorkerProcesses::AwaitAll() {
+  std::vector<std::optional<Answer>> answers(streams_.size());
+  std::vector<double> fractions(streams_.size(), 0);
+  for (;;) {
+    const auto missing = std::ranges::find_if(answers, [](const auto& answer) { return !answer; });
+    if (missing == answers.end()) break;
+    ASSIGN_OR_RETURN(const std::optional<Message> from,
+                     Receive(After(options_.worker_load_timeout_seconds)));
+    if (!from) {
+      return Unavailable("the worker of rank {} has made no progress for {:.1f} s while loading",
+                         missing - answers.begin(), options_.worker_load_timeout_seconds);
+    }
+    ASSIGN_OR_RETURN(ToDriver message, DecodeToDriver(from->bytes, {}));
+    const auto rank = static_cast<size_t>(from->rank);
     if (const auto* const loading = std::get_if<Loading>(&message)) {
       fractions[rank] = std::clamp(loading->fraction, 0.0, 1.0);
       double all = 0;
-      for (const double fraction : fractions) all += fraction / static_cast<double>(ranks);
+      for (const double fraction : fractions) all += fraction / static_cast<double>(size());
       if (options_.on_load_progress) options_.on_load_progress(all);
-    } else if (auto* const loaded = std::get_if<Loaded>(&message)) {
-      loaded_[rank] = std::move(*loaded);
-      ++num_loaded;
+    } else if (auto* const answer = std::get_if<Answer>(&message)) {
+      answers[rank] = std::move(*answer);
     } else if (const auto* const error = std::get_if<Status>(&message)) {
-      return error->WithContext(fmt::format("rank {}", from.rank));
+      return error->WithContext(fmt::format("rank {}", from->rank));
     } else {
-      return Unexpected(from.rank, message);
+      return Internal("rank {} sent {} while it was starting", from->rank, Describe(message));
     }
   }
-  return Status();
+  std::vector<Answer> all;
+  for (std::optional<Answer>& answer : answers) all.push_back(*std::move(answer));
+  return all;
 }
 
 Result<ExecutorLimits> WorkerProcesses::Begin(const std::vector<RunnerMemory>& memory) {
@@ -201,18 +212,7 @@ Result<ExecutorLimits> WorkerProcesses::Begin(const std::vector<RunnerMemory>& m
          EncodeToWorker(StartRank{memory[rank].arena_bytes, memory[rank].num_device_blocks,
                                   memory[rank].num_host_blocks}));
   }
-  std::vector<ExecutorLimits> limits(memory.size());
-  for (size_t i = 0; i < memory.size(); ++i) {
-    ASSIGN_OR_RETURN(const Message from, Await());
-    ASSIGN_OR_RETURN(ToDriver message, DecodeToDriver(from.bytes, {}));
-    if (auto* const rank = std::get_if<ExecutorLimits>(&message)) {
-      limits[static_cast<size_t>(from.rank)] = std::move(*rank);
-    } else if (const auto* const error = std::get_if<Status>(&message)) {
-      return error->WithContext(fmt::format("rank {}", from.rank));
-    } else {
-      return Unexpected(from.rank, message);
-    }
-  }
+  ASSIGN_OR_RETURN(const std::vector<ExecutorLimits> limits, AwaitAll<ExecutorLimits>());
   ASSIGN_OR_RETURN(limits_, JoinLimits(limits));
   return limits_;
 }

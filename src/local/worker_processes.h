@@ -68,9 +68,10 @@ class WorkerProcesses final : public WorkerGroup {
   Status Welcome(const Incoming& incoming);
   Status CheckHello(const Hello& hello) const;
   Status AwaitHellos();
-  Status AwaitLoaded();
-  // Waits for a worker's next message while workers start.
-  Result<Message> Await();
+  // Waits until each rank has answered and returns the answers, by rank. A rank that makes no
+  // progress for options_.worker_load_timeout_seconds is an error.
+  template <typename Answer>
+  Result<std::vector<Answer>> AwaitAll();
   void EndProcesses();
   // Why a rank's worker is lost.
   Status Lost(int32_t rank);

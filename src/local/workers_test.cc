@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -18,13 +19,20 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
+#include "base/version.h"
+#include "local/fingerprint.h"
 #include "local/testing/load_engine.h"
+#include "rpc/message_stream.h"
+#include "rpc/worker_messages.h"
 #include "tokamak/engine.h"
+#include "weights/checkpoint.h"
 
 namespace tokamak {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
@@ -187,9 +195,10 @@ class FakeProgram {
     ::chmod(path_.c_str(), 0700);
   }
   ~FakeProgram() { std::remove(path_.c_str()); }
-  std::string Error() const {
-    EngineOptions options = OnWorkers("llama_odd.gguf", 2);
+  std::string Error(double load_timeout_seconds = 300, int32_t ranks = 2) const {
+    EngineOptions options = OnWorkers("llama_odd.gguf", ranks);
     options.worker_program = path_;
+    options.worker_load_timeout_seconds = load_timeout_seconds;
     const auto engine = Engine::Load(options);
     return engine.ok() ? "" : engine.status().ToString();
   }
@@ -222,6 +231,81 @@ TEST(Workers, AreRefusedByName) {
   EXPECT_TRUE(Children().empty());
 }
 
+// Rank 0 connects two seconds after it starts. Rank 1 has connected when it dies or stops.
+TEST(Workers, MayDieOrHangWhileTheyStart) {
+  const auto error = [](const std::string& end, double load_timeout_seconds) {
+    return FakeProgram("if [ $6 = 0 ]; then sleep 2; else (sleep 1; " + end +
+                       " $$) & fi\nexec " TOKAMAK_PROGRAM " \"$@\"")
+        .Error(load_timeout_seconds);
+  };
+  EXPECT_THAT(error("kill -9", 20), AllOf(HasSubstr("rank 1"), HasSubstr("signal 9 (Killed)")));
+  EXPECT_THAT(error("kill -STOP", 4),
+              HasSubstr("the worker of rank 1 has made no progress for 4.0 s while loading"));
+  EXPECT_THAT(FakeProgram("exec sleep 15").Error(0.5),
+              HasSubstr("the worker of rank 0 has not connected within 0.5 s"));
+  EXPECT_TRUE(Children().empty());
+}
+
+// The test is the worker: the program that the driver starts only writes down where to connect.
+TEST(Workers, MayLoadForLongIfTheyMakeProgress) {
+  const std::string path = testing::TempDir() + "/address_" + std::to_string(::getpid());
+  std::thread worker([&path] {
+    std::string address;
+    for (int i = 0; address.empty() && i < 1000; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::getline(std::ifstream(path) >> std::ws, address);
+    }
+    Inbox inbox;
+    auto client = MessageClient::Connect(address, std::chrono::seconds(10), &inbox);
+    ASSERT_TRUE(client.ok()) << client.status().ToString();
+    Hello hello{.version = VersionText(), .model = "llama_odd"};
+    hello.weights = *CheckpointHash(*OpenCheckpoint(kGoldens + std::string("llama_odd.gguf")));
+    (*client)->Send(EncodeToDriver(hello));
+    for (int i = 0; i < 8; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      (*client)->Send(EncodeToDriver(Loading{0.1 * i}));
+    }
+    (*client)->Send(EncodeToDriver(ResourceExhausted("the test has enough")));
+    (*client)->Finish();
+  });
+  EXPECT_THAT(FakeProgram("echo \"$8\" >" + path + "; exec sleep 100").Error(3, 1),
+              HasSubstr("rank 0: the test has enough"));
+  worker.join();
+  std::remove(path.c_str());
+}
+
+TEST(Workers, OtherReplicasTakeTheRequestsWhileOneStartsAgain) {
+  EngineOptions options = OnWorkers("llama_odd.gguf", 1);
+  options.threads = options.data_parallel = 2;
+  options.worker_load_timeout_seconds = 20;
+  const auto engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  const std::vector<int32_t> expected = Answer(*engine, MakeRequest({.temperature = 0})).token_ids;
+  const auto restarting = [&engine] {
+    const std::vector<EngineStats> replicas = engine->replica_stats();
+    return std::ranges::count_if(replicas, [](const auto& r) { return !r.restarting.empty(); });
+  };
+  const std::set<pid_t> before = Children();
+  ASSERT_EQ(before.size(), 2u);
+  ::kill(*before.begin(), SIGKILL);
+  pid_t again = 0;
+  while (again == 0) {
+    for (const pid_t pid : Children()) again = before.contains(pid) ? again : pid;
+  }
+  ::kill(again, SIGSTOP);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Answer(*engine, MakeRequest({.temperature = 0})).token_ids, expected);
+  }
+  EXPECT_EQ(restarting(), 1);
+  EXPECT_EQ(engine->stats().restarting, "");
+  ::kill(again, SIGCONT);
+  while (restarting() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Answer(*engine, MakeRequest({.temperature = 0})).token_ids, expected);
+  }
+  EXPECT_EQ(Children().size(), 2u);
+}
+
 TEST(Workers, LoadErrorsNameTheCause) {
   const auto error = [](auto spoil) {
     EngineOptions options = OnWorkers("llama_odd.gguf", 2);
@@ -235,6 +319,8 @@ TEST(Workers, LoadErrorsNameTheCause) {
               HasSubstr("/no/program: cannot be started"));
   EXPECT_THAT(error([](EngineOptions& o) { o.worker_timeout_seconds = 0; }),
               HasSubstr("worker_timeout_seconds: must be in [0.1, 1e6], got 0"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.worker_load_timeout_seconds = -1; }),
+              HasSubstr("worker_load_timeout_seconds: must be in [0.1, 1e6], got -1"));
   EXPECT_THAT(error([](EngineOptions& o) { o.profile = true; }),
               HasSubstr("profile: does not work with workers=processes"));
   EXPECT_THAT(error([](EngineOptions& o) { o.tensor_parallel = o.threads = 64; }),
