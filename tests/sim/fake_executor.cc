@@ -254,6 +254,13 @@ Status FakeExecutor::Reset() {
   return Status();
 }
 
+Status FakeExecutor::Lost() {
+  if (!broken_ && Injected(options_.failure_permille)) {
+    return Unavailable("injected between two calls");
+  }
+  return Status();
+}
+
 void FakeExecutor::Free(SequenceSlotId slot) {
   if (!slots_[slot].used) Fail("frees slot {}, which is free", slot);
   if (InFlight(slots_[slot].last_row)) Fail("frees slot {} with a row in flight", slot);

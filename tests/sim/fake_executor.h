@@ -35,7 +35,7 @@ struct FakeExecutorOptions {
   double token_seconds = 1e-5;
   double image_row_seconds = 0;
   double jitter = 0;             // a stage's part takes up to (1 + jitter) times as long
-  int32_t failure_permille = 0;  // per Submit, Sample and Wait
+  int32_t failure_permille = 0;  // per Submit, Sample, Wait and Lost
   int32_t reset_failure_percent = 0;
 };
 
@@ -57,6 +57,7 @@ class FakeExecutor final : public Executor {
   bool Done(uint64_t number) override;
   Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override;
+  Status Lost() override;
 
   // Called with every step before it takes effect.
   std::function<void(const StepInput&)> on_submit;

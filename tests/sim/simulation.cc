@@ -362,6 +362,13 @@ void Simulation::Resume(Live* live) {
   checker_->OnPause();
 }
 
+void Simulation::LoseExecutor() {
+  const Status lost = executor_->Lost();
+  if (lost.ok()) return;
+  if (writer_) writer_->Write(LostEvent{lost});
+  core_->LoseExecutor(lost);
+}
+
 void Simulation::PauseOrResumeOne() {
   if (live_.empty()) return;
   auto found = live_.begin();
@@ -505,6 +512,7 @@ std::string Simulation::Run() {
     while (more && rng_.Chance(arrival_percent_)) SubmitOne();
     if (cancel_permille_ > 0 && rng_.In(0, 999) < cancel_permille_) CancelOne();
     if (more && pause_permille_ > 0 && client_rng_.In(0, 999) < pause_permille_) PauseOrResumeOne();
+    LoseExecutor();
     if (!more && !core_->HasWork() && !ResumeAll()) break;
     if (rng_.Chance(30)) clock_.Advance(std::chrono::microseconds(rng_.In(0, 3000)));
     if (writer_) writer_->Write(StepEvent{});

@@ -108,6 +108,8 @@ class Simulation {
   void Pause(Live* live);
   void Resume(Live* live);
   void PauseOrResumeOne();
+  // The executor loses its workers now and then, whatever the engine does.
+  void LoseExecutor();
   // Returns whether any were paused.
   bool ResumeAll();
   void OnChunk(OutputChunk chunk);
