@@ -1,4 +1,6 @@
 // tokamak worker: one rank of a model, for a driver in another process.
+#include <sys/prctl.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -20,6 +22,8 @@ int Work(WorkerOptions options) {
   // A driver that drains needs its workers to the end, and they end when it does.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
+  // A stopped worker goes on when its driver ends, in order to notice that.
+  ::prctl(PR_SET_PDEATHSIG, SIGCONT);
   options.on_driver_gone = [] { std::_Exit(kOk); };
   return Fail(RunWorker(options));
 }
