@@ -132,6 +132,17 @@ const std::string kQwen35 = R"("head_dim": 12, "linear_num_key_heads": 2,
 const std::set<std::string> kQwen35WithoutEffect = {
     "head_dim", "mrope_section", "partial_rotary_factor", "rope_parameters", "rope_scaling"};
 
+// The sections fix the fraction of a head that rotates, and no layer has features of its own.
+const std::set<std::string> kQwen35VlWithoutEffect = {"deepstack_visual_indexes",
+                                                      "head_dim",
+                                                      "hidden_size",
+                                                      "num_attention_heads",
+                                                      "out_hidden_size",
+                                                      "rope_parameters",
+                                                      "rope_scaling",
+                                                      "partial_rotary_factor",
+                                                      "text_config",
+                                                      "vision_config"};
 const std::string kQwen35VlText = R"("full_attention_interval": 2, "rope_scaling": {
     "mrope_section": [2, 2, 2]}, )" +
                                   kQwenVlText +
@@ -275,7 +286,7 @@ const Family kFamilies[] = {
      kQwen35WithoutEffect},
     {"Qwen3_5ForConditionalGeneration",
      {kQwenVl + R"("text_config": {"partial_rotary_factor": 1.0, )" + kQwen35 + kQwen35VlText},
-     kQwenVlWithoutEffect},
+     kQwen35VlWithoutEffect},
     {"SmolLM3ForCausalLM", {kWindow + R"("rope_theta": 10000.0)"}},
 };
 

@@ -10,6 +10,7 @@ namespace tokamak::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Qwen35, ErrorsNameTheField) {
   const auto error = [](const std::string& own) {
@@ -36,6 +37,17 @@ TEST(Qwen35, ErrorsNameTheField) {
   EXPECT_THAT(error(R"("linear_num_key_heads": 3, )"),
               HasSubstr("linear_num_key_heads: does not divide linear_num_value_heads"));
   EXPECT_THAT(error(R"("attn_output_gate": false, )"), HasSubstr("attn_output_gate: is false"));
+}
+
+TEST(Qwen35, ItsTowerHasNoFeaturesOfLayers) {
+  const auto error = [](const std::string& layers) {
+    return ErrorOf(Config("Qwen3_5ForConditionalGeneration", R"("image_token_id": 17,
+        "text_config": {"vocab_size": 50}, "vision_config": {"depth": 2,
+        "deepstack_visual_indexes": )" + layers + "}"));
+  };
+  constexpr const char* kError = "vision_config.deepstack_visual_indexes: must be empty";
+  EXPECT_THAT(error("[]"), Not(HasSubstr(kError)));
+  EXPECT_THAT(error("[1]"), HasSubstr(kError));
 }
 
 }  // namespace
