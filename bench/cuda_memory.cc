@@ -263,8 +263,8 @@ void RunGatedDelta(MemoryBench& bench) {
                              .scale = 1,
                              .tiled = false};
     const int64_t norm_values = 4 * kTokens * keys + (4 * kTokens + 2) * kValueHeads;
-    const int64_t rule_values = 2 * kTokens * (keys + kValues + kValueHeads) +
-                                (2 * kStates - kNew) * key_dim * kValues;
+    const int64_t rule_values =
+        2 * kTokens * (keys + kValues + kValueHeads) + (2 * kStates - kNew) * key_dim * kValues;
     bench.Run({{"PrepareDeltaKernel", norm_values * 4}, {"DeltaKernel", rule_values * 4}},
               [&](auto stream) { return LaunchGatedDelta(delta, stream); });
   }

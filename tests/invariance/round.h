@@ -34,7 +34,7 @@ struct RoundOptions {
   int32_t cache_groups = 1;
   int32_t least_batch_tokens = 0;
   bool states = false;  // the model keeps them: no mix has drafts or a host tier
-  bool tiny = true;  // a model from WriteTinyModel; otherwise a real one, which gets text
+  bool tiny = true;     // a model from WriteTinyModel; otherwise a real one, which gets text
   std::vector<DraftMix> draft_mixes = {};  // if there are any, these are the mixes
 
   bool gpu() const { return device != "cpu"; }
