@@ -3,7 +3,8 @@
 on the same cores.
 
   bench/compare_images.py [--models llava,qwen2_5_vl] [--images 8] [--concurrency 1,4] [--runs 5]
-                          [--cpus 0-1] [--llama LLAMA_CPP --llama-server FILE] [--keep FOLDER]
+                          [--cpus 0-1] [--torch-types float32,bfloat16] [--keep FOLDER]
+                          [--llama LLAMA_CPP --llama-server FILE]
 
 Needs a Python with torch, transformers and PIL; with --llama also gguf. LLAMA_CPP is the source of llama.cpp,
 whose script converts the models. The models have random bf16 weights, a tower of the published size (CLIP
@@ -41,6 +42,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 TEXT = dict(hidden_size=512, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=8,
             num_key_value_heads=8, bos_token_id=None, eos_token_id=None, max_position_embeddings=8192)
 VOCABULARY = 4096  # and special tokens
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 MODELS = {
     'llava': dict(
         family='Llava', image='<image>', pre='gpt-2', tokens=dict(image_token_index='<image>'),
@@ -57,7 +59,8 @@ MODELS = {
         text=dict(rope_parameters=dict(rope_theta=1e6, rope_type='default', mrope_section=[8, 12, 12])),
         vision=dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=16, out_hidden_size=512,
                     patch_size=14, window_size=112, fullatt_block_indexes=[7, 15, 23, 31]),
-        processor=dict(image_processor_type='Qwen2VLImageProcessor', min_pixels=3136, max_pixels=1003520))}
+        processor=dict(image_processor_type='Qwen2VLImageProcessor', min_pixels=3136, max_pixels=1003520,
+                       image_mean=CLIP_MEAN, image_std=CLIP_STD))}
 TEMPLATE = """
 {%- for message in messages -%}
   {%- if message.content is string -%}{{ message.content }}
@@ -191,8 +194,8 @@ def write_clip(folder, out, dtype):
     writer.add_vision_block_count(vision['num_hidden_layers'])
     writer.add_vision_head_count(vision['num_attention_heads'])
     writer.add_vision_attention_layernorm_eps(1e-5)
-    writer.add_vision_image_mean([0.48145466, 0.4578275, 0.40821073])
-    writer.add_vision_image_std([0.26862954, 0.26130258, 0.27577711])
+    writer.add_vision_image_mean(CLIP_MEAN)
+    writer.add_vision_image_std(CLIP_STD)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, vision['num_hidden_layers'])
     matrices = {'bf16': gguf.GGMLQuantizationType.BF16, 'f16': gguf.GGMLQuantizationType.F16}[dtype]
     for name, tensor in safetensors.torch.load_file(folder / 'model.safetensors').items():
@@ -302,6 +305,7 @@ def main():
     parser.add_argument('--concurrency', default='1,4')
     parser.add_argument('--runs', type=int, default=5)
     parser.add_argument('--cpus', default=','.join(map(str, sorted(os.sched_getaffinity(0)))))
+    parser.add_argument('--torch-types', default='float32,bfloat16', help='those of transformers')
     parser.add_argument('--llama', help='the source of llama.cpp')
     parser.add_argument('--llama-server', help='its server')
     parser.add_argument('--keep', type=pathlib.Path, help='where models are kept for the next time')
@@ -317,7 +321,7 @@ def main():
                 write_model(name, folder)
             with contextlib.ExitStack() as stack:
                 engines = start_servers(args, stack, name, folder, len(cpus))
-                engines += [Transformers(name, folder, dtype) for dtype in ('float32', 'bfloat16')]
+                engines += [Transformers(name, folder, dtype) for dtype in args.torch_types.split(',')]
                 for concurrency in map(int, args.concurrency.split(',')):
                     compare(args, name, engines, concurrency)
 
