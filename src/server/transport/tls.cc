@@ -10,12 +10,10 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/log.h"
+#include "base/tls_files.h"
 
 namespace tokamak {
 namespace {
@@ -26,8 +24,6 @@ using Context = std::shared_ptr<ssl::context>;
 
 // Ciphers with forward secrecy and authenticated encryption, as all of TLS 1.3 have.
 constexpr char kCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
-
-constexpr uint64_t kMaxPemBytes = 1 << 20;
 
 class TlsStream final : public ByteStream {
  public:
@@ -72,41 +68,6 @@ int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
   return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-// Gives no password: otherwise OpenSSL would ask for one at the terminal.
-int NoPassword(char*, int, int, void*) { return 0; }
-
-// The first error is the cause of the others.
-std::string TakeError() {
-  const unsigned long code = ERR_peek_error();
-  ERR_clear_error();
-  const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
-  return reason == nullptr ? "cannot be read" : reason;
-}
-
-// Says why a file does not hold a `wanted` (PEM's name for it). OpenSSL does not say what the file
-// holds instead.
-Status WrongPem(const char* field, const std::string& path, std::string_view wanted,
-                std::string_view other) {
-  const std::string reason = TakeError();
-  const Result<std::string> text = ReadWholeFile(path, kMaxPemBytes);
-  if (!text.ok()) return text.status().WithContext(field);
-  const auto holds = [&text](std::string_view label) {
-    return text->find(fmt::format("{}-----", label)) != std::string::npos;
-  };
-  if (!holds(wanted)) {
-    return InvalidArgument("{}={}: holds no {} in PEM form{}", field, path, wanted,
-                           holds(other) ? fmt::format(", but a {}; are tls_cert_file and "
-                                                      "tls_key_file swapped?",
-                                                      other)
-                                        : "");
-  }
-  if (text->find("ENCRYPTED") != std::string::npos) {
-    return InvalidArgument("{}={}: the key has a password; `openssl pkey -in {}` writes it without",
-                           field, path, path);
-  }
-  return InvalidArgument("{}={}: the {} in it is broken: {}", field, path, wanted, reason);
-}
-
 Result<Context> MakeContext(const std::string& cert_file, const std::string& key_file) {
   ERR_clear_error();
   Context context;
@@ -120,28 +81,12 @@ Result<Context> MakeContext(const std::string& cert_file, const std::string& key
                                SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_SSLv3);
   SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // saves 34 KB per idle connection
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_default_passwd_cb(raw, NoPassword);
   SSL_CTX_set_alpn_select_cb(raw, SelectProtocol, nullptr);
   if (SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION) != 1 ||
       SSL_CTX_set_cipher_list(raw, kCiphers) != 1) {
-    return Internal("TLS: {}", TakeError());
+    return Internal("TLS: {}", TakeTlsError());
   }
-  // Loads the key first: if the certificate does not fit, OpenSSL drops the key and the check
-  // fails.
-  if (SSL_CTX_use_PrivateKey_file(raw, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
-    return WrongPem("tls_key_file", key_file, "PRIVATE KEY", "CERTIFICATE");
-  }
-  if (SSL_CTX_use_certificate_chain_file(raw, cert_file.c_str()) != 1) {
-    return WrongPem("tls_cert_file", cert_file, "CERTIFICATE", "PRIVATE KEY");
-  }
-  if (SSL_CTX_check_private_key(raw) != 1) {
-    ERR_clear_error();
-    return InvalidArgument("tls_key_file={}: is not the key of the certificate in tls_cert_file={}",
-                           key_file, cert_file);
-  }
-  if (X509_cmp_current_time(X509_get0_notAfter(SSL_CTX_get0_certificate(raw))) < 0) {
-    LogWarning("tls_cert_file={}: the certificate has expired", cert_file);
-  }
+  RETURN_IF_ERROR(UseCertificate(raw, {"tls_cert_file", cert_file}, {"tls_key_file", key_file}));
   return context;
 }
 
