@@ -146,7 +146,7 @@ Status RunWorker(const WorkerOptions& options) {
     if (running && options.on_driver_gone) options.on_driver_gone();
   });
   ASSIGN_OR_RETURN(const std::unique_ptr<MessageClient> client,
-                   MessageClient::Connect(options.connect, kConnectSeconds, &inbox));
+                   MessageClient::Connect({options.connect}, kConnectSeconds, &inbox));
   const Status status = Worker(options, *client, inbox, running).Run();
   running = false;
   client->Send(EncodeToDriver(status));

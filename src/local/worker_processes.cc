@@ -85,7 +85,7 @@ Status WorkerProcesses::Launch() {
                                      SharedMemoryBytes(GroupOptions(options_))));
   inbox_ = std::make_unique<Inbox>([this](const Incoming&) { alarm_.Ring(); });
   streams_.assign(ranks, -1);
-  ASSIGN_OR_RETURN(server_, MessageServer::Listen(folder.address(), inbox_.get()));
+  ASSIGN_OR_RETURN(server_, MessageServer::Listen({folder.address()}, inbox_.get()));
   RETURN_IF_ERROR(StartProcesses(folder.address()));
   RETURN_IF_ERROR(AwaitHellos());
   for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(LoadRank{options_}));

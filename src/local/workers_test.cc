@@ -256,7 +256,7 @@ TEST(Workers, MayLoadForLongIfTheyMakeProgress) {
       std::getline(std::ifstream(path) >> std::ws, address);
     }
     Inbox inbox;
-    auto client = MessageClient::Connect(address, std::chrono::seconds(10), &inbox);
+    auto client = MessageClient::Connect({address}, std::chrono::seconds(10), &inbox);
     ASSERT_TRUE(client.ok()) << client.status().ToString();
     Hello hello{.version = VersionText(), .model = "llama_odd"};
     hello.weights = *CheckpointHash(*OpenCheckpoint(kGoldens + std::string("llama_odd.gguf")));

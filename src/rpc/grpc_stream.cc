@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -54,6 +55,47 @@ void StartGrpc() {
   });
 }
 
+// The time for a TLS handshake, and for an address to answer.
+constexpr std::chrono::seconds kHandshake{5};
+
+int Milliseconds(std::chrono::milliseconds time) { return static_cast<int>(time.count()); }
+
+// Over a network, asks the other side every few seconds whether it is still there. Between the
+// processes of a machine the system says so.
+std::map<std::string, int> KeepAlive() {
+  constexpr std::chrono::seconds kPeriod{5};
+  constexpr std::chrono::seconds kPatience{10};
+  return {{GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kPeriod)},
+          {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kPatience)},
+          {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+          {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},  // as many as it likes
+          {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0}};
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentials(const Endpoint& endpoint) {
+  if (!endpoint.tls) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = endpoint.tls->authority;
+  options.pem_key_cert_pairs.push_back({endpoint.tls->key, endpoint.tls->certificate});
+  return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const Endpoint& endpoint) {
+  if (!endpoint.tls) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = endpoint.tls->authority;
+  options.pem_private_key = endpoint.tls->key;
+  options.pem_cert_chain = endpoint.tls->certificate;
+  return grpc::SslCredentials(options);
+}
+
+// Neither side may send without TLS over a network, whatever its caller forgot.
+Status CheckEndpoint(const Endpoint& endpoint) {
+  if (endpoint.tls || endpoint.address.starts_with("unix:/")) return Status();
+  return InvalidArgument("{}: needs TLS", endpoint.address);
+}
+
 // Something that gRPC does meanwhile; the address is its tag. Called on the thread of the queue.
 using Operation = std::function<void(bool ok)>;
 
@@ -89,17 +131,19 @@ class Link {
       const MutexLock lock(mutex_);
       if (std::exchange(ended_, true)) return;
       ++pending_;
-      StartFinish(grpc::StatusCode::OK, &finish_);
+      StartFinish(grpc::StatusCode::OK, nullptr, &finish_);
       changed_.NotifyAll();
     }
     inbox_->Push({stream_, reason});
   }
-  // Ends a call that is no stream. Instead of Begin.
-  void Refuse(grpc::StatusCode code) EXCLUDES(mutex_) {
+  // Ends a call that becomes no stream, after this message if there is one. Instead of Begin.
+  void Refuse(grpc::StatusCode code, const std::optional<std::string>& message = {})
+      EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     ended_ = true;
     ++pending_;
-    StartFinish(code, &finish_);
+    if (message) out_.push_back(ToBuffer(*message));
+    StartFinish(code, message ? &out_.front() : nullptr, &finish_);
   }
 
   int32_t stream() const { return stream_; }
@@ -107,7 +151,9 @@ class Link {
  protected:
   virtual void StartRead(grpc::ByteBuffer* in, Operation* done) = 0;
   virtual void StartWrite(const grpc::ByteBuffer& out, Operation* done) = 0;
-  virtual void StartFinish(grpc::StatusCode code, Operation* done) = 0;
+  // `last`: a message to write before, or null. A client neither has one nor gives a code.
+  virtual void StartFinish(grpc::StatusCode code, const grpc::ByteBuffer* last,
+                           Operation* done) = 0;
   // Called when gRPC is done with an ended stream.
   virtual void OnGone() = 0;
 
@@ -188,8 +234,10 @@ class ServerLink final : public Link {
  private:
   void StartRead(grpc::ByteBuffer* in, Operation* done) override { call_.Read(in, done); }
   void StartWrite(const grpc::ByteBuffer& out, Operation* done) override { call_.Write(out, done); }
-  void StartFinish(grpc::StatusCode code, Operation* done) override {
-    call_.Finish(grpc::Status(code, ""), done);
+  void StartFinish(grpc::StatusCode code, const grpc::ByteBuffer* last, Operation* done) override {
+    const grpc::Status status(code, "");
+    if (last == nullptr) return call_.Finish(status, done);
+    call_.WriteAndFinish(*last, grpc::WriteOptions(), status, done);
   }
   void OnGone() override;
 
@@ -217,17 +265,23 @@ class GrpcServer final : public MessageServer {
     if (thread_.joinable()) thread_.join();
   }
 
-  Status Start(const std::string& address) {
+  Status Start(const Endpoint& endpoint) {
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(endpoint.address, ServerCredentials(endpoint), &port);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
+    // Otherwise two drivers could listen on one port.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshake));
+    if (endpoint.tls) {
+      for (const auto& [name, value] : KeepAlive()) builder.AddChannelArgument(name, value);
+    }
     builder.RegisterAsyncGenericService(&service_);
     queue_ = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
     thread_ = std::thread([this] { RunOperations(*queue_); });
-    if (server_ == nullptr) return Unavailable("{}: cannot listen there", address);
+    if (server_ == nullptr) return Unavailable("{}: cannot listen there", endpoint.address);
     Accept();
     return Status();
   }
@@ -235,6 +289,11 @@ class GrpcServer final : public MessageServer {
     const MutexLock lock(mutex_);
     const auto found = links_.find(stream);
     if (found != links_.end()) found->second->Send(message);
+  }
+
+  void RefuseNew(std::string message) override {
+    const MutexLock lock(mutex_);
+    refusal_ = std::move(message);
   }
 
   // The next call has come, or none will.
@@ -252,6 +311,8 @@ class GrpcServer final : public MessageServer {
         link.Refuse(grpc::StatusCode::UNIMPLEMENTED);
       } else if (links_.size() > kMaxStreams) {
         link.Refuse(grpc::StatusCode::RESOURCE_EXHAUSTED);
+      } else if (refusal_) {
+        link.Refuse(grpc::StatusCode::OK, refusal_);
       } else {
         link.Begin();
       }
@@ -281,6 +342,7 @@ class GrpcServer final : public MessageServer {
   Mutex mutex_;
   CondVar gone_;
   int32_t num_streams_ GUARDED_BY(mutex_) = 0;
+  std::optional<std::string> refusal_ GUARDED_BY(mutex_);
   std::unique_ptr<ServerLink> next_ GUARDED_BY(mutex_);  // waits for a call
   std::map<int32_t, std::unique_ptr<ServerLink>> links_ GUARDED_BY(mutex_);
   // Lives until the next one, because its operation calls Remove.
@@ -295,7 +357,7 @@ class ClientLink final : public Link {
   ClientLink(Inbox* inbox, const std::shared_ptr<grpc::Channel>& channel,
              grpc::CompletionQueue* queue)
       : Link(0, inbox), stub_(channel), call_(stub_.PrepareCall(&context_, kMethod, queue)) {
-    call_->StartCall(&started_);
+    call_->StartCall(&on_started_);
   }
   void FinishSending() {
     constexpr std::chrono::seconds kPatience{5};
@@ -307,26 +369,27 @@ class ClientLink final : public Link {
     const MutexLock lock(gone_mutex_);
     while (!gone_) changed_.Wait(gone_mutex_);
   }
-  void WaitForStart() EXCLUDES(gone_mutex_) {
+  // Whether it has started. If not, it has ended: error() says why.
+  bool WaitForStart() EXCLUDES(gone_mutex_) {
     const MutexLock lock(gone_mutex_);
-    while (!begun_) changed_.Wait(gone_mutex_);
+    while (!begun_ && !gone_) changed_.Wait(gone_mutex_);
+    return begun_;
   }
+  std::string error() const { return status_.error_message(); }
 
  private:
   void StartRead(grpc::ByteBuffer* in, Operation* done) override { call_->Read(in, done); }
   void StartWrite(const grpc::ByteBuffer& out, Operation* done) override {
     call_->Write(out, done);
   }
-  void StartFinish(grpc::StatusCode, Operation* done) override {
-    context_.TryCancel();
+  void StartFinish(grpc::StatusCode, const grpc::ByteBuffer*, Operation* done) override {
+    if (started_) context_.TryCancel();
     call_->Finish(&status_, done);
   }
   void OnStarted(bool ok) {
-    if (ok) {
-      Begin();
-    } else {
-      End(Unavailable("the connection could not be used"));
-    }
+    if (!ok) return Refuse(grpc::StatusCode::OK);
+    started_ = true;
+    Begin();
     const MutexLock lock(gone_mutex_);
     begun_ = true;
     changed_.NotifyAll();
@@ -341,8 +404,9 @@ class ClientLink final : public Link {
   grpc::Status status_;
   grpc::GenericStub stub_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  Operation started_ = [this](bool ok) { OnStarted(ok); };
+  Operation on_started_ = [this](bool ok) { OnStarted(ok); };
   Operation writes_done_ = [this](bool) { Done(); };
+  bool started_ = false;  // used on the queue's thread, or after WaitForStart
   Mutex gone_mutex_;
   CondVar changed_;
   bool begun_ GUARDED_BY(gone_mutex_) = false;
@@ -352,9 +416,7 @@ class ClientLink final : public Link {
 class GrpcClient final : public MessageClient {
  public:
   GrpcClient(const std::shared_ptr<grpc::Channel>& channel, Inbox* inbox)
-      : thread_([this] { RunOperations(queue_); }), link_(inbox, channel, &queue_) {
-    link_.WaitForStart();
-  }
+      : thread_([this] { RunOperations(queue_); }), link_(inbox, channel, &queue_) {}
   ~GrpcClient() override {
     link_.Stop();
     queue_.Shutdown();
@@ -363,6 +425,8 @@ class GrpcClient final : public MessageClient {
 
   void Send(std::string message) override { link_.Send(message); }
   void Finish() override { link_.FinishSending(); }
+  bool WaitForStart() { return link_.WaitForStart(); }
+  std::string error() const { return link_.error(); }
 
  private:
   grpc::CompletionQueue queue_;
@@ -370,28 +434,64 @@ class GrpcClient final : public MessageClient {
   ClientLink link_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<MessageServer>> MessageServer::Listen(const std::string& address,
-                                                             Inbox* inbox) {
-  StartGrpc();
-  auto server = std::make_unique<GrpcServer>(inbox);
-  RETURN_IF_ERROR(server->Start(address));
-  return std::unique_ptr<MessageServer>(std::move(server));
-}
-
-Result<std::unique_ptr<MessageClient>> MessageClient::Connect(const std::string& address,
-                                                              std::chrono::milliseconds timeout,
-                                                              Inbox* inbox) {
-  StartGrpc();
+std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
+  constexpr std::chrono::milliseconds kFirstPause{100}, kLongestPause{1000};
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  if (!channel->WaitForConnected(std::chrono::system_clock::now() + timeout)) {
-    return Unavailable("{}: no driver answers there", address);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // whatever the environment says
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Milliseconds(kFirstPause));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(kLongestPause));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Milliseconds(kHandshake));
+  if (endpoint.tls) {
+    for (const auto& [name, value] : KeepAlive()) arguments.SetInt(name, value);
   }
-  return std::unique_ptr<MessageClient>(std::make_unique<GrpcClient>(channel, inbox));
+  return grpc::CreateCustomChannel(endpoint.address, ChannelCredentials(endpoint), arguments);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MessageServer>> MessageServer::Listen(const Endpoint& endpoint,
+                                                             Inbox* inbox) {
+  RETURN_IF_ERROR(CheckEndpoint(endpoint));
+  StartGrpc();
+  auto server = std::make_unique<GrpcServer>(inbox);
+  RETURN_IF_ERROR(server->Start(endpoint));
+  return std::unique_ptr<MessageServer>(std::move(server));
+}
+
+Result<std::unique_ptr<MessageClient>> MessageClient::Connect(const Endpoint& endpoint,
+                                                              std::chrono::milliseconds timeout,
+                                                              Inbox* inbox) {
+  constexpr std::chrono::milliseconds kPause{50};
+  constexpr int kMaxClosed = 3;  // one may be of a driver that was just ending
+  RETURN_IF_ERROR(CheckEndpoint(endpoint));
+  StartGrpc();
+  const SteadyClock::time_point deadline = SteadyClock::now() + timeout;
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(endpoint);
+  for (int num_closed = 0;;) {
+    auto client = std::make_unique<GrpcClient>(channel, inbox);
+    if (client->WaitForStart()) return std::unique_ptr<MessageClient>(std::move(client));
+    // gRPC has words for these, but no codes. A driver that does not accept this side's certificate
+    // says so only after the handshake, by closing the connection.
+    const std::string error = client->error();
+    const auto says = [&error](const char* text) { return error.find(text) != error.npos; };
+    if (says("handshake failed") || says("peer certificate")) {
+      return Unavailable("{}: the certificate of the driver there is not accepted: {}",
+                         endpoint.address, error);
+    }
+    num_closed = endpoint.tls && says("Socket closed") ? num_closed + 1 : 0;
+    if (num_closed == kMaxClosed) {
+      return Unavailable(
+          "{}: the driver there closes the connection; it accepts only certificates of its own "
+          "authority: {}",
+          endpoint.address, error);
+    }
+    if (SteadyClock::now() >= deadline) {
+      return Unavailable("{}: no driver answers there: {}", endpoint.address, error);
+    }
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 }  // namespace tokamak

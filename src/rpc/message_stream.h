@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/mutex.h"
+#include "rpc/endpoint.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -47,21 +48,25 @@ class Inbox {
 // Accepts streams and numbers them from 0. Thread-safe.
 class MessageServer {
  public:
-  // `address`: "unix:PATH". The inbox must outlive the server. kUnimplemented if this build has no
-  // gRPC; kUnavailable if the address cannot be used.
-  static Result<std::unique_ptr<MessageServer>> Listen(const std::string& address, Inbox* inbox);
+  // The inbox must outlive the server. Over TLS, a client without a certificate of the authority
+  // gets no stream. kUnimplemented if this build has no gRPC; kUnavailable if the address cannot be
+  // used.
+  static Result<std::unique_ptr<MessageServer>> Listen(const Endpoint& endpoint, Inbox* inbox);
   // Ends all streams.
   virtual ~MessageServer() = default;
 
   // Does not wait. A message to a stream that has ended is dropped.
   virtual void Send(int32_t stream, std::string message) = 0;
+  // From now on a new stream gets this message and ends; the inbox hears nothing of it.
+  virtual void RefuseNew(std::string message) = 0;
 };
 
 // The other side: one stream, with number 0. Thread-safe.
 class MessageClient {
  public:
-  // Waits for a server. The inbox must outlive the client. Errors are those of Listen.
-  static Result<std::unique_ptr<MessageClient>> Connect(const std::string& address,
+  // Waits for a server, but not if one is there and either side does not accept the other's
+  // certificate. The inbox must outlive the client. Errors are those of Listen.
+  static Result<std::unique_ptr<MessageClient>> Connect(const Endpoint& endpoint,
                                                         std::chrono::milliseconds timeout,
                                                         Inbox* inbox);
   // Ends the stream.

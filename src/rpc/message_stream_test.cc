@@ -22,7 +22,7 @@ class MessageStreamTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    auto server = MessageServer::Listen(address(), &inbox_);
+    auto server = MessageServer::Listen({address()}, &inbox_);
     if (server.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << "no gRPC";
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
@@ -34,7 +34,7 @@ class MessageStreamTest : public testing::Test {
   }
   std::string address() const { return "unix:" + folder_ + "/socket"; }
   std::unique_ptr<MessageClient> Connect(Inbox* inbox) {
-    auto client = MessageClient::Connect(address(), seconds(10), inbox);
+    auto client = MessageClient::Connect({address()}, seconds(10), inbox);
     EXPECT_TRUE(client.ok()) << client.status().ToString();
     return client.ok() ? *std::move(client) : nullptr;
   }
@@ -113,12 +113,29 @@ TEST_F(MessageStreamTest, TheEndOfAServerEndsItsStreams) {
   client->Finish();
 }
 
+TEST_F(MessageStreamTest, RefusesNewStreamsWithAMessage) {
+  Inbox first_inbox, second_inbox;
+  const auto first = Connect(&first_inbox);
+  first->Send("a");
+  EXPECT_EQ(*Next(inbox_).message, "a");
+  server_->RefuseNew(std::string(1 << 20, 'x'));
+  for (int i = 0; i < 20; ++i) {
+    const auto second = Connect(&second_inbox);
+    second->Send("b");
+    EXPECT_EQ(Next(second_inbox).message->size(), size_t{1} << 20);
+    EXPECT_EQ(Next(second_inbox).message.status().code(), StatusCode::kUnavailable);
+  }
+  first->Send("c");
+  EXPECT_EQ(*Next(inbox_).message, "c");  // and nothing of the others
+}
+
 TEST_F(MessageStreamTest, NamesAnAddressThatCannotBeUsed) {
-  const auto server = MessageServer::Listen("unix:/no/such/folder/socket", &inbox_);
+  const auto server = MessageServer::Listen({"unix:/no/such/folder/socket"}, &inbox_);
   EXPECT_EQ(server.status().message(), "unix:/no/such/folder/socket: cannot listen there");
-  const auto client =
-      MessageClient::Connect("unix:/no/such/folder/socket", std::chrono::milliseconds(50), &inbox_);
-  EXPECT_EQ(client.status().message(), "unix:/no/such/folder/socket: no driver answers there");
+  const auto client = MessageClient::Connect({"unix:/no/such/folder/socket"},
+                                             std::chrono::milliseconds(50), &inbox_);
+  EXPECT_THAT(client.status().message(),
+              HasSubstr("unix:/no/such/folder/socket: no driver answers there"));
 }
 
 TEST(Inbox, RefusesASenderThatNeverStops) {

@@ -13,10 +13,10 @@ Status NoGrpc() {
 
 }  // namespace
 
-Result<std::unique_ptr<MessageServer>> MessageServer::Listen(const std::string&, Inbox*) {
+Result<std::unique_ptr<MessageServer>> MessageServer::Listen(const Endpoint&, Inbox*) {
   return NoGrpc();
 }
-Result<std::unique_ptr<MessageClient>> MessageClient::Connect(const std::string&,
+Result<std::unique_ptr<MessageClient>> MessageClient::Connect(const Endpoint&,
                                                               std::chrono::milliseconds, Inbox*) {
   return NoGrpc();
 }
