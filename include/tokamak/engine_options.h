@@ -43,6 +43,18 @@ struct EngineOptions {
   WorkerKind workers = WorkerKind::kThreads;
   // For processes: the tokamak program, which they run. Its command line sets it to itself.
   std::string worker_program = {};
+  // For processes: instead of starting them, wait until workers that others start have joined at
+  // this address, unix:PATH or HOST:PORT.
+  std::string worker_address = {};
+  double worker_join_seconds = 300;  // how long to wait for all of them
+  // For HOST:PORT, PEM files: this side's certificate and its key, and the authority that must have
+  // signed those of the workers.
+  std::string worker_cert_file = {};
+  std::string worker_key_file = {};
+  std::string worker_ca_file = {};
+  // For HOST:PORT and several ranks, which are on this machine: a folder through which they
+  // exchange values, and which only this user may enter. It is made if it does not exist.
+  std::string worker_folder = {};
   // For processes: a worker counts as lost if it takes longer than this for a step, and ten times
   // as long as steps like it take.
   double worker_timeout_seconds = 10;

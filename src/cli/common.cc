@@ -30,7 +30,10 @@ constexpr std::string_view kFields =
     "max_images max_logprobs max_output_tokens "
     "max_queue max_seqs mmproj "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
-    "steps_in_flight synthetic_acceptance target_itl_ms threads workers worker_timeout_seconds "
+    "steps_in_flight synthetic_acceptance target_itl_ms threads workers worker_address "
+    "worker_folder "
+    "worker_join_seconds worker_timeout_seconds "
+    "ca cert driver folder key rank "
     // Sampling.
     "allowed_token_ids bad_words dry_allowed_length dry_base dry_multiplier dry_penalty_last_n "
     "dynatemp_exponent dynatemp_range frequency_penalty length_penalty logit_bias logprobs "
@@ -53,7 +56,10 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"record_path", "--record"},
     {"tensor_parallel", "--tp"},
     {"tls_cert_file", "--tls-cert"},
-    {"tls_key_file", "--tls-key"}};
+    {"tls_key_file", "--tls-key"},
+    {"worker_ca_file", "--worker-ca"},
+    {"worker_cert_file", "--worker-cert"},
+    {"worker_key_file", "--worker-key"}};
 
 // Returns the flag of a field, and any other word as it is.
 std::string FlagOf(std::string_view word) {
@@ -118,6 +124,20 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--workers", o.workers,
             "Where the ranks run: threads of this process, or processes of their own");
   o.worker_program = "/proc/self/exe";
+  flags.Add(
+      "--worker-address", o.worker_address,
+      "Where workers join that something else starts, instead of starting them: unix:PATH, or "
+      "HOST:PORT with the four options below");
+  flags.Add("--worker-cert", o.worker_cert_file,
+            "This process's certificate, which names HOST (PEM)");
+  flags.Add("--worker-key", o.worker_key_file, "Its key");
+  flags.Add("--worker-ca", o.worker_ca_file,
+            "The authority that must have signed the workers' certificates");
+  flags.Add("--worker-folder", o.worker_folder,
+            "A folder of this user alone, such as /dev/shm/NAME, for what several ranks exchange; "
+            "it is made if it does not exist");
+  flags.Add("--worker-join-seconds", o.worker_join_seconds,
+            "How long to wait until all workers have joined");
   flags.Add(
       "--worker-timeout-seconds", o.worker_timeout_seconds,
       "A worker process counts as lost if it takes longer than this for a step, and ten times as "

@@ -1,10 +1,14 @@
 // tokamak worker: one rank of a model, for a driver in another process.
 #include <sys/prctl.h>
 
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <string_view>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "local/worker.h"
@@ -13,9 +17,29 @@ namespace tokamak::cli {
 namespace {
 
 constexpr char kExamples[] =
-    "  tokamak serve model.gguf --tp 2 --workers processes    starts its workers itself\n";
+    "  tokamak serve model.gguf --tp 2 --workers processes    starts its workers itself\n"
+    "  tokamak serve model.gguf --tp 2 --workers processes --worker-address unix:/run/me/t/socket\n"
+    "  mpirun -n 2 tokamak worker model.gguf --driver unix:/run/me/t/socket\n";
 
-int Work(WorkerOptions options) {
+// The rank that whatever started this process has given it.
+Result<int32_t> RankFromLauncher() {
+  // Open MPI's mpirun, MPICH's, srun.
+  for (const char* const name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr) continue;
+    const std::string_view text = value;
+    int32_t rank = 0;
+    const auto [end, error] = std::from_chars(text.begin(), text.end(), rank);
+    if (error == std::errc() && end == text.end()) return rank;
+    return InvalidArgument("{}: \"{}\" is not a rank", name, text);
+  }
+  return InvalidArgument("rank: is needed, unless mpirun or srun starts this worker");
+}
+
+int Work(WorkerOptions options, std::optional<int32_t> given_rank) {
+  const Result<int32_t> rank = given_rank ? Result<int32_t>(*given_rank) : RankFromLauncher();
+  if (!rank.ok()) return Fail(rank.status());
+  options.rank = *rank;
   const Result<std::string> path = ResolveModel(options.model);
   if (!path.ok()) return Fail(path.status());
   options.model = *path;
@@ -32,13 +56,18 @@ int Work(WorkerOptions options) {
 
 void AddWorkerCommand(CommandLine& line) {
   auto flags = std::make_shared<WorkerOptions>();
+  auto rank = std::make_shared<std::optional<int32_t>>();
   Flags f = line.Command("worker", "Run one rank of a model for another process", kExamples,
-                         [flags] { return Work(*flags); });
+                         [flags, rank] { return Work(*flags, *rank); });
   AddModel(f, flags->model);
   f.Add("--mmproj", flags->mmproj, "As the driver's");
   f.Add("--dummy-dtype", flags->dummy_dtype, "As the driver's");
-  f.Add("--rank", flags->rank, "Which of the ranks, from 0");
-  f.Add("--connect", flags->connect, "The driver's address: unix:PATH");
+  f.Add("--rank", *rank, "Which of the ranks, from 0; default: what mpirun or srun says");
+  f.Add("--driver", flags->driver, "Where the driver listens: unix:PATH or HOST:PORT");
+  f.Add("--cert", flags->cert, "For HOST:PORT, this worker's certificate (PEM)");
+  f.Add("--key", flags->key, "Its key");
+  f.Add("--ca", flags->ca, "The authority that must have signed the driver's certificate");
+  f.Add("--folder", flags->folder, "For HOST:PORT and several ranks, the driver's --worker-folder");
 }
 
 }  // namespace tokamak::cli

@@ -9,11 +9,51 @@
 #include "local/worker_processes.h"
 #include "ops/count/count_ops.h"
 #include "ops/cpu/cpu_ops.h"
+#include "rpc/endpoint.h"
 
 namespace tokamak {
+namespace {
+
+// Options of workers that join.
+Status CheckJoining(const EngineOptions& o) {
+  if (o.worker_address.empty()) {
+    for (const auto& [name, value] : {std::pair("worker_cert_file", &o.worker_cert_file),
+                                      {"worker_key_file", &o.worker_key_file},
+                                      {"worker_ca_file", &o.worker_ca_file},
+                                      {"worker_folder", &o.worker_folder}}) {
+      if (!value->empty()) return InvalidArgument("{}: needs worker_address=HOST:PORT", name);
+    }
+    return Status();
+  }
+  if (o.workers == WorkerKind::kThreads) {
+    return InvalidArgument("worker_address: needs workers=processes");
+  }
+  if (!(o.worker_join_seconds > 0 && o.worker_join_seconds <= 1e6)) {
+    return InvalidArgument("worker_join_seconds: must be in (0, 1e6], got {}",
+                           o.worker_join_seconds);
+  }
+  if (o.data_parallel > 1) {
+    return Unimplemented("data_parallel: workers that join are those of one replica");
+  }
+  const bool socket = SocketFolder(o.worker_address).has_value();
+  if (socket && !o.worker_folder.empty()) {
+    return InvalidArgument("worker_folder: is for HOST:PORT; a Unix socket is in a folder already");
+  }
+  if (!socket && o.worker_folder.empty() && RanksPerReplica(o) > 1) {
+    return InvalidArgument(
+        "worker_folder: must name a folder, such as /dev/shm/NAME, because there are {} ranks, "
+        "which exchange values through it",
+        RanksPerReplica(o));
+  }
+  return Status();
+}
+
+}  // namespace
+
 Status CheckWorkers(const EngineOptions& options) {
+  RETURN_IF_ERROR(CheckJoining(options));
   if (options.workers == WorkerKind::kThreads) return Status();
-  if (options.worker_program.empty()) {
+  if (options.worker_program.empty() && options.worker_address.empty()) {
     return InvalidArgument("worker_program: must name the tokamak program with workers=processes");
   }
   for (const auto& [field, seconds] :

@@ -14,7 +14,7 @@
 #include "local/load_ranks.h"
 #include "local/load_steps.h"
 #include "local/memory_estimate.h"
-#include "ops/host/shared_memory.h"
+#include "local/worker_folder.h"
 #include "rpc/worker_messages.h"
 #include "weights/checkpoint.h"
 
@@ -24,7 +24,6 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kConnectSeconds{60};
-constexpr std::string_view kUnix = "unix:";
 
 class Worker {
  public:
@@ -79,8 +78,12 @@ Result<LoadedRank> Worker::Load(const Checkpoint& checkpoint, EngineOptions opti
   LoadedRank rank = {.ops = nullptr, .model = nullptr};
   if (ranks > 1) {
     const SharedMemoryOptions group = GroupOptions(options);
-    ASSIGN_OR_RETURN(Buffer memory,
-                     MapSharedMemory(SharedMemoryPath(options_.connect), SharedMemoryBytes(group)));
+    const std::string folder = SocketFolder(options_.driver).value_or(options_.folder);
+    if (folder.empty()) {
+      return InvalidArgument("folder: must name the driver's folder, because there are {} ranks",
+                             ranks);
+    }
+    ASSIGN_OR_RETURN(Buffer memory, WorkerFolder::MapMemory(folder, SharedMemoryBytes(group)));
     rank.communicator = MakeSharedMemoryCommunicator(group, options_.rank, std::move(memory));
   }
   ASSIGN_OR_RETURN(rank.ops, MakeRankOps(options, options_.rank, rank.communicator));
@@ -130,23 +133,18 @@ Status Worker::Run() {
 
 }  // namespace
 
-std::string SharedMemoryPath(const std::string& address) {
-  const std::string_view socket = std::string_view(address).substr(kUnix.size());
-  return fmt::format("{}/memory", socket.substr(0, socket.rfind('/')));
-}
-
 Status RunWorker(const WorkerOptions& options) {
-  if (!options.connect.starts_with(kUnix) || options.connect.find('/') == std::string::npos) {
-    return InvalidArgument("connect: must be unix:PATH with an absolute path, got \"{}\"",
-                           options.connect);
-  }
+  ASSIGN_OR_RETURN(const Endpoint driver, MakeEndpoint("driver", options.driver,
+                                                       {.certificate = {"cert", options.cert},
+                                                        .key = {"key", options.key},
+                                                        .authority = {"ca", options.ca}}));
   if (options.rank < 0) return InvalidArgument("rank: must not be negative, got {}", options.rank);
   std::atomic<bool> running{false};
   Inbox inbox([&](const Incoming&) {
     if (running && options.on_driver_gone) options.on_driver_gone();
   });
   ASSIGN_OR_RETURN(const std::unique_ptr<MessageClient> client,
-                   MessageClient::Connect({options.connect}, kConnectSeconds, &inbox));
+                   MessageClient::Connect(driver, kConnectSeconds, &inbox));
   const Status status = Worker(options, *client, inbox, running).Run();
   running = false;
   client->Send(EncodeToDriver(status));

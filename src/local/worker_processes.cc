@@ -1,12 +1,7 @@
 #include "local/worker_processes.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -16,7 +11,6 @@
 #include "executor/ranks_agree.h"
 #include "local/fingerprint.h"
 #include "local/load_steps.h"
-#include "local/worker.h"
 #include "ops/host/shared_memory.h"
 
 namespace tokamak {
@@ -25,34 +19,6 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{100};  // between looks whether a process has ended
-
-// A new folder that only this user may enter, for a socket and the memory of the ranks. Files in
-// /dev/shm are memory.
-class PrivateFolder {
- public:
-  static Result<PrivateFolder> Make() {
-    std::string error;
-    for (const char* parent : {"/dev/shm", "/tmp"}) {
-      std::string path = fmt::format("{}/tokamak-XXXXXX", parent);
-      if (::mkdtemp(path.data()) != nullptr) return PrivateFolder(std::move(path));
-      error = fmt::format("{}: {}", path, std::strerror(errno));
-    }
-    return Unavailable("no folder for the workers' socket: {}", error);
-  }
-  PrivateFolder(PrivateFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  PrivateFolder& operator=(PrivateFolder&&) = delete;
-  ~PrivateFolder() {
-    if (path_.empty()) return;
-    ::unlink(SharedMemoryPath(address()).c_str());
-    ::unlink(fmt::format("{}/socket", path_).c_str());
-    ::rmdir(path_.c_str());
-  }
-  std::string address() const { return fmt::format("unix:{}/socket", path_); }
-
- private:
-  explicit PrivateFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 SteadyClock::time_point After(double seconds) {
   return SteadyClock::now() +
@@ -80,16 +46,29 @@ Result<std::unique_ptr<WorkerProcesses>> WorkerProcesses::Start(const Checkpoint
 
 Status WorkerProcesses::Launch() {
   const auto ranks = static_cast<size_t>(size());
-  ASSIGN_OR_RETURN(const PrivateFolder folder, PrivateFolder::Make());
-  RETURN_IF_ERROR(CreateSharedMemory(SharedMemoryPath(folder.address()),
-                                     SharedMemoryBytes(GroupOptions(options_))));
+  folder_.reset();
+  ASSIGN_OR_RETURN(folder_, WorkerFolder::Make(options_));
+  if (ranks > 1) {
+    RETURN_IF_ERROR(folder_->CreateMemory(SharedMemoryBytes(GroupOptions(options_))));
+  }
+  const TlsFiles files = {.certificate = {"worker_cert_file", options_.worker_cert_file},
+                          .key = {"worker_key_file", options_.worker_key_file},
+                          .authority = {"worker_ca_file", options_.worker_ca_file}};
+  ASSIGN_OR_RETURN(const Endpoint endpoint,
+                   MakeEndpoint("worker_address", folder_->address(), files));
   inbox_ = std::make_unique<Inbox>([this](const Incoming&) { alarm_.Ring(); });
   streams_.assign(ranks, -1);
-  ASSIGN_OR_RETURN(server_, MessageServer::Listen({folder.address()}, inbox_.get()));
-  RETURN_IF_ERROR(StartProcesses(folder.address()));
-  RETURN_IF_ERROR(AwaitHellos());
+  ASSIGN_OR_RETURN(server_, MessageServer::Listen(endpoint, inbox_.get()));
+  if (joined()) {
+    RETURN_IF_ERROR(AwaitJoins());
+  } else {
+    RETURN_IF_ERROR(StartProcesses(folder_->address()));
+    RETURN_IF_ERROR(AwaitHellos());
+  }
+  server_->RefuseNew(EncodeToWorker(Unavailable("the driver has workers for all ranks")));
   for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(LoadRank{options_}));
   ASSIGN_OR_RETURN(loaded_, AwaitAll<Loaded>());
+  folder_->Close();
   return Status();
 }
 
@@ -97,7 +76,7 @@ Status WorkerProcesses::StartProcesses(const std::string& address) {
   for (int32_t rank = 0; rank < size(); ++rank) {
     std::vector<std::string> arguments = {
         "worker", options_.model,       "--dummy-dtype", options_.dummy_dtype,
-        "--rank", std::to_string(rank), "--connect",     address};
+        "--rank", std::to_string(rank), "--driver",      address};
     if (!options_.mmproj.empty()) arguments.insert(arguments.end(), {"--mmproj", options_.mmproj});
     ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(options_.worker_program, arguments));
     processes_.push_back(std::move(process));
@@ -172,6 +151,35 @@ Status WorkerProcesses::AwaitHellos() {
   }
 }
 
+Status WorkerProcesses::AwaitJoins() {
+  const SteadyClock::time_point deadline = After(options_.worker_join_seconds);
+  const auto missing = [this] {
+    std::string ranks;
+    for (size_t rank = 0; rank < streams_.size(); ++rank) {
+      if (streams_[rank] < 0) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+    }
+    return ranks;
+  };
+  LogWarning("waiting at {} for the workers of these ranks: {}", options_.worker_address,
+             missing());
+  int32_t refused = -1;
+  while (!missing().empty()) {
+    const std::optional<Incoming> incoming = inbox_->Take(deadline);
+    if (!incoming) {
+      return Unavailable("within {} s no worker has joined at {} for these ranks: {}",
+                         options_.worker_join_seconds, options_.worker_address, missing());
+    }
+    if (!incoming->message.ok())
+      std::replace(streams_.begin(), streams_.end(), incoming->stream, -1);
+    if (incoming->stream == refused) continue;  // says that it has been refused
+    const Status status = Welcome(*incoming);
+    if (status.ok()) continue;
+    LogWarning("a worker cannot join: {}", status.message());
+    refused = incoming->stream;
+  }
+  return Status();
+}
+
 template <typename Answer>
 Result<std::vector<Answer>> WorkerProcesses::AwaitAll() {
   std::vector<std::optional<Answer>> answers(streams_.size());
@@ -236,6 +244,7 @@ Result<std::optional<WorkerGroup::Message>> WorkerProcesses::Receive(
 }
 
 Status WorkerProcesses::Lost(int32_t rank) {
+  if (joined()) return Unavailable("the connection to the worker of rank {} has ended", rank);
   ChildProcess& process = processes_[static_cast<size_t>(rank)];
   std::optional<std::string> end = process.End();
   // The connection ends a little before the process does.

@@ -1,4 +1,4 @@
-// The worker processes that this process starts, on this machine.
+// The worker processes of a replica: those that this process starts, or that join it.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "executor/remote.h"
 #include "local/load_ranks.h"
+#include "local/worker_folder.h"
 #include "rpc/message_stream.h"
 #include "rpc/worker_messages.h"
 #include "runner/runner.h"
@@ -24,7 +25,8 @@ namespace tokamak {
 class WorkerProcesses final : public WorkerGroup {
  public:
   // Starts a worker for each rank and waits until all have loaded the model. The error of one is
-  // that of all. `options` are those of the engine, with nothing left open.
+  // that of all. With worker_address, waits until a worker for each rank has joined, and refuses
+  // those that do not fit. `options` are those of the engine, with nothing left open.
   static Result<std::unique_ptr<WorkerProcesses>> Start(const Checkpoint& checkpoint,
                                                         const EngineOptions& options);
   ~WorkerProcesses() override;
@@ -68,6 +70,9 @@ class WorkerProcesses final : public WorkerGroup {
   Status Welcome(const Incoming& incoming);
   Status CheckHello(const Hello& hello) const;
   Status AwaitHellos();
+  // Whether workers that others start join this process.
+  bool joined() const { return !options_.worker_address.empty(); }
+  Status AwaitJoins();
   // Waits until each rank has answered and returns the answers, by rank. A rank that makes no
   // progress for options_.worker_load_timeout_seconds is an error.
   template <typename Answer>
@@ -83,6 +88,7 @@ class WorkerProcesses final : public WorkerGroup {
   std::vector<RunnerMemory> memory_;
   ExecutorLimits limits_;
   // The present workers. Destroyed in reverse order.
+  std::unique_ptr<WorkerFolder> folder_;
   Alarm alarm_;
   std::vector<ChildProcess> processes_;
   std::unique_ptr<Inbox> inbox_;

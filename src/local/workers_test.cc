@@ -24,6 +24,7 @@
 #include "base/version.h"
 #include "local/fingerprint.h"
 #include "local/testing/load_engine.h"
+#include "local/testing/on_workers.h"
 #include "rpc/message_stream.h"
 #include "rpc/worker_messages.h"
 #include "tokamak/engine.h"
@@ -34,39 +35,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
-
-EngineOptions OnWorkers(const std::string& model, int32_t ranks,
-                        WorkerKind workers = WorkerKind::kProcesses, int32_t stages = 1) {
-  return {.model = kGoldens + model,
-          .device = "cpu",
-          .precise = true,
-          .threads = ranks * stages,
-          .tensor_parallel = ranks,
-          .pipeline_parallel = stages,
-          .workers = workers,
-          .worker_program = TOKAMAK_PROGRAM,
-          .max_seqs = 4,
-          .max_batch_tokens = 64,
-          .block_size = 4,
-          .num_blocks = 400};
-}
-
-Request MakeRequest(SamplingParams sampling) {
-  Request request{.token_ids = {5, 9, 40, 3, 17, 100, 8}};
-  request.sampling = std::move(sampling);
-  request.sampling.max_tokens = 40;
-  request.sampling.ignore_eos = true;
-  request.sampling.logprobs = 2;
-  return request;
-}
-
-OutputChunk Answer(Engine& engine, const Request& request) {
-  Result<std::vector<OutputChunk>> answer = engine.Generate(request);
-  EXPECT_TRUE(answer.ok()) << answer.status().ToString();
-  return answer.ok() ? std::move((*answer)[0]) : OutputChunk();
-}
 
 // The processes that this one has started and that run.
 std::set<pid_t> Children() {
@@ -223,7 +191,7 @@ TEST(Workers, AreRefusedByName) {
               HasSubstr("has the model llama_tied, but this driver has llama_odd"));
   EXPECT_THAT(FakeProgram(worker + "none.gguf \"$@\"").Error(), HasSubstr("none.gguf"));
   EXPECT_THAT(
-      FakeProgram("exec " TOKAMAK_PROGRAM " worker \"$2\" --rank 5 --connect \"$8\"").Error(),
+      FakeProgram("exec " TOKAMAK_PROGRAM " worker \"$2\" --rank 5 --driver \"$8\"").Error(),
       HasSubstr("a worker has the rank 5, but there are 2 ranks"));
   EXPECT_THAT(FakeProgram("exit 3").Error(), HasSubstr("ended before it connected: exit code 3"));
   std::remove((folder + "/llama_odd.gguf").c_str());
