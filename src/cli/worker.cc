@@ -36,17 +36,25 @@ Result<int32_t> RankFromLauncher() {
   return InvalidArgument("rank: is needed, unless mpirun or srun starts this worker");
 }
 
-int Work(WorkerOptions options, std::optional<int32_t> given_rank) {
-  const Result<int32_t> rank = given_rank ? Result<int32_t>(*given_rank) : RankFromLauncher();
+struct WorkerFlags {
+  WorkerOptions options;
+  std::optional<int32_t> rank;
+  bool ignore_signals = false;
+};
+
+int Work(const WorkerFlags& flags) {
+  WorkerOptions options = flags.options;
+  const Result<int32_t> rank = flags.rank ? Result<int32_t>(*flags.rank) : RankFromLauncher();
   if (!rank.ok()) return Fail(rank.status());
   options.rank = *rank;
   const Result<std::string> path = ResolveModel(options.model);
   if (!path.ok()) return Fail(path.status());
   options.model = *path;
-  // A driver that drains needs its workers to the end, and they end when it does.
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
-  // A stopped worker goes on when its driver ends, in order to notice that.
+  if (flags.ignore_signals) {
+    std::signal(SIGINT, SIG_IGN);
+    std::signal(SIGTERM, SIG_IGN);
+  }
+  // A stopped worker goes on when the driver that started it ends, in order to notice that.
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
   options.on_driver_gone = [] { std::_Exit(kOk); };
   return Fail(RunWorker(options));
@@ -55,19 +63,22 @@ int Work(WorkerOptions options, std::optional<int32_t> given_rank) {
 }  // namespace
 
 void AddWorkerCommand(CommandLine& line) {
-  auto flags = std::make_shared<WorkerOptions>();
-  auto rank = std::make_shared<std::optional<int32_t>>();
+  auto flags = std::make_shared<WorkerFlags>();
+  WorkerOptions& o = flags->options;
   Flags f = line.Command("worker", "Run one rank of a model for another process", kExamples,
-                         [flags, rank] { return Work(*flags, *rank); });
-  AddModel(f, flags->model);
-  f.Add("--mmproj", flags->mmproj, "As the driver's");
-  f.Add("--dummy-dtype", flags->dummy_dtype, "As the driver's");
-  f.Add("--rank", *rank, "Which of the ranks, from 0; default: what mpirun or srun says");
-  f.Add("--driver", flags->driver, "Where the driver listens: unix:PATH or HOST:PORT");
-  f.Add("--cert", flags->cert, "For HOST:PORT, this worker's certificate (PEM)");
-  f.Add("--key", flags->key, "Its key");
-  f.Add("--ca", flags->ca, "The authority that must have signed the driver's certificate");
-  f.Add("--folder", flags->folder, "For HOST:PORT and several ranks, the driver's --worker-folder");
+                         [flags] { return Work(*flags); });
+  AddModel(f, o.model);
+  f.Add("--mmproj", o.mmproj, "As the driver's");
+  f.Add("--dummy-dtype", o.dummy_dtype, "As the driver's");
+  f.Add("--rank", flags->rank, "Which of the ranks, from 0; default: what mpirun or srun says");
+  f.Add("--driver", o.driver, "Where the driver listens: unix:PATH or HOST:PORT");
+  f.Add("--cert", o.cert, "For HOST:PORT, this worker's certificate (PEM)");
+  f.Add("--key", o.key, "Its key");
+  f.Add("--ca", o.ca, "The authority that must have signed the driver's certificate");
+  f.Add("--folder", o.folder, "For HOST:PORT and several ranks, the driver's --worker-folder");
+  f.Add("--ignore-signals", flags->ignore_signals,
+        "Run on after SIGINT and SIGTERM, because a driver that drains needs its workers: they end "
+        "when it does");
 }
 
 }  // namespace tokamak::cli

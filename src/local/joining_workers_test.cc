@@ -138,8 +138,14 @@ TEST_F(JoiningWorkers, RanksThatAreMissingAreNamed) {
 
 // The driver cannot start them again. Others may join in their place.
 TEST_F(JoiningWorkers, ThoseThatAreLostMayJoinAgain) {
+  auto loading = LoadMeanwhile(Driver(socket()));
+  // One of two is refused, and the other dies before all ranks have joined.
+  std::optional<ChildProcess> twins[2] = {Start(socket(), 0), Start(socket(), 0)};
+  size_t refused = 0;
+  for (; !twins[refused]->End(); refused ^= 1) std::this_thread::sleep_for(milliseconds(10));
+  twins[refused ^ 1].reset();
   std::optional<ChildProcess> processes[2] = {Start(socket(), 0), Start(socket(), 1)};
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(Driver(socket()));
+  Result<std::unique_ptr<Engine>> engine = loading.get();
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
   const std::vector<int32_t> expected = Expected();
   EXPECT_EQ(Greedy(**engine), expected);
@@ -159,6 +165,31 @@ TEST_F(JoiningWorkers, ThoseThatAreLostMayJoinAgain) {
     processes[rank].emplace(Start(socket(), rank));
   }
   EXPECT_EQ(Greedy(**engine), expected);
+}
+
+// Over a network, nothing else tells that the other side has gone.
+TEST_F(JoiningWorkers, OneThatDoesNotAnswerIsLost) {
+  const TestCertificates c;
+  if (!c.is_there()) GTEST_SKIP() << "there is no openssl";
+  ASSERT_TRUE(c.MakeAuthority("ours") && c.Make("both", "ours", "DNS:localhost"));
+  const std::string address = "localhost:" + FreePort();
+  EngineOptions driver = Driver(address);
+  driver.tensor_parallel = 1;  // which needs no folder
+  driver.worker_cert_file = c.Certificate("both");
+  driver.worker_key_file = c.Key("both");
+  driver.worker_ca_file = c.Certificate("ours");
+  driver.worker_timeout_seconds = 600;
+  Result<ChildProcess> worker =
+      ChildProcess::Start(TOKAMAK_PROGRAM, {"worker", std::string(kGoldens) + kModel, "--driver",
+                                            address, "--rank", "0", "--cert", c.Certificate("both"),
+                                            "--key", c.Key("both"), "--ca", c.Certificate("ours")});
+  ASSERT_TRUE(worker.ok());
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(driver);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  EXPECT_EQ(Greedy(**engine).size(), 40u);
+  ::kill(worker->pid(), SIGSTOP);
+  EXPECT_THAT((*engine)->Generate(MakeRequest({.temperature = 0})).status().ToString(),
+              HasSubstr("the connection to the worker of rank 0 has ended"));
 }
 
 TEST_F(JoiningWorkers, TheFolderIsOfOneDriverAndOneUser) {

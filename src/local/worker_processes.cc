@@ -75,8 +75,9 @@ Status WorkerProcesses::Launch() {
 Status WorkerProcesses::StartProcesses(const std::string& address) {
   for (int32_t rank = 0; rank < size(); ++rank) {
     std::vector<std::string> arguments = {
-        "worker", options_.model,       "--dummy-dtype", options_.dummy_dtype,
-        "--rank", std::to_string(rank), "--driver",      address};
+        "worker",          options_.model,       "--dummy-dtype", options_.dummy_dtype,
+        "--rank",          std::to_string(rank), "--driver",      address,
+        "--ignore-signals"};
     if (!options_.mmproj.empty()) arguments.insert(arguments.end(), {"--mmproj", options_.mmproj});
     ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(options_.worker_program, arguments));
     processes_.push_back(std::move(process));
