@@ -30,7 +30,8 @@ class WorkerGroup {
       std::chrono::steady_clock::time_point deadline) = 0;
   // Ends all workers and starts new ones, which are ready for steps with the same limits.
   virtual Status Restart() = 0;
-  // From now on `wake` is called, on any thread, when a worker may be lost.
+  // From now on `wake` is called, on any thread, when a worker may be lost. An empty one means that
+  // the engine ends: Restart, which may run on another thread, waits for no worker any more.
   virtual void OnLost(std::function<void()> wake) = 0;
 };
 

@@ -138,7 +138,9 @@ TEST_F(JoiningWorkers, RanksThatAreMissingAreNamed) {
 
 // The driver cannot start them again. Others may join in their place.
 TEST_F(JoiningWorkers, ThoseThatAreLostMayJoinAgain) {
-  auto loading = LoadMeanwhile(Driver(socket()));
+  EngineOptions driver = Driver(socket());
+  driver.worker_load_timeout_seconds = 60;
+  auto loading = LoadMeanwhile(driver);
   // One of two is refused, and the other dies before all ranks have joined.
   std::optional<ChildProcess> twins[2] = {Start(socket(), 0), Start(socket(), 0)};
   size_t refused = 0;
@@ -167,7 +169,8 @@ TEST_F(JoiningWorkers, ThoseThatAreLostMayJoinAgain) {
   EXPECT_EQ(Greedy(**engine), expected);
 }
 
-// Over a network, nothing else tells that the other side has gone.
+// Over a network, nothing else tells that the other side has gone. The engine then waits for
+// another worker, until it ends itself.
 TEST_F(JoiningWorkers, OneThatDoesNotAnswerIsLost) {
   const TestCertificates c;
   if (!c.is_there()) GTEST_SKIP() << "there is no openssl";
@@ -179,6 +182,7 @@ TEST_F(JoiningWorkers, OneThatDoesNotAnswerIsLost) {
   driver.worker_key_file = c.Key("both");
   driver.worker_ca_file = c.Certificate("ours");
   driver.worker_timeout_seconds = 600;
+  driver.worker_join_seconds = 1e6;
   Result<ChildProcess> worker =
       ChildProcess::Start(TOKAMAK_PROGRAM, {"worker", std::string(kGoldens) + kModel, "--driver",
                                             address, "--rank", "0", "--cert", c.Certificate("both"),
@@ -190,11 +194,13 @@ TEST_F(JoiningWorkers, OneThatDoesNotAnswerIsLost) {
   ::kill(worker->pid(), SIGSTOP);
   EXPECT_THAT((*engine)->Generate(MakeRequest({.temperature = 0})).status().ToString(),
               HasSubstr("the connection to the worker of rank 0 has ended"));
+  while ((*engine)->stats().restarting.empty()) std::this_thread::sleep_for(milliseconds(10));
+  engine->reset();
 }
 
 TEST_F(JoiningWorkers, TheFolderIsOfOneDriverAndOneUser) {
   EngineOptions driver = Driver(socket());
-  driver.worker_join_seconds = 60;
+  driver.worker_join_seconds = 30;
   const auto error = [&] { return Engine::Load(driver).status().ToString(); };
   ::chmod(folder_.c_str(), 0750);
   EXPECT_THAT(error(), HasSubstr(folder_ + ": others may enter this folder; chmod 700 it"));

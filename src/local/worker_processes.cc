@@ -18,7 +18,8 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLook{100};  // between looks whether a process has ended
+// Between looks whether a process has ended, or the engine ends.
+constexpr std::chrono::milliseconds kLook{100};
 
 SteadyClock::time_point After(double seconds) {
   return SteadyClock::now() +
@@ -165,13 +166,15 @@ Status WorkerProcesses::AwaitJoins() {
              missing());
   int32_t refused = -1;
   while (!missing().empty()) {
-    const std::optional<Incoming> incoming = inbox_->Take(deadline);
+    const SteadyClock::time_point now = SteadyClock::now();
+    const std::optional<Incoming> incoming = inbox_->Take(std::min(deadline, now + kLook));
+    if (ending_) return Unavailable("the engine ends");
+    if (!incoming && now < deadline) continue;
     if (!incoming) {
       return Unavailable("within {} s no worker has joined at {} for these ranks: {}",
                          options_.worker_join_seconds, options_.worker_address, missing());
     }
-    if (!incoming->message.ok())
-      std::replace(streams_.begin(), streams_.end(), incoming->stream, -1);
+    if (!incoming->message.ok()) std::ranges::replace(streams_, incoming->stream, -1);
     if (incoming->stream == refused) continue;  // says that it has been refused
     const Status status = Welcome(*incoming);
     if (status.ok()) continue;
@@ -263,7 +266,10 @@ void WorkerProcesses::EndProcesses() {
   server_.reset();
 }
 
-void WorkerProcesses::OnLost(std::function<void()> wake) { alarm_.Set(std::move(wake)); }
+void WorkerProcesses::OnLost(std::function<void()> wake) {
+  ending_ = !wake;
+  alarm_.Set(std::move(wake));
+}
 
 Status WorkerProcesses::Restart() {
   EndProcesses();

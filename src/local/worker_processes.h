@@ -1,6 +1,7 @@
 // The worker processes of a replica: those that this process starts, or that join it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -89,6 +90,7 @@ class WorkerProcesses final : public WorkerGroup {
   ExecutorLimits limits_;
   // The present workers. Destroyed in reverse order.
   std::unique_ptr<WorkerFolder> folder_;
+  std::atomic<bool> ending_{false};  // the engine
   Alarm alarm_;
   std::vector<ChildProcess> processes_;
   std::unique_ptr<Inbox> inbox_;
