@@ -4,7 +4,8 @@
 # wastes time breaks none of the simulation's rules); for tests/images/mutants the tests of src/images;
 # for tests/local/mutants those of budgets, images and replicas in src/local; for
 # tests/server/mutants those of the web client; for tests/ranks/mutants those of ranks in src/ops,
-# src/nn, src/models and src/executor; for tests/workers/mutants those of worker processes in src/local.
+# src/nn, src/models and src/executor; for tests/workers/mutants those of worker processes
+# in src/rpc and src/local.
 # Prints one line per mutant; fails if one survives or does not apply.
 #
 #   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
@@ -73,7 +74,11 @@ rank_tests() {
       --gtest_filter='Rank*:Parallel*:Driver*:Remote*:ServeRank*:Stages*:Gguf/StageGolden*' >"$copy/log" 2>&1 || return 1
   done
 }
-worker_tests() { timeout 300 "$copy/build/src/local/workers_test" >"$copy/log" 2>&1; }
+worker_tests() {
+  for test in rpc/rpc_test local/workers_test; do
+    timeout 300 "$copy/build/src/$test" >"$copy/log" 2>&1 || return 1
+  done
+}
 fails() { cat "$copy/log"; die "the tree $1 without a mutant"; }
 case $chosen in
   */sim/*)
@@ -84,7 +89,8 @@ esac
 case $chosen in */images/*) build images_test && image_tests || fails "fails" ;; esac
 case $chosen in */local/*) build local_test && local_tests || fails "fails" ;; esac
 case $chosen in */server/*) build web_client_test && server_tests || fails "fails" ;; esac
-case $chosen in */workers/*) build workers_test && worker_tests || fails "fails" ;; esac
+worker_targets='rpc_test workers_test'
+case $chosen in */workers/*) build $worker_targets && worker_tests || fails "fails" ;; esac
 rank_targets='ranks_test nn_test models_test executor_test'
 case $chosen in */ranks/*) build $rank_targets && rank_tests || fails "fails" ;; esac
 
@@ -100,7 +106,7 @@ try() {
     */images/*) first=images_test find=image_tests ;;
     */local/*) first=local_test find=local_tests ;;
     */server/*) first=web_client_test find=server_tests ;;
-    */workers/*) first=workers_test find=worker_tests ;;
+    */workers/*) first=$worker_targets find=worker_tests ;;
     */ranks/*) first=$rank_targets find=rank_tests ;;
     *) first=sim find=simulate ;;
   esac
