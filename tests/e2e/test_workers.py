@@ -292,15 +292,19 @@ class Workers(unittest.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         tiny_model.write(folder, '{{ messages[0].content }}')
         with Server('--tp', '2', '--workers', 'processes', '--threads', '2', '--speculate', 'off',
-                    model=folder) as server:
+                    '--max-seqs', '1', model=folder) as server:
             answer = Answer(server, ENDLESS)
             self.assertTrue(answer.begun.wait(support.PATIENCE))
+            waiting = Answer(server, 5)
+            server.wait_until(lambda health: health['waiting'] == 1, 'the second request waits')
             tiny_model.write(folder, '{{ messages[0].content }}', seed=2)  # other weights
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
-            self.assertIn('signal 9', answer.result()[1])
+            other_weights = r'the worker of rank \d has other weights of \S+ than this driver'
+            self.assertRegex(answer.result()[1], 'signal 9|' + other_weights)
+            self.assertRegex(waiting.result()[1], other_weights)
             self.assertEqual(server.process.wait(support.PATIENCE), 1)
             server.wait_for_log()
-            self.assertRegex(''.join(server.log), r'has other weights of \S+ than this driver')
+            self.assertRegex(''.join(server.log), other_weights)
 
 
 if __name__ == '__main__':
