@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
@@ -14,6 +15,11 @@ namespace tokamak {
 
 Result<ChildProcess> ChildProcess::Start(const std::string& program,
                                          const std::vector<std::string>& arguments) {
+  const auto not_started = [&program](int error) {
+    return Unavailable("{}: cannot be started: {}", program, std::strerror(error));
+  };
+  // An emulator of another processor does not tell posix_spawn's caller that exec failed.
+  if (::access(program.c_str(), X_OK) != 0) return not_started(errno);
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -35,7 +41,7 @@ Result<ChildProcess> ChildProcess::Start(const std::string& program,
       ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return Unavailable("{}: cannot be started: {}", program, std::strerror(error));
+  if (error != 0) return not_started(error);
   return ChildProcess(pid);
 }
 
