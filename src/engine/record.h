@@ -149,7 +149,7 @@ class RecordingExecutor final : public Executor {
   Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override;
   Status Lost() override { return inner_->Lost(); }
-  void OnLost(std::function<void()> wake) override { inner_->OnLost(std::move(wake)); }
+  void OnLost(const std::function<void()>& wake) override { inner_->OnLost(wake); }
 
  private:
   Executor* const inner_;

@@ -52,7 +52,7 @@ class Executor {
   virtual Status Lost() { return Status(); }
   // From now on `wake` is called, on any thread, when Lost may have become an error. It must not
   // wait. An empty one means that the engine ends: a Reset that waits for workers gives up.
-  virtual void OnLost(std::function<void()>) {}
+  virtual void OnLost(const std::function<void()>&) {}
 };
 
 }  // namespace tokamak

@@ -64,7 +64,7 @@ class RemoteExecutor final : public Executor {
     while (!lost_ && Take(SteadyClock::now())) continue;
     return lost_ ? error_ : Status();
   }
-  void OnLost(std::function<void()> wake) override { group_->OnLost(std::move(wake)); }
+  void OnLost(const std::function<void()>& wake) override { group_->OnLost(wake); }
 
  private:
   int32_t stage_size() const { return group_->size() / limits_.stages; }

@@ -32,7 +32,7 @@ class WorkerGroup {
   virtual Status Restart() = 0;
   // From now on `wake` is called, on any thread, when a worker may be lost. An empty one means that
   // the engine ends: Restart, which may run on another thread, waits for no worker any more.
-  virtual void OnLost(std::function<void()> wake) = 0;
+  virtual void OnLost(const std::function<void()>& wake) = 0;
 };
 
 // Sends each step to all ranks. Those of a pipeline's last stage draw the same tokens; the output

@@ -37,7 +37,7 @@ class ThreadGroup final : public WorkerGroup {
     if (!incoming->message.ok()) return Unavailable("rank {} is dead", incoming->stream);
     return std::optional<Message>({incoming->stream, *std::move(incoming->message)});
   }
-  void OnLost(std::function<void()> wake) override { on_lost = std::move(wake); }
+  void OnLost(const std::function<void()>& wake) override { on_lost = wake; }
   Status Restart() override {
     ++restarts;
     Stop();

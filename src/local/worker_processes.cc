@@ -266,9 +266,9 @@ void WorkerProcesses::EndProcesses() {
   server_.reset();
 }
 
-void WorkerProcesses::OnLost(std::function<void()> wake) {
+void WorkerProcesses::OnLost(const std::function<void()>& wake) {
   ending_ = !wake;
-  alarm_.Set(std::move(wake));
+  alarm_.Set(wake);
 }
 
 Status WorkerProcesses::Restart() {

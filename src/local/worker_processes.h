@@ -43,7 +43,7 @@ class WorkerProcesses final : public WorkerGroup {
   void Send(int32_t rank, std::string message) override;
   Result<std::optional<Message>> Receive(std::chrono::steady_clock::time_point deadline) override;
   Status Restart() override;
-  void OnLost(std::function<void()> wake) override;
+  void OnLost(const std::function<void()>& wake) override;
 
  private:
   // Calls a function that may change, from any thread.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fmt/core.h>
-#include <stdlib.h>
 
 #include <cstdlib>
 #include <filesystem>

@@ -17,7 +17,7 @@ inline std::string FreePort() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  ::bind(fd, reinterpret_cast<const sockaddr*>(&address), size);
+  (void)::bind(fd, reinterpret_cast<const sockaddr*>(&address), size);
   ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
   ::close(fd);
   return std::to_string(ntohs(address.sin_port));
