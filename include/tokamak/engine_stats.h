@@ -32,6 +32,19 @@ struct LatencyHistogram {
   }
 };
 
+// What one of several ranks has done since it was loaded.
+struct RankStats {
+  int32_t replica = 0;
+  int32_t stage = 0;
+  int32_t rank = 0;  // of all stages of the replica
+  int64_t steps = 0;
+  double step_seconds = 0;     // in steps
+  double wait_seconds = 0;     // of these, waiting for other ranks
+  int64_t received_bytes = 0;  // from other ranks
+
+  friend bool operator==(const RankStats&, const RankStats&) = default;
+};
+
 // The state of the engine at one moment between two steps.
 struct EngineStats {
   int32_t running = 0;  // sequences
@@ -80,6 +93,9 @@ struct EngineStats {
   double seconds_since_progress = 0;  // since a step last finished; 0 when idle
   // While the engine starts its executor again after an error: that error. Requests wait meanwhile.
   std::string restarting = {};
+  // With several ranks or replicas. Ranks in worker processes report ten times a second, with their
+  // steps.
+  std::vector<RankStats> ranks;
 };
 
 // Positions of the layer's busiest expert divided by the mean over its experts: from 1 (balanced)

@@ -46,6 +46,8 @@ class Worker {
   bool draws() const { return draws_; }
   int32_t stage() const { return rank_.communicator->info().stage; }
   Communicator& communicator() { return *rank_.communicator; }
+  // Thread-safe.
+  std::vector<RankStats> stats() const { return rank_.executor->rank_stats(); }
 
   // Nothing ends the thread.
   void Post(std::optional<Call> call) {
@@ -181,6 +183,13 @@ class DriverExecutor final : public Executor {
     RETURN_IF_ERROR(Checked(first_.executor->Reset()));
     for (const auto& worker : others_) RETURN_IF_ERROR(worker->Finish());
     return Status();
+  }
+  std::vector<RankStats> rank_stats() const override {
+    std::vector<RankStats> all = first_.executor->rank_stats();
+    for (const auto& worker : others_) {
+      for (const RankStats& stats : worker->stats()) all.push_back(stats);
+    }
+    return all;
   }
 
  private:

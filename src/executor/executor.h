@@ -9,6 +9,7 @@
 #include "step/executor_limits.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
+#include "tokamak/engine_stats.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -19,7 +20,7 @@ namespace tokamak {
 // tokens. Up to limits().depth steps may be in flight.
 //
 // An error is fatal for all steps in flight: the engine ends their sequences with it and calls
-// Reset. Only the engine thread calls an executor.
+// Reset. Only the engine thread calls an executor, except for rank_stats.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -53,6 +54,9 @@ class Executor {
   // From now on `wake` is called, on any thread, when Lost may have become an error. It must not
   // wait. An empty one means that the engine ends: a Reset that waits for workers gives up.
   virtual void OnLost(const std::function<void()>&) {}
+  // What its ranks measure, by rank; none if nobody does. For monitoring: nothing else may depend
+  // on it. Thread-safe.
+  virtual std::vector<RankStats> rank_stats() const { return {}; }
 };
 
 }  // namespace tokamak

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "executor/ranks_agree.h"
 #include "rpc/worker_messages.h"
 
@@ -33,7 +34,11 @@ class RemoteExecutor final : public Executor {
  public:
   RemoteExecutor(std::unique_ptr<WorkerGroup> group, const ExecutorLimits& limits,
                  std::chrono::milliseconds patience)
-      : group_(std::move(group)), limits_(limits), patience_(patience), step_limit_(patience) {}
+      : group_(std::move(group)), limits_(limits), patience_(patience), step_limit_(patience) {
+    const MutexLock lock(stats_mutex_);
+    stats_.resize(static_cast<size_t>(group_->size()));
+    for (int32_t rank = 0; rank < group_->size(); ++rank) Note(rank, RankStats());
+  }
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override {
@@ -65,8 +70,17 @@ class RemoteExecutor final : public Executor {
     return lost_ ? error_ : Status();
   }
   void OnLost(const std::function<void()>& wake) override { group_->OnLost(wake); }
+  std::vector<RankStats> rank_stats() const override EXCLUDES(stats_mutex_) {
+    const MutexLock lock(stats_mutex_);
+    return stats_;
+  }
 
  private:
+  void Note(int32_t rank, RankStats stats) REQUIRES(stats_mutex_) {
+    stats.rank = rank;
+    stats.stage = rank / stage_size();
+    stats_[static_cast<size_t>(rank)] = stats;
+  }
   int32_t stage_size() const { return group_->size() / limits_.stages; }
   int32_t first_drawing() const { return group_->size() - stage_size(); }
   // To these ranks.
@@ -94,6 +108,8 @@ class RemoteExecutor final : public Executor {
   Status error_;                          // since the last Reset
   bool lost_ = false;                     // the workers cannot go on
   int32_t num_quiet_ = 0;
+  mutable Mutex stats_mutex_;
+  std::vector<RankStats> stats_ GUARDED_BY(stats_mutex_);  // by rank
 };
 
 bool RemoteExecutor::Take(SteadyClock::time_point deadline) {
@@ -133,6 +149,9 @@ void RemoteExecutor::Take(int32_t rank, ToDriver message) {
     error_ = named ? *error : error->WithContext(fmt::format("rank {}", rank));
   } else if (std::holds_alternative<Quiet>(message)) {
     ++num_quiet_;
+  } else if (const auto* const stats = std::get_if<RankStats>(&message)) {
+    const MutexLock lock(stats_mutex_);
+    Note(rank, *stats);
   } else {
     Lose(Internal("rank {} sent {} while it runs steps", rank, Describe(message)));
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@ namespace tokamak {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 // The workers are threads of this process, and messages go through inboxes alone.
@@ -58,6 +60,7 @@ class ThreadGroup final : public WorkerGroup {
   std::unique_ptr<Inbox> driver;
   int restarts = 0;
   std::function<void()> on_lost;
+  std::atomic<int64_t> num_stats = 0;  // messages from all ranks
 
  private:
   void Start() {
@@ -71,6 +74,7 @@ class ThreadGroup final : public WorkerGroup {
       worker->thread = std::thread([this, rank, to = worker.get()] {
         (void)ServeRank(*to->fake, to->fake->communicator.get(), to->inbox,
                         [this, rank](std::string message) {
+                          num_stats += message[0] == EncodeToDriver(RankStats())[0];
                           driver->Push({rank, std::move(message)});
                         });
       });
@@ -238,7 +242,7 @@ TEST(RemoteExecutor, RanksThatDrawDifferentTokensAreAnError) {
 
 TEST(RemoteExecutor, AWorkerThatSaysWhatItShouldNotIsLost) {
   const std::pair<std::string, const char*> cases[] = {
-      {"garbage", "rank 1: message to a driver: byte 0: is 103, which is not below 7"},
+      {"garbage", "rank 1: message to a driver: byte 0: is 103, which is not below 8"},
       {EncodeToDriver(StepOutput{.number = 9}), "rank 1 returned step 9, which is not its next"},
       {EncodeToDriver(Loading{}), "rank 1 sent news of loading while it runs steps"}};
   for (const auto& [message, error] : cases) {
@@ -247,6 +251,29 @@ TEST(RemoteExecutor, AWorkerThatSaysWhatItShouldNotIsLost) {
     EXPECT_EQ(f.Step(0).status().message(), error);
     ASSERT_TRUE(f.executor->Reset().ok());
     EXPECT_EQ(f.group->restarts, 1);
+  }
+}
+
+// With the first step, then ten times a second at most, whether the rank draws or not.
+TEST(RemoteExecutor, HasWhatRanksMeasure) {
+  for (const int32_t stages : {1, 2}) {
+    const SteadyClock::time_point start = SteadyClock::now();
+    Fixture f(4, std::chrono::seconds(30), stages);
+    for (int32_t rank = 0; rank < 4; ++rank) {
+      f.fake(static_cast<size_t>(rank)).stats = {
+          {.steps = 10 + rank, .step_seconds = 1, .wait_seconds = 0.5}};
+      const RankStats none{.stage = rank / (4 / stages), .rank = rank};
+      EXPECT_EQ(f.executor->rank_stats()[static_cast<size_t>(rank)], none);
+    }
+    for (uint64_t number = 0; number < 300; ++number) ASSERT_TRUE(f.Step(number).ok());
+    ASSERT_TRUE(f.executor->Reset().ok());  // takes all messages
+    for (int32_t rank = 0; rank < 4; ++rank) {
+      RankStats expected = f.fake(static_cast<size_t>(rank)).stats[0];
+      expected.rank = rank;
+      expected.stage = rank / (4 / stages);
+      EXPECT_EQ(f.executor->rank_stats()[static_cast<size_t>(rank)], expected);
+    }
+    EXPECT_LE(f.group->num_stats, 4 * (1 + (SteadyClock::now() - start) / milliseconds(100)));
   }
 }
 

@@ -12,6 +12,7 @@ namespace tokamak {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kStatsPeriod(100);
 
 class RankServer {
  public:
@@ -52,6 +53,8 @@ class RankServer {
   bool draws() const { return info_.stage == info_.stages - 1; }
   // Waits for the oldest step and sends its output.
   Status ReturnOldest();
+  // Sends what this rank measures, but not with every step.
+  void SendStats();
   // Ends the oldest step, which others have drawn.
   Status EndOldest(uint64_t number);
   Status Reset();
@@ -71,6 +74,7 @@ class RankServer {
   const std::function<void(std::string)>& send_;
   std::deque<Step> steps_;  // in flight
   bool failed_ = false;
+  SteadyClock::time_point stats_sent_{};
 };
 
 Status RankServer::Take(ToWorker message) {
@@ -118,7 +122,9 @@ Status RankServer::EndOldest(uint64_t number) {
     return Internal("the driver has taken back step {}, which is not the oldest here", number);
   }
   steps_.pop_front();
-  return executor_.Wait(number).status();
+  RETURN_IF_ERROR(executor_.Wait(number).status());
+  SendStats();
+  return Status();
 }
 
 Status RankServer::ReturnOldest() {
@@ -133,8 +139,16 @@ Status RankServer::ReturnOldest() {
       row.candidates.clear();
     }
   }
+  SendStats();  // first, so that the driver has them when it has the output
   send_(EncodeToDriver(std::move(output)));
   return Status();
+}
+
+void RankServer::SendStats() {
+  const SteadyClock::time_point now = SteadyClock::now();
+  if (now - stats_sent_ < kStatsPeriod) return;
+  stats_sent_ = now;
+  for (const RankStats& stats : executor_.rank_stats()) send_(EncodeToDriver(stats));
 }
 
 Status RankServer::Reset() {

@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "executor/driver.h"
 #include "executor/in_process.h"
+#include "executor/measured.h"
 #include "local/load_steps.h"
 #include "local/load_workers.h"
 #include "local/memory_estimate.h"
@@ -236,6 +237,7 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
           executor.status().message());
     }
     RETURN_IF_ERROR(executor.status());
+    if (NumRanks(options) > 1) executor = MeasureRank(*std::move(executor), ranks[i].communicator);
     executors.push_back({*std::move(executor), std::move(ranks[i].communicator)});
   }
   if (executors.size() == 1) return std::move(executors.front().executor);

@@ -33,7 +33,7 @@ void Add(const EngineStats& other, EngineStats& sum) {
                cached_prompt_tokens, preemptions, images_encoded, image_rows_evicted,
                image_rows_cached, expert_positions, decode_steps, decode_experts, ended_requests,
                queue_time, time_to_first_token, end_to_end, prefill_time, decode_time, inter_token,
-               seconds_since_progress, restarting] = other;
+               seconds_since_progress, restarting, ranks] = other;
   sum.running += running;
   sum.waiting += waiting;
   sum.paused += paused;
@@ -69,6 +69,11 @@ void Add(const EngineStats& other, EngineStats& sum) {
   Add(inter_token, sum.inter_token);
   sum.seconds_since_progress = std::max(sum.seconds_since_progress, seconds_since_progress);
   if (restarting.empty()) sum.restarting.clear();  // this one takes requests
+  const int32_t replica = sum.ranks.empty() ? 0 : sum.ranks.back().replica + 1;
+  for (RankStats rank : ranks) {
+    rank.replica = replica;
+    sum.ranks.push_back(rank);
+  }
 }
 
 // block_tokens and the numbers of groups are the same in all replicas.

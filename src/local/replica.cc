@@ -142,8 +142,13 @@ EngineStats Replica::stats(bool working) const {
     waiting_since = awake_since_;
   }
   EngineStats stats = core_->stats(std::chrono::steady_clock::now(), waiting_since);
-  stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
+  AddTo(stats);
   return stats;
+}
+
+void Replica::AddTo(EngineStats& stats) const {
+  stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
+  stats.ranks = parts_.executor->rank_stats();
 }
 
 // Uses the system's time, not the core's clock, so that snapshots do not change a recorded run.
@@ -155,7 +160,7 @@ void Replica::GiveSnapshots() {
     const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
     auto snapshot = std::make_shared<EngineSnapshot>(
         core_->Snapshot(now, std::chrono::duration<double>(unix_now).count()));
-    snapshot->stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
+    AddTo(snapshot->stats);
     snapshot->read_gb_s = read_gb_s_->Get(idle);
     snapshot_ = std::move(snapshot);
     snapshot_time_ = now;

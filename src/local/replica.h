@@ -67,6 +67,8 @@ class Replica {
   void Accept(Arrival arrival);
   void Record(const RecordEvent& event);
   void GiveSnapshots();
+  // Adds what the core does not know.
+  void AddTo(EngineStats& stats) const;
 
   ReplicaParts parts_;
   const std::function<void(std::vector<RequestEnd>)> on_ended_;

@@ -93,6 +93,7 @@ TEST(ReplicasOfAnEngine, AnswerAsOneDoes) {
   const auto one = Load(OnReplicas(1));
   ASSERT_NE(one, nullptr);
   const auto expected = Answers(*one, ManyRequests());
+  EXPECT_TRUE(one->stats().ranks.empty());
   for (const int32_t ranks : {1, 2}) {
     const auto two = Load(OnReplicas(2, ranks));
     ASSERT_NE(two, nullptr);
@@ -101,6 +102,15 @@ TEST(ReplicasOfAnEngine, AnswerAsOneDoes) {
     EXPECT_EQ(two->stats().generated_tokens, 12 * 12);
     EXPECT_EQ(two->stats().total_blocks, 2 * one->stats().total_blocks);
     EXPECT_EQ(two->model().threads, 2 * ranks);
+    std::vector<RankStats> stats = two->stats().ranks;
+    ASSERT_EQ(stats.size(), static_cast<size_t>(2 * ranks));
+    for (int32_t i = 0; i < 2 * ranks; ++i) {
+      const RankStats& rank = stats[static_cast<size_t>(i)];
+      EXPECT_EQ(std::pair(rank.replica, rank.rank), std::pair(i / ranks, i % ranks));
+      EXPECT_GE(rank.steps, 12);
+      EXPECT_GT(rank.step_seconds, rank.wait_seconds);
+      EXPECT_EQ(rank.received_bytes > 0, ranks > 1);
+    }
   }
 }
 
@@ -195,6 +205,8 @@ TEST(ReplicasOfAnEngine, AreOneInASnapshot) {
   EXPECT_EQ(snapshot->blocks.total, 128);
   EXPECT_EQ(snapshot->blocks.map.size(), 128u);
   EXPECT_EQ(snapshot->stats.generated_tokens, 144);
+  ASSERT_EQ(snapshot->stats.ranks.size(), 2u);
+  EXPECT_EQ(snapshot->stats.ranks[1].replica, 1);
   std::set<int32_t> seen;
   int32_t blocks = 0;
   for (const EngineSnapshot::TreeNode& node : snapshot->tree) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "executor/in_process.h"
+#include "executor/measured.h"
 #include "executor/serve_rank.h"
 #include "local/fingerprint.h"
 #include "local/load_ranks.h"
@@ -124,8 +125,9 @@ Status Worker::Run() {
   const RunnerShape shape = MakeRunnerShape(options, *rank.model);
   const RunnerMemory memory{start.arena_bytes, start.num_device_blocks, start.num_host_blocks};
   ASSIGN_OR_RETURN(
-      const std::unique_ptr<Executor> executor,
+      std::unique_ptr<Executor> executor,
       MakeInProcessExecutor(std::move(rank.ops), std::move(rank.model), shape, memory));
+  executor = MeasureRank(std::move(executor), rank.communicator);
   Send(executor->limits());
   return ServeRank(*executor, rank.communicator.get(), inbox_,
                    [this](std::string message) { client_.Send(std::move(message)); });

@@ -108,6 +108,13 @@ TEST(Workers, MayBeStagesOfAPipeline) {
         EXPECT_EQ(got.token_ids, expected.token_ids) << model << " " << ranks;
         EXPECT_EQ(got.logprobs, expected.logprobs) << model << " " << ranks;
       }
+      const std::vector<RankStats> stats = stages->stats().ranks;
+      ASSERT_EQ(stats.size(), static_cast<size_t>(2 * ranks));
+      for (const RankStats& rank : stats) {
+        EXPECT_EQ(rank.stage, rank.rank / ranks);
+        EXPECT_GT(rank.steps, 0) << rank.rank;
+        EXPECT_GT(rank.received_bytes, 0) << rank.rank;
+      }
     }
   }
 }

@@ -81,6 +81,21 @@ void LimitsFields(auto& a, ExecutorLimits& v) {
   Field(a, "max_experts", max_experts);
 }
 
+// The driver knows who sent them.
+template <typename A>
+void StatsFields(A& a, RankStats& v) {
+  constexpr Below kNotNegative{uint64_t{1} << 63};
+  Field(a, "steps", v.steps, kNotNegative);
+  Field(a, "received_bytes", v.received_bytes, kNotNegative);
+  Field(a, "step_seconds", v.step_seconds);
+  Field(a, "wait_seconds", v.wait_seconds);
+  if constexpr (A::kReads) {
+    const bool possible = 0 <= v.wait_seconds && v.wait_seconds <= v.step_seconds &&
+                          v.step_seconds <= 1e12;  // not NaN
+    if (a.ok() && !possible) a.Fail("has an impossible time of steps");
+  }
+}
+
 template <typename A>
 void StatusFields(A& a, Status& v) {
   StatusCode code = v.code();
@@ -113,6 +128,8 @@ void MessageFields(A& a, T& v) {
     Field(a, v.masks);
   } else if constexpr (std::is_same_v<T, StepTaken>) {
     Field(a, "number", v.number);
+  } else if constexpr (std::is_same_v<T, RankStats>) {
+    StatsFields(a, v);
   } else if constexpr (std::is_same_v<T, Status>) {
     StatusFields(a, v);
   } else if constexpr (!std::is_empty_v<T>) {

@@ -9,6 +9,7 @@
 //   driver → worker: StepMasks               if the step has masked rows
 //   worker → driver: StepOutput              from ranks of a pipeline's last stage, which draw
 //   driver → worker: StepTaken               to the others, when it has taken the step back
+//   worker → driver: RankStats               with the end of a step, at times
 //   driver → worker: Quiesce, ResetRank      after an error, each answered by Quiet
 //   either → other:  Status                  an error: of a step, or the reason of a refusal
 //
@@ -26,12 +27,13 @@
 #include "step/executor_limits.h"
 #include "step/step_codec.h"
 #include "tokamak/engine_options.h"
+#include "tokamak/engine_stats.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
 
 // Changes whenever the bytes of a message do.
-inline constexpr uint64_t kWorkerProtocol = 2;
+inline constexpr uint64_t kWorkerProtocol = 3;
 
 // Both sides must be the same program with the same model.
 struct Hello {
@@ -100,7 +102,8 @@ struct Quiet {
 
 using ToWorker =
     std::variant<LoadRank, StartRank, StepInput, StepMasks, Quiesce, ResetRank, Status, StepTaken>;
-using ToDriver = std::variant<Hello, Loading, Loaded, ExecutorLimits, StepOutput, Quiet, Status>;
+using ToDriver =
+    std::variant<Hello, Loading, Loaded, ExecutorLimits, StepOutput, Quiet, Status, RankStats>;
 
 std::string EncodeToWorker(const ToWorker& message);
 std::string EncodeToDriver(const ToDriver& message);

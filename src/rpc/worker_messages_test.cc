@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -66,6 +68,9 @@ TEST(WorkerMessages, ComeBackAsTheyWere) {
   StepOutput output{.number = 9, .rows = {row}};
   output.proposing_seconds = 0.5;
   EXPECT_EQ(BackFromWorker(output), output);
+  const RankStats stats{
+      .steps = 9, .step_seconds = 0.5, .wait_seconds = 0.25, .received_bytes = 1 << 30};
+  EXPECT_EQ(BackFromWorker(stats), stats);
   const Status error = ResourceExhausted("no more memory");
   EXPECT_EQ(BackFromWorker(error).ToString(), error.ToString());
   EXPECT_EQ(BackFromDriver(error).ToString(), error.ToString());
@@ -140,11 +145,19 @@ TEST(WorkerMessages, ErrorsNameTheField) {
     return decoded.ok() ? "accepted" : decoded.status().ToString();
   };
   EXPECT_THAT(error(""), HasSubstr("message to a driver: byte 0: is cut off"));
-  EXPECT_THAT(error("\x07"), HasSubstr("byte 0: is 7, which is not below 7"));
+  EXPECT_THAT(error("\x08"), HasSubstr("byte 0: is 8, which is not below 8"));
   const std::string loaded = EncodeToDriver(Loaded{.backend = "cpu"});
   EXPECT_THAT(error(loaded.substr(0, 5)), HasSubstr("weight_bytes: byte 5: is cut off"));
   EXPECT_THAT(error(loaded + "x"), HasSubstr("1 bytes follow the last field"));
   EXPECT_THAT(error(std::string("\x06\x00\x00", 3)), HasSubstr("has the code of success"));
+  EXPECT_THAT(error(EncodeToDriver(RankStats{.steps = -1})), HasSubstr("steps: byte 1: is -1"));
+  EXPECT_THAT(error(EncodeToDriver(RankStats{.received_bytes = -1})),
+              HasSubstr("received_bytes: byte 2: is -1"));
+  for (const auto& [step, wait] :
+       {std::pair(1.0, 2.0), {1.0, -1.0}, {NAN, 0.0}, {1.0, NAN}, {INFINITY, 0.0}}) {
+    EXPECT_THAT(error(EncodeToDriver(RankStats{.step_seconds = step, .wait_seconds = wait})),
+                HasSubstr("impossible time"));
+  }
   // Rows are bounded by the limits, which a rank that has not started does not have.
   const std::string output = EncodeToDriver(StepOutput{.number = 1, .rows = {RowOutput{}}});
   EXPECT_EQ(error(output), "accepted");

@@ -1,6 +1,7 @@
 // A rank for tests of what drives ranks.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,6 +31,7 @@ struct FakeRank final : Executor {
   Status Submit(StepInput step) override {
     calls += "s" + std::to_string(step.number);
     thread = std::this_thread::get_id();
+    std::this_thread::sleep_for(delay);
     if (step.number == fail_at) return ResourceExhausted("the fake has enough");
     float sum = static_cast<float>(step.number);
     RETURN_IF_ERROR(communicator->Run(AllReduce{Tensor(&sum, DType::kF32, {1, 1})}));
@@ -61,11 +63,14 @@ struct FakeRank final : Executor {
     fail_at = UINT64_MAX;
     return Status();
   }
+  std::vector<RankStats> rank_stats() const override { return stats; }
 
   const std::shared_ptr<Communicator> communicator;
   ExecutorLimits fixed;
   uint64_t fail_at = UINT64_MAX;
   TokenId difference = 0;
+  std::chrono::milliseconds delay{0};  // how long it computes before it exchanges
+  std::vector<RankStats> stats;
   std::map<uint64_t, TokenId> drawn;  // by step
   std::string calls;
   std::thread::id thread;

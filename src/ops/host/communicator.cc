@@ -96,6 +96,7 @@ class SharedMemoryCommunicator final : public Communicator {
   Status Run(const AllGather& op) override;
   Status Run(const Send& op) override;
   Status Run(const Receive& op) override;
+  ExchangeCosts costs() const override { return costs_; }
   void Abort(const Status& reason) override {
     EndGroup(reason.code(), fmt::format("rank {}: {}", rank_, reason.message()));
   }
@@ -118,7 +119,14 @@ class SharedMemoryCommunicator final : public Communicator {
   // Hands over what is in this rank's slot and waits until all ranks have done so.
   Status Meet(Kind kind, int64_t elements);
   // Waits until the count, which `rank` changes, is at least this.
-  Status WaitFor(Count& count, uint64_t least, int32_t rank, std::chrono::milliseconds timeout);
+  Status WaitFor(Count& count, uint64_t least, int32_t rank, std::chrono::milliseconds timeout) {
+    if (count.value.load(std::memory_order_seq_cst) >= least) return Status();
+    const Clock::time_point start = Clock::now();
+    Status status = Wait(count, least, rank, timeout);
+    costs_.waited += Clock::now() - start;
+    return status;
+  }
+  Status Wait(Count& count, uint64_t least, int32_t rank, std::chrono::milliseconds timeout);
 
   // A channel and its ring.
   struct Way {
@@ -138,6 +146,7 @@ class SharedMemoryCommunicator final : public Communicator {
   const int32_t rank_;
   const Buffer memory_;
   uint64_t exchange_ = 0;  // the current one, from 1
+  ExchangeCosts costs_;
 };
 
 Status SharedMemoryCommunicator::status() const {
@@ -178,8 +187,8 @@ void SharedMemoryCommunicator::EndGroup(StatusCode code, std::string_view messag
   }
 }
 
-Status SharedMemoryCommunicator::WaitFor(Count& count, uint64_t least, int32_t rank,
-                                         std::chrono::milliseconds timeout) {
+Status SharedMemoryCommunicator::Wait(Count& count, uint64_t least, int32_t rank,
+                                      std::chrono::milliseconds timeout) {
   const auto value = [&] { return count.value.load(std::memory_order_seq_cst); };
   for (int spins = 0; spins < kSpins; ++spins) {
     if (value() >= least) return Status();
@@ -234,6 +243,7 @@ Status SharedMemoryCommunicator::Run(const AllReduce& op) {
       for (int64_t i = 0; i < count; ++i) x[i] += part[i];
     }
   }
+  costs_.received_bytes += total * (options_.size - 1) * int64_t{sizeof(float)};
   return status();
 }
 
@@ -258,7 +268,9 @@ Status SharedMemoryCommunicator::Run(const AllGather& op) {
   int64_t most = 0;  // elements of any rank
   for (const IndexRange& columns : op.columns) {
     most = std::max(most, op.out.rows() * columns.size());
+    costs_.received_bytes += op.out.rows() * columns.size() * int64_t{sizeof(float)};
   }
+  costs_.received_bytes -= op.x.shape.elements() * int64_t{sizeof(float)};  // its own
   for (int64_t begin = 0; begin < most; begin += slot_floats()) {
     // The elements of a rank in this exchange.
     const auto end = [&](int64_t total) { return std::min(begin + slot_floats(), total); };
@@ -356,6 +368,7 @@ Status SharedMemoryCommunicator::Run(const Receive& op) {
     return status();
   }
   RETURN_IF_ERROR(receive(op.out.data, size));
+  costs_.received_bytes += static_cast<int64_t>(size);
   return status();
 }
 

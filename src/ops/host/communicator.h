@@ -12,6 +12,12 @@
 
 namespace tokamak {
 
+// What a rank's exchanges have cost it so far.
+struct ExchangeCosts {
+  std::chrono::nanoseconds waited{0};  // for other ranks
+  int64_t received_bytes = 0;          // from other ranks
+};
+
 // Owned by its rank's thread; Abort and status may be called from any. An error of a collective is
 // the error of the group: every call on every rank returns it from then on.
 class Communicator {
@@ -23,6 +29,7 @@ class Communicator {
   virtual Status Run(const AllGather& op) = 0;
   virtual Status Run(const Send& op) = 0;
   virtual Status Run(const Receive& op) = 0;
+  virtual ExchangeCosts costs() const = 0;
   // Ends the group with an error, which the other ranks get with this rank's number. Does nothing
   // if it has ended.
   virtual void Abort(const Status& reason) = 0;

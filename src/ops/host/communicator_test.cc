@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -349,6 +350,43 @@ TEST(RankStages, MessagesOfOtherSizesAreAnError) {
   EXPECT_EQ(group[1]->Run(Receive{View(x, 1).Rows(0, 7), 0}).message(),
             "ranks 1 and 0 take part in different exchanges");
   EXPECT_FALSE(group[0]->Run(Send{View(x, 8), 1}).ok());
+}
+
+int64_t Floats(int64_t count) { return count * int64_t{sizeof(float)}; }
+
+// Rank 1 comes late to every exchange, when rank 0 is there. It takes 5 columns of 7.
+TEST(Ranks, KnowHowLongTheyWaitedAndWhatTheyReceived) {
+  const Group group = MakeGroup(2);
+  std::atomic<int> ready = 0;
+  OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
+    for (int round = 1; round <= 5; ++round) {
+      if (rank == 0) ready = round;
+      while (ready < round) std::this_thread::yield();
+      if (rank == 1) std::this_thread::sleep_for(milliseconds(30));
+      std::vector<float> x(100, 1), part(rank == 0 ? 6 : 15, 1), out(21);
+      ASSERT_TRUE(ranks.Run(AllReduce{View(x, 100)}).ok());  // in several pieces
+      const std::vector<IndexRange> columns = {{0, 2}, {2, 7}};
+      ASSERT_TRUE(ranks
+                      .Run(AllGather{View(part, columns[static_cast<size_t>(rank)].size()),
+                                     View(out, 7), columns})
+                      .ok());
+    }
+  });
+  const ExchangeCosts early = group[0]->costs(), late = group[1]->costs();
+  EXPECT_GT(early.waited, milliseconds(0));
+  EXPECT_GT(early.waited, 2 * late.waited);
+  EXPECT_EQ(early.received_bytes, 5 * Floats(100 + 15));
+  EXPECT_EQ(late.received_bytes, 5 * Floats(100 + 6));
+}
+
+TEST(RankStages, KnowWhatTheyReceived) {
+  const Group group = MakeStages(1, 2, 1024);
+  std::vector<float> x(8, 1), y(8);
+  ASSERT_TRUE(group[0]->Run(Send{View(x, 8), 1}).ok());
+  ASSERT_TRUE(group[1]->Run(Receive{View(y, 8), 0}).ok());
+  EXPECT_EQ(group[0]->costs().received_bytes, 0);
+  EXPECT_EQ(group[1]->costs().received_bytes, Floats(8));
+  EXPECT_EQ(group[1]->costs().waited, milliseconds(0));  // the values were there
 }
 
 // Models and runners see results through Ops, and errors when they wait for a stream.
