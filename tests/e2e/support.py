@@ -113,11 +113,11 @@ class Server:
         return self.request('/health')[1]
 
     def metrics(self):
-        """The samples of /metrics without labels, by name."""
+        """The samples of /metrics, by name and labels."""
         with urllib.request.urlopen(self.url + '/metrics', timeout=PATIENCE) as response:
             lines = response.read().decode().splitlines()
         samples = (line.rsplit(' ', 1) for line in lines if line and line[0] != '#')
-        return {name: float(value) for name, value in samples if '{' not in name}
+        return {name: float(value) for name, value in samples}
 
     def wait_until(self, condition, what):
         deadline = time.monotonic() + PATIENCE

@@ -390,6 +390,11 @@ SHOWN_BLOCKS = '''return Object.fromEntries([...document.querySelectorAll('[data
     (e) => [e.dataset.count, Number(e.textContent.replaceAll(',', ''))]))'''
 
 
+SHOWN_RANKS = '''const section = document.querySelector('section[aria-label="Ranks"]');
+    return section.hidden ? 'hidden'
+                          : [...section.querySelectorAll('.lane')].map((e) => e.ariaLabel)'''
+
+
 class Engine(PageTest):
     def test_a_state_is_shown(self):
         self.stand_in.paths['/debug/state'] = (200, STATE)
@@ -474,6 +479,8 @@ class Engine(PageTest):
         self.assertEqual(shown['cached'], group['cached'])
         self.assertEqual(shown['one'] + shown['two'] + shown['many'], group['referenced'])
         self.assertGreater(shown['cached'], 0)
+        self.assertEqual(state['ranks'], [])
+        self.assertEqual(self.browser.run(SHOWN_RANKS), 'hidden')
         # Idle with a cache: nothing is in use, and /health agrees.
         self.assertIn(f'0 of {group["total"]} in use', self.browser.one('#engine').text)
         health = self.server.health()
@@ -485,6 +492,33 @@ class Engine(PageTest):
         self.assertEqual(metrics['tokamak_kv_blocks_cached'], shown['cached'])
         self.assertEqual(metrics['tokamak_kv_blocks_used'],
                          shown['one'] + shown['two'] + shown['many'])
+
+
+class Ranks(PageTest):
+    @classmethod
+    def start_server(cls):
+        return Server('--num-blocks', '600', '--tp', '2', '--threads', '2')
+
+    def test_each_rank_has_a_lane(self):
+        self.open(settings={'max_tokens': 200})
+        self.browser.one('#input').type('Count from one to a thousand in words.')
+        self.browser.press('Enter')
+        busy = 'const e = document.querySelectorAll(".lane .busy");' \
+               'return e.length === 2 && [...e].every((piece) => piece.offsetWidth > 1)'
+        self.browser.wait(busy, what='both ranks compute')
+        lanes = self.browser.run(SHOWN_RANKS)
+        self.assertEqual(len(lanes), 2)
+        for i, lane in enumerate(lanes):
+            self.assertRegex(lane, rf'^replica 0, stage 0, rank {i}: busy \d+ %, waits for other ranks '
+                                   r'\d+ %, receives [\d.]+ [kM]?B/s$')
+        self.browser.wait(ENDED, 1)
+        metrics = self.server.metrics()
+        for i in range(2):
+            labels = f'{{replica="0",stage="0",rank="{i}"}}'
+            self.assertEqual(metrics[f'tokamak_rank_steps_total{labels}'],
+                             metrics['tokamak_engine_steps_total'])
+            self.assertLess(metrics[f'tokamak_rank_wait_seconds_total{labels}'],
+                            metrics[f'tokamak_rank_step_seconds_total{labels}'])
 
 
 if __name__ == '__main__':

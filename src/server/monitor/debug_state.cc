@@ -73,6 +73,21 @@ Json EngineJson(const EngineSnapshot& snapshot, const DebugRates& rates) {
             {"ceiling_gb_s", OrNull(snapshot.read_gb_s)}}}};
 }
 
+Json RanksJson(const EngineSnapshot& snapshot, const DebugRates& rates) {
+  Json list = Json::array();
+  for (size_t i = 0; i < rates.ranks.size(); ++i) {
+    const RankStats& rank = snapshot.stats.ranks[i];
+    list.push_back({{"replica", rank.replica},
+                    {"stage", rank.stage},
+                    {"rank", rank.rank},
+                    {"steps", rank.steps},
+                    {"busy", rates.ranks[i].busy},
+                    {"wait", rates.ranks[i].wait},
+                    {"received_mb_s", rates.ranks[i].received_mb_s}});
+  }
+  return list;
+}
+
 Json SequencesJson(const EngineSnapshot& snapshot) {
   Json list = Json::array();
   for (const EngineSnapshot::Sequence& s : snapshot.sequences) {
@@ -139,15 +154,28 @@ Json RequestsJson(const EngineSnapshot& snapshot) {
   return list;
 }
 
+// A rank's counts start again at 0 with its process, and may come a bit late.
+DebugRates::Rank RatesOfRank(const RankStats& before, const RankStats& after, double seconds) {
+  const RankStats& a = after.steps < before.steps ? RankStats() : before;
+  const double wait = (after.wait_seconds - a.wait_seconds) / seconds;
+  const double busy = (after.step_seconds - a.step_seconds) / seconds - wait;
+  DebugRates::Rank rank;
+  rank.busy = std::clamp(busy, 0.0, 1.0);
+  rank.wait = std::clamp(wait, 0.0, 1 - rank.busy);
+  rank.received_mb_s = static_cast<double>(after.received_bytes - a.received_bytes) / seconds / 1e6;
+  return rank;
+}
+
 }  // namespace
 
 DebugRates RatesBetween(const EngineSnapshot& before, const EngineSnapshot& after,
                         const ModelInfo& model) {
   DebugRates rates;
   const double seconds = after.time - before.time;
-  if (seconds <= 0) return rates;
   const EngineStats& a = before.stats;
   const EngineStats& b = after.stats;
+  rates.ranks.resize(b.ranks.size());
+  if (seconds <= 0) return rates;
   const auto steps = static_cast<double>(b.steps - a.steps);
   const auto outputs = static_cast<double>(b.generated_tokens - a.generated_tokens);
   const auto positions = static_cast<double>(b.step_tokens - a.step_tokens);
@@ -158,6 +186,9 @@ DebugRates RatesBetween(const EngineSnapshot& before, const EngineSnapshot& afte
     rates.weight_gb_s = steps * StepWeightBytes(model, positions / steps) / seconds / 1e9;
   }
   rates.kv_gb_s = static_cast<double>(b.kv_bytes_read - a.kv_bytes_read) / seconds / 1e9;
+  for (size_t i = 0; i < std::min(a.ranks.size(), b.ranks.size()); ++i) {
+    rates.ranks[i] = RatesOfRank(a.ranks[i], b.ranks[i], seconds);
+  }
   return rates;
 }
 
@@ -172,6 +203,7 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
                       {"engine", EngineJson(snapshot, rates)},
                       {"sequences_total", snapshot.num_sequences},
                       {"sequences", SequencesJson(snapshot)},
+                      {"ranks", RanksJson(snapshot, rates)},
                       {"kv", BlocksJson(snapshot.blocks)},
                       {"prefix_tree", TreeJson(snapshot)},
                       {"requests", RequestsJson(snapshot)}};

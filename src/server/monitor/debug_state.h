@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/transport/mailbox.h"
 #include "server/transport/response_writer.h"
@@ -27,6 +28,12 @@ struct DebugRates {
   double steps_s = 0;
   double weight_gb_s = 0;
   double kv_gb_s = 0;
+  struct Rank {
+    double busy = 0;  // share of the time
+    double wait = 0;  // share of the time, for other ranks
+    double received_mb_s = 0;
+  };
+  std::vector<Rank> ranks;  // as in EngineStats
 };
 DebugRates RatesBetween(const EngineSnapshot& before, const EngineSnapshot& after,
                         const ModelInfo& model);

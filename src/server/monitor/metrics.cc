@@ -136,6 +136,26 @@ void WriteExperts(const EngineStats& stats, Writer& out) {
   }
 }
 
+void WriteRanks(const EngineStats& stats, Writer& out) {
+  if (stats.ranks.empty()) return;
+  const auto by_rank = [&](std::string_view name, std::string_view help, auto field) {
+    out.Family(name, "counter", help);
+    for (const RankStats& rank : stats.ranks) {
+      out.Sample(name,
+                 fmt::format("replica=\"{}\",stage=\"{}\",rank=\"{}\"", rank.replica, rank.stage,
+                             rank.rank),
+                 rank.*field);
+    }
+  };
+  by_rank("tokamak_rank_steps_total", "Steps of each rank.", &RankStats::steps);
+  by_rank("tokamak_rank_step_seconds_total", "Time in these steps, waits included.",
+          &RankStats::step_seconds);
+  by_rank("tokamak_rank_wait_seconds_total", "Time in these steps, waiting for other ranks.",
+          &RankStats::wait_seconds);
+  by_rank("tokamak_rank_received_bytes_total", "Bytes received from other ranks.",
+          &RankStats::received_bytes);
+}
+
 void WriteCache(const EngineStats& stats, Writer& out) {
   const double total = stats.total_blocks;
   out.Gauge("tokamak_kv_blocks_capacity", "KV cache blocks in all.", total);
@@ -223,6 +243,7 @@ std::string FormatMetrics(const MetricsInput& input) {
   WriteCache(input.engine, out);
   if (input.takes_images) WriteImages(input.engine, out);
   WriteExperts(input.engine, out);
+  WriteRanks(input.engine, out);
   WriteLatencies(input.engine, out);
   WriteServer(input, out);
   WriteProcess(input.started, out);

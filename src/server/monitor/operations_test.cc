@@ -1,9 +1,11 @@
 // Tests what operators see: /metrics, /debug/state and the access log.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -101,6 +103,32 @@ TEST(Metrics, TheImbalanceOfExpertsHasASamplePerLayer) {
   EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"0\"}"), 1);
   EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"1\"}"), 3);
   EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"2\"}"), 0);
+}
+
+TEST(Metrics, RanksHaveSamplesOfTheirOwn) {
+  MetricsInput input;
+  EXPECT_EQ(FormatMetrics(input).find("tokamak_rank"), std::string::npos);
+  input.engine.ranks = {{.steps = 7, .step_seconds = 1.5},
+                        {.stage = 1, .rank = 1, .wait_seconds = 0.25},
+                        {.replica = 1, .received_bytes = 4096},
+                        {.replica = 1, .stage = 1, .rank = 1}};
+  const auto samples = Parse(FormatMetrics(input));
+  const auto value = [&](const char* name, int replica, int stage) {
+    return samples.at(
+        fmt::format("tokamak_rank_{0}_total{{replica=\"{1}\",stage=\"{2}\",rank=\"{2}\"}}", name,
+                    replica, stage));
+  };
+  for (const char* name : {"steps", "step_seconds", "wait_seconds", "received_bytes"}) {
+    EXPECT_EQ(value(name, 1, 1), 0);
+  }
+  EXPECT_EQ(value("steps", 0, 0), 7);
+  EXPECT_EQ(value("step_seconds", 0, 0), 1.5);
+  EXPECT_EQ(value("wait_seconds", 0, 1), 0.25);
+  EXPECT_EQ(value("received_bytes", 1, 0), 4096);
+  EXPECT_EQ(
+      std::ranges::count_if(
+          samples, [](const auto& sample) { return sample.first.starts_with("tokamak_rank"); }),
+      4 * 4);
 }
 
 TEST(Metrics, ImagesAreCountedIfTheModelTakesThem) {
@@ -210,6 +238,30 @@ TEST(DebugState, RatesAreDifferencesPerSecond) {
   EXPECT_DOUBLE_EQ(rates.weight_gb_s, 10);
   EXPECT_DOUBLE_EQ(rates.kv_gb_s, 0.5);
   EXPECT_EQ(RatesBetween(after, after, model).steps_s, 0);
+}
+
+TEST(DebugState, RanksHaveSharesOfTheTime) {
+  EngineSnapshot before, after;
+  before.time = 100;
+  after.time = 102;
+  before.stats.ranks = {{.steps = 5, .step_seconds = 10, .wait_seconds = 4}, {.steps = 50}, {}};
+  after.stats.ranks = {{.steps = 6, .step_seconds = 11.5, .wait_seconds = 5},
+                       {.steps = 3, .step_seconds = 0.5, .received_bytes = 4'000'000},
+                       {.steps = 1, .step_seconds = 9, .wait_seconds = 3}};
+  const auto ranks = RatesBetween(before, after, ModelInfo()).ranks;
+  ASSERT_EQ(ranks.size(), 3u);
+  EXPECT_DOUBLE_EQ(ranks[0].busy, 0.25);
+  EXPECT_DOUBLE_EQ(ranks[0].wait, 0.5);
+  EXPECT_DOUBLE_EQ(ranks[1].busy, 0.25);  // the process has started again
+  EXPECT_DOUBLE_EQ(ranks[1].received_mb_s, 2);
+  EXPECT_DOUBLE_EQ(ranks[2].busy, 1);  // of a step that began before
+  EXPECT_DOUBLE_EQ(ranks[2].wait, 0);
+  EXPECT_EQ(RatesBetween(after, after, ModelInfo()).ranks[0].busy, 0);
+  EXPECT_TRUE(Json::parse(FormatDebugState({}, {}, {}, "", {}))["ranks"].empty());
+  const Json state =
+      Json::parse(FormatDebugState(after, RatesBetween(before, after, ModelInfo()), {}, "", {}));
+  EXPECT_EQ(state["ranks"][0]["busy"], 0.25);
+  EXPECT_EQ(state["ranks"][2]["steps"], 1);
 }
 
 TEST_F(OperationsTest, LogsALinePerRequestWithoutItsText) {

@@ -3,6 +3,7 @@ import {BlockMap} from './blockmap.js';
 import {call} from './api.js';
 import {$, bytes, h, number, setText, short} from './dom.js';
 import {PrefixTree} from './prefix.js';
+import {Ranks} from './ranks.js';
 import {Rates} from './rates.js';
 import {Sequences} from './sequences.js';
 import {Timeline} from './timeline.js';
@@ -32,8 +33,8 @@ export class EnginePanel extends EventTarget {
   // `own()`: the ids of this page's running requests.
   constructor(own) {
     super();
-    this.#parts = [new Rates(), new BlockMap(), new PrefixTree(), new Sequences(own),
-                   new Timeline(own)];
+    this.#parts = [new Rates(), new Ranks(), new BlockMap(), new PrefixTree(),
+                   new Sequences(own), new Timeline(own)];
     $('engine-body').append(this.#facts, ...this.#parts.map((part) => part.element));
     $('engine-body').hidden = true;
     document.addEventListener('visibilitychange', () => this.#schedule(0));

@@ -34,7 +34,7 @@ export class Timeline {
     const begin = Math.min(end - MIN_SPAN, ...shown.map(({arrived}) => arrived));
     while (this.#lanes.children.length > shown.length) this.#lanes.lastChild.remove();
     shown.forEach((request, i) => {
-      const lane = this.#lanes.children[i] ?? this.#lanes.appendChild(newLane());
+      const lane = this.#lanes.children[i] ?? this.#lanes.appendChild(newLane(PARTS));
       this.#fill(lane, request, time, begin, end);
     });
     setText(this.#from, `${seconds(time - begin)} ago`);
@@ -68,8 +68,9 @@ export class Timeline {
   }
 }
 
-function newLane() {
+// An empty lane, with a piece of its bar for each part.
+export function newLane(parts) {
   return h('div.lane', {role: 'listitem'}, h('span.name'),
-           h('span.bar', {'aria-hidden': true}, PARTS.map((part) => h(`i.${part}`))),
+           h('span.bar', {'aria-hidden': true}, parts.map((part) => h(`i.${part}`))),
            h('span.end'));
 }
