@@ -192,7 +192,10 @@ TEST_F(JoiningWorkers, OneThatDoesNotAnswerIsLost) {
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
   EXPECT_EQ(Greedy(**engine).size(), 40u);
   ::kill(worker->pid(), SIGSTOP);
-  EXPECT_THAT((*engine)->Generate(MakeRequest({.temperature = 0})).status().ToString(),
+  const Result<std::vector<OutputChunk>> answer =
+      (*engine)->Generate(MakeRequest({.temperature = 0}));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_THAT((*answer)[0].error.ToString(),
               HasSubstr("the connection to the worker of rank 0 has ended"));
   while ((*engine)->stats().restarting.empty()) std::this_thread::sleep_for(milliseconds(10));
   engine->reset();
