@@ -47,8 +47,11 @@ Result<std::unique_ptr<WorkerProcesses>> WorkerProcesses::Start(const Checkpoint
 
 Status WorkerProcesses::Launch() {
   const auto ranks = static_cast<size_t>(size());
-  folder_.reset();
-  ASSIGN_OR_RETURN(folder_, WorkerFolder::Make(options_));
+  // A folder that the options name stays locked: a child that this program starts at the moment
+  // could keep the lock if it were given up.
+  if (!joined() || folder_ == nullptr) {
+    ASSIGN_OR_RETURN(folder_, WorkerFolder::Make(options_));
+  }
   if (ranks > 1) {
     RETURN_IF_ERROR(folder_->CreateMemory(SharedMemoryBytes(GroupOptions(options_))));
   }
