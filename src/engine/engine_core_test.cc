@@ -237,6 +237,7 @@ TEST_F(EngineCoreTest, ALostExecutorStartsAgainAndHarmsNoRequestBetweenItsSteps)
   EXPECT_EQ(executor_.resets, 6);
   EXPECT_TRUE(core_->health().ok());
   ASSERT_TRUE(core_->Submit(Make(2, {1, 1}, 3)).ok());
+  core_->LoseExecutor(Unavailable("worker died"));
   RunAll();
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
 }
