@@ -2,6 +2,7 @@
 """Worker processes that die, hang, lose their connection or run out of memory under a server.
 $TOKAMAK_WORKER_KILLS: how many workers to kill."""
 
+import contextlib
 import ctypes
 import http.client
 import json
@@ -81,6 +82,18 @@ class Answer(threading.Thread):
         self.join(support.PATIENCE)
         assert not self.is_alive(), 'the request has not ended'
         return self.text, self.error
+
+
+def answer_within_step(server, worker):
+    """Returns an answer that is under way and cannot go on, because the worker is stopped."""
+    while True:
+        answer = Answer(server, ENDLESS)
+        assert answer.begun.wait(support.PATIENCE)
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(0.2)
+        if answer.is_alive():
+            return answer
+        os.kill(worker, signal.SIGCONT)
 
 
 class HealthWatch(threading.Thread):
@@ -234,30 +247,31 @@ class Workers(unittest.TestCase):
             self.assertFalse(runs(new[1]))
 
     def test_other_replicas_go_on(self):
-        with Server('--dp', '2', '--workers', 'processes', '--threads', '2', '--speculate', 'off',
-                    model=self.folder) as server:
-            # Prompts that begin differently, so that each replica gets one.
-            prompts = [PROMPT, 'Another story begins here']
-            expected = [Answer(server, 1000, prompt).result()[0] for prompt in prompts]
+        with Server('--dp', '2', '--workers', 'processes', '--threads', '2',
+                    '--worker-timeout-seconds', '600', model=self.folder) as server:
+            worker = children(server.process.pid)[0]
+            os.kill(worker, signal.SIGSTOP)
+            # Each replica gets one. That of the stopped worker waits for its first step.
+            both = [Answer(server, 100, prompt) for prompt in (PROMPT, 'Another story')]
             with HealthWatch(server) as health:
-                both = [Answer(server, 1000, prompt) for prompt in prompts]
-                for answer in both:
-                    self.assertTrue(answer.begun.wait(support.PATIENCE))
-                os.kill(children(server.process.pid)[0], signal.SIGKILL)
-                texts, errors = zip(*(answer.result() for answer in both))
-                self.assertRegex(errors[0] or errors[1], 'has ended: signal 9')
-                unharmed = errors.index(None)
-                self.assertEqual(texts[unharmed], expected[unharmed])
-                text = Answer(server, 1000, prompts[1 - unharmed]).result()
-                self.assertEqual(text, (expected[1 - unharmed], None))
+                server.wait_until(lambda _: not all(answer.is_alive() for answer in both),
+                                  'the other replica has answered')
+                os.kill(worker, signal.SIGKILL)
+                both.sort(key=lambda answer: answer.result()[1] is not None)
+                self.assertIsNone(both[0].error)
+                self.assertRegex(both[1].error, 'has ended: signal 9')
+                for prompt, expected in (both[0].prompt, both[0].text), (both[1].prompt, None):
+                    text, error = Answer(server, 100, prompt).result()
+                    self.assertIsNone(error)
+                    self.assertEqual(text, expected or text)
             self.assertEqual(health.codes, {'ok': 200})
 
     def test_waiting_requests_survive(self):
-        # More requests than run at a time would do; those between two steps go on too.
-        first = Answer(self.server, ENDLESS)
-        self.assertTrue(first.begun.wait(support.PATIENCE))
-        os.kill(self.workers()[0], signal.SIGKILL)
+        worker = self.workers()[0]
+        first = answer_within_step(self.server, worker)
         others = [Answer(self.server, 50) for _ in range(4)]
+        with contextlib.suppress(ProcessLookupError):  # the driver may have lost it already
+            os.kill(worker, signal.SIGKILL)
         self.assertIsNotNone(first.result()[1])
         for other in others:
             self.assertEqual(other.result(), (self.expected, None))
@@ -292,15 +306,15 @@ class Workers(unittest.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         tiny_model.write(folder, '{{ messages[0].content }}')
         with Server('--tp', '2', '--workers', 'processes', '--threads', '2', '--speculate', 'off',
-                    '--max-seqs', '1', model=folder) as server:
-            answer = Answer(server, ENDLESS)
-            self.assertTrue(answer.begun.wait(support.PATIENCE))
+                    '--worker-timeout-seconds', '600', model=folder) as server:
+            worker = children(server.process.pid)[0]
+            answer = answer_within_step(server, worker)
             waiting = Answer(server, 5)
-            server.wait_until(lambda health: health['waiting'] == 1, 'the second request waits')
             tiny_model.write(folder, '{{ messages[0].content }}', seed=2)  # other weights
-            os.kill(children(server.process.pid)[0], signal.SIGKILL)
+            time.sleep(1)  # until the second request has come
+            os.kill(worker, signal.SIGKILL)
             other_weights = r'the worker of rank \d has other weights of \S+ than this driver'
-            self.assertRegex(answer.result()[1], 'signal 9|' + other_weights)
+            self.assertRegex(answer.result()[1], 'has ended: signal 9')
             self.assertRegex(waiting.result()[1], other_weights)
             self.assertEqual(server.process.wait(support.PATIENCE), 1)
             server.wait_for_log()
