@@ -303,6 +303,11 @@ const std::set<std::string> kLargerByChance = {"olmo2_128",     "mixtral_odd", "
                                                "glm4_moe_odd",  "gpt_oss_odd", "deepseek_v3_odd",
                                                "glm4v_moe_128", "qwen3_vl_64", "gemma3_vision_256"};
 
+// How far logprobs in f32 may be from the golden's. A model may amplify what roundings change, at a
+// position or two. Then the reference's own f32 is far from its float64, and another order of sums
+// is a few times as far, or nearer, by chance.
+double PreciseBound(const TinyGolden& golden) { return std::max(1e-4, 4 * golden.f32_error); }
+
 // If not precise, the result is closer than the reference's own bf16 run.
 TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
@@ -316,7 +321,8 @@ TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
       distance.worst_logprob, distance.worst_logprob / golden.bf16.worst_logprob,
       distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
   const double most = kLargerByChance.contains(name_.substr(name_.find('/') + 1)) ? 2 : 1;
-  EXPECT_LT(distance.worst_logprob, precise_ ? 1e-4 : most * golden.bf16.worst_logprob);
+  EXPECT_LT(distance.worst_logprob,
+            precise_ ? PreciseBound(golden) : most * golden.bf16.worst_logprob);
   EXPECT_LT(distance.median, golden.bf16.median);
   // In this golden, bf16 chooses another group of experts at a few positions, not those of the
   // reference's own run; they make most of the divergence.

@@ -166,6 +166,28 @@ def in_bf16(model, tokens, images: Images, logits, kept) -> dict:
             "worst_logprob": float(f"{torch.gather(logprobs, 1, kept).abs().max():.3g}")}
 
 
+class Doubled(torch.overrides.TorchFunctionMode):
+    """Computes in float64 what is written for float32."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        def doubled(value):
+            return torch.float64 if value is torch.float32 else value
+        if function is torch.Tensor.float:
+            function = torch.Tensor.double
+        kwargs = {name: doubled(value) for name, value in (kwargs or {}).items()}
+        return function(*[doubled(value) for value in args], **kwargs)
+
+
+def f32_error(model, tokens, images: Images, logits, kept) -> float:
+    """The largest difference of a logprob to those in float64, with RoPE's frequencies in float32."""
+    inputs = images.inputs(tokens[None], len(images.images), torch.float64)
+    with Doubled():
+        other = copy.deepcopy(model).double()(**inputs).logits[0]
+    assert other.dtype == torch.float64
+    logprobs = logits.double().log_softmax(1) - other.log_softmax(1)
+    return float(f"{torch.gather(logprobs, 1, kept).abs().max():.3g}")
+
+
 def image_rows(model, features: dict) -> list:
     """The rows of each image. Those for later layers of the text model are beside them (deepstack)."""
     found = model.model.get_image_features(**features)
@@ -206,6 +228,7 @@ def golden(model, counts, images: Images, seed: int) -> dict:
         "greedy": ids[0, len(prompt):].tolist(),
         "margins": margins,
         "bf16": in_bf16(model, tokens, images, logits, kept),
+        "f32_error": f32_error(model, tokens, images, logits, kept),
     }
 
 

@@ -72,6 +72,7 @@ TinyGolden ReadTinyGolden(const std::string& model) {
   if (json.contains("positions")) json.at("positions").get_to(golden.positions);
   const nlohmann::json& bf16 = json.at("bf16");
   golden.bf16 = {bf16.at("divergence"), bf16.at("median"), bf16.at("worst_logprob")};
+  golden.f32_error = json.value("f32_error", 0.0);
   return golden;
 }
 
