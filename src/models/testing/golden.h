@@ -57,7 +57,8 @@ struct TinyGolden {
   std::vector<double> logsumexp;
   GoldenGreedy greedy;
   Distance bf16;  // the distance of the reference's own run in bfloat16
-  // The largest difference of a logprob to the reference's run in float64; 0 if it was not measured.
+  // The largest difference of a logprob to the reference's run in float64; 0 if it was not
+  // measured.
   double f32_error = 0;
 };
 
