@@ -287,7 +287,7 @@ TEST(ServeRank, RefusesWhatNoDriverSends) {
     inbox.Push({0, Unavailable("the end")});
     std::string sent;
     const Status status =
-        ServeRank(fake, nullptr, inbox, [&](std::string out) { sent += std::move(out); });
+        ServeRank(fake, nullptr, inbox, [&](const std::string& out) { sent += out; });
     return std::string(status.message()) + " / " + sent;
   };
   EXPECT_EQ(serve("garbage"), "message to a worker: byte 0: is 103, which is not below 8 / ");

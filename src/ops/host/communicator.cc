@@ -295,7 +295,7 @@ SharedMemoryCommunicator::Way SharedMemoryCommunicator::WayOf(int32_t from, int3
   // The rings follow the slots, first those of ranks behind the first stage.
   std::byte* const rings = memory_.data() + sizeof(Header) +
                            static_cast<size_t>(NumRanks(options_)) * 2 * options_.slot_bytes;
-  const auto others = static_cast<size_t>(options_.size * last);
+  const auto others = static_cast<size_t>(options_.size) * static_cast<size_t>(last);
   if (to == from + 1) {
     const auto index = static_cast<size_t>(RankIn(to) - options_.size);
     return {header().from_before[RankIn(to)], rings + index * options_.channel_bytes,
@@ -376,7 +376,7 @@ Status SharedMemoryCommunicator::Run(const Receive& op) {
 
 size_t SharedMemoryBytes(const SharedMemoryOptions& options) {
   const auto ranks = static_cast<size_t>(NumRanks(options));
-  const auto ways = static_cast<size_t>(options.size * (options.stages - 1));
+  const auto ways = static_cast<size_t>(options.size) * static_cast<size_t>(options.stages - 1);
   return sizeof(Header) + ranks * 2 * options.slot_bytes +
          ways * (options.channel_bytes + options.draws_bytes);
 }
