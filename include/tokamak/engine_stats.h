@@ -32,7 +32,7 @@ struct LatencyHistogram {
   }
 };
 
-// What one of several ranks has done since it was loaded.
+// The work of one of several ranks since it was loaded.
 struct RankStats {
   int32_t replica = 0;
   int32_t stage = 0;

@@ -31,8 +31,7 @@ constexpr std::string_view kFields =
     "max_queue max_seqs mmproj "
     "num_blocks pooling prompt_lookup_max prompt_lookup_min speculate step_timeout_seconds "
     "steps_in_flight synthetic_acceptance target_itl_ms threads workers worker_address "
-    "worker_folder "
-    "worker_join_seconds worker_timeout_seconds "
+    "worker_folder worker_join_seconds worker_load_timeout_seconds worker_timeout_seconds "
     "ca cert driver folder key rank "
     // Sampling.
     "allowed_token_ids bad_words dry_allowed_length dry_base dry_multiplier dry_penalty_last_n "

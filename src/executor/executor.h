@@ -54,8 +54,8 @@ class Executor {
   // From now on `wake` is called, on any thread, when Lost may have become an error. It must not
   // wait. An empty one means that the engine ends: a Reset that waits for workers gives up.
   virtual void OnLost(const std::function<void()>&) {}
-  // What its ranks measure, by rank; none if nobody does. For monitoring: nothing else may depend
-  // on it. Thread-safe.
+  // Returns the measurements of its ranks, by rank; none if nobody measures. They are for
+  // monitoring: nothing else may depend on them. Thread-safe.
   virtual std::vector<RankStats> rank_stats() const { return {}; }
 };
 

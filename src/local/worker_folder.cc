@@ -18,7 +18,7 @@ namespace {
 
 std::string MemoryPath(const std::string& folder) { return folder + "/memory"; }
 
-// Whoever can write to the memory decides what the ranks compute.
+// Refuses a folder that others may enter: writing to the memory changes what the ranks compute.
 Status CheckPrivate(const std::string& folder) {
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0) {

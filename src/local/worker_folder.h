@@ -22,7 +22,7 @@ class WorkerFolder {
   static Result<std::unique_ptr<WorkerFolder>> Make(const EngineOptions& options);
   ~WorkerFolder();
 
-  // Where workers join.
+  // The address at which workers join.
   const std::string& address() const { return address_; }
   // Makes the memory. Replaces what a driver that was killed has left.
   Status CreateMemory(size_t bytes);

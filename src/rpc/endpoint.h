@@ -1,4 +1,4 @@
-// Where a driver listens for its workers, and how both sides know each other.
+// The address at which a driver listens for its workers, and how both sides know each other.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace tokamak {
 
-// What a side shows, and whom it believes. In PEM form.
+// The certificate that a side shows, and the authority that it believes, in PEM form.
 struct TlsIdentity {
   std::string certificate = {};  // with its chain
   std::string key = {};

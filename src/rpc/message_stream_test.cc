@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "rpc/testing/next_message.h"
 
 namespace tokamak {
 namespace {
 
 using std::chrono::seconds;
-using std::chrono::steady_clock;
 using testing::HasSubstr;
 
 class MessageStreamTest : public testing::Test {
@@ -37,10 +37,6 @@ class MessageStreamTest : public testing::Test {
     auto client = MessageClient::Connect({address()}, seconds(10), inbox);
     EXPECT_TRUE(client.ok()) << client.status().ToString();
     return client.ok() ? *std::move(client) : nullptr;
-  }
-  static Incoming Next(Inbox& inbox) {
-    auto incoming = inbox.Take(steady_clock::now() + seconds(30));
-    return incoming ? *std::move(incoming) : Incoming{-1, Unavailable("nothing came")};
   }
 
   std::string folder_ = "/tmp/rpc-test-XXXXXX";

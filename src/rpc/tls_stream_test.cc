@@ -11,12 +11,12 @@
 #include "base/testing/certificates.h"
 #include "base/testing/free_port.h"
 #include "rpc/message_stream.h"
+#include "rpc/testing/next_message.h"
 
 namespace tokamak {
 namespace {
 
 using std::chrono::seconds;
-using std::chrono::steady_clock;
 using testing::HasSubstr;
 
 class TlsStreamTest : public testing::Test {
@@ -62,10 +62,6 @@ class TlsStreamTest : public testing::Test {
     const bool got = std::fgetc(pipe) != EOF;
     ::pclose(pipe);
     return got;
-  }
-  static Incoming Next(Inbox& inbox) {
-    auto incoming = inbox.Take(steady_clock::now() + seconds(30));
-    return incoming ? *std::move(incoming) : Incoming{-1, Unavailable("nothing came")};
   }
 
   static inline TestCertificates* certificates_ = nullptr;

@@ -10,7 +10,7 @@
 
 namespace tokamak::invariance {
 
-// What a run must have met.
+// The cases that a run must have met.
 struct Needs {
   // The mixes ran on a GPU, some with graphs and none with a draft model. Drafts with masks and
   // ends of reasoning are then not needed, as such runs have few requests.

@@ -14,7 +14,7 @@ struct GoldenModel {
   const char* name = "";
   bool images = false;  // takes them
   bool states = false;  // keeps them, so it has no prefix cache and no drafts
-  // As in RoundOptions.
+  // The same as in RoundOptions.
   int32_t cache_groups = 1;
   int32_t least_batch_tokens = 0;
 };

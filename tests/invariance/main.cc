@@ -181,7 +181,7 @@ class TempFolder {
 // "avx2", or the GPU's device.
 std::string NameOf(const RoundOptions& round) { return round.gpu() ? round.device : round.isa; }
 
-// What mixes of these models must meet.
+// The cases that mixes of these models must meet.
 Needs NeedsOf(const Flags& flags, const std::vector<GoldenModel>& goldens) {
   Needs needs = {.graphs = flags.device == kCuda,
                  .draft_models = flags.model.empty() && goldens.empty()};

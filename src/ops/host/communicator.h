@@ -12,7 +12,7 @@
 
 namespace tokamak {
 
-// What a rank's exchanges have cost it so far.
+// The costs of a rank's exchanges so far.
 struct ExchangeCosts {
   std::chrono::nanoseconds waited{0};  // for other ranks
   int64_t received_bytes = 0;          // from other ranks
