@@ -236,9 +236,12 @@ TEST_F(EngineCoreTest, ALostExecutorStartsAgainAndHarmsNoRequestBetweenItsSteps)
   }
   EXPECT_EQ(executor_.resets, 6);
   EXPECT_TRUE(core_->health().ok());
+  // So one reset that fails is only the first failure in a row.
   ASSERT_TRUE(core_->Submit(Make(2, {1, 1}, 3)).ok());
   core_->LoseExecutor(Unavailable("worker died"));
+  executor_.fail_resets = 1;
   RunAll();
+  EXPECT_TRUE(core_->health().ok());
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
 }
 
