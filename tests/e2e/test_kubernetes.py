@@ -11,6 +11,7 @@ import unittest
 import support
 
 try:
+    import jsonschema
     import kubernetes_validate
     import yaml
 except ImportError:
@@ -19,8 +20,29 @@ except ImportError:
 
 FOLDER = support.ROOT / 'packaging' / 'kubernetes'
 VERSION = '1.37'
+GROUP = ('leader-worker-set.yaml', 'LeaderWorkerSet', 'tokamak-group')
 # What serve takes at most after --drain-seconds, see docs/operations.md.
 ENDING_SECONDS = 20
+
+
+# The fields of LeaderWorkerSet that we use (leaderworkerset.x-k8s.io/v1, release 0.8, its page "API
+# reference"); its pod templates are Kubernetes'.
+GROUP_SCHEMA = {
+    'type': 'object', 'additionalProperties': False, 'required': ['leaderWorkerTemplate'],
+    'properties': {
+        'replicas': {'type': 'integer', 'minimum': 0},
+        'startupPolicy': {'enum': ['LeaderCreated', 'LeaderReady']},
+        'networkConfig': {
+            'type': 'object', 'additionalProperties': False, 'required': ['subdomainPolicy'],
+            'properties': {'subdomainPolicy': {'enum': ['Shared', 'UniquePerReplica']}}},
+        'leaderWorkerTemplate': {
+            'type': 'object', 'additionalProperties': False, 'required': ['workerTemplate'],
+            'properties': {
+                'size': {'type': 'integer', 'minimum': 1},
+                'restartPolicy': {'enum': ['RecreateGroupOnPodRestart', 'RecreateGroupAfterStart',
+                                           'None']},
+                'leaderTemplate': {'type': 'object'},
+                'workerTemplate': {'type': 'object'}}}}}
 
 
 def documents():
@@ -32,10 +54,26 @@ def documents():
     return found
 
 
+def templates(document):
+    """The pod templates of a document."""
+    spec = document['spec']
+    if document['kind'] == 'LeaderWorkerSet':
+        group = spec['leaderWorkerTemplate']
+        return [group['leaderTemplate'], group['workerTemplate']]
+    return [spec['template']] if 'template' in spec else []
+
+
 def schema_problem(document):
     try:
-        kubernetes_validate.validate(document, VERSION, strict=True)
-    except kubernetes_validate.ValidationError as error:
+        if document['kind'] == 'LeaderWorkerSet':
+            jsonschema.validate(document['spec'], GROUP_SCHEMA)
+            parts = [{'apiVersion': 'v1', 'kind': 'PodTemplate', 'metadata': {'name': 'template'},
+                      'template': template} for template in templates(document)]
+        else:
+            parts = [document]
+        for part in parts:
+            kubernetes_validate.validate(part, VERSION, strict=True)
+    except (kubernetes_validate.ValidationError, jsonschema.ValidationError) as error:
         return f'{"/".join(map(str, error.path))}: {error.message}'
     return None
 
@@ -68,12 +106,17 @@ def pod_problems(spec):
         resources = container.get('resources', {})
         if 'memory' not in resources.get('limits', {}) or 'cpu' not in resources.get('requests', {}):
             problems.append('has no bounds')
+        worker = container['args'][0] == 'worker'  # it listens nowhere, and ends when it fails
         ports = {port['name']: port['containerPort'] for port in container.get('ports', [])}
-        if str(ports.get('http')) != option(container['args'], '--port'):
+        address = option(container['args'], '--worker-address', '')
+        listens = [option(container['args'], '--port'), address.rpartition(':')[2] or None]
+        if [ports.get('http'), ports.get('workers')] != [port and int(port) for port in listens]:
             problems.append('declares a port that it does not listen on')
-        for probe in ('startupProbe', 'readinessProbe', 'livenessProbe'):
+        for probe in ('startupProbe', 'readinessProbe', 'livenessProbe') if not worker else ():
             if container.get(probe, {}).get('httpGet') != {'path': '/health', 'port': 'http'}:
                 problems.append(f'has no {probe} of /health')
+        if worker and '--ignore-signals' not in container['args']:
+            problems.append('leaves a driver that drains')
         mounts = {mount['name'] for mount in container.get('volumeMounts', [])}
         if mounts != volumes:
             problems.append('mounts other volumes than it has')
@@ -86,7 +129,7 @@ def pod_problems(spec):
 
 class Kubernetes(unittest.TestCase):
     def test_files_fit_the_schema(self):
-        self.assertGreaterEqual(len(documents()), 5)
+        self.assertGreaterEqual(len(documents()), 7)
         for name, document in documents().items():
             self.assertIsNone(schema_problem(document), name)
 
@@ -94,12 +137,24 @@ class Kubernetes(unittest.TestCase):
         document = documents()['server.yaml', 'StatefulSet', 'tokamak']
         document['spec']['template']['spec']['containers'][0]['readinesProbe'] = {}
         self.assertIsNotNone(schema_problem(document))
+        for path, value in (
+                (('leaderWorkerTemplate', 'workerTemplate', 'spec', 'volume'), []),
+                (('leaderWorkerTemplate', 'leaderTemplate', 'spec', 'containers', 0, 'arg'), []),
+                (('leaderWorkerTemplate', 'restartPolicy'), 'Never'),
+                (('leaderWorkerTemplate', 'size'), '2'),
+                (('template',), {})):
+            group = copy.deepcopy(documents()[GROUP])
+            at = group['spec']
+            for key in path[:-1]:
+                at = at[key]
+            at[path[-1]] = value
+            self.assertIsNotNone(schema_problem(group), path)
 
     def test_pods_follow_the_rules(self):
-        pods = {name: document['spec']['template']['spec']
-                for name, document in documents().items() if 'template' in document['spec']}
-        self.assertEqual(len(pods), 2)
-        for name, pod in pods.items():
+        pods = [(name, template['spec']) for name, document in documents().items()
+                for template in templates(document)]
+        self.assertEqual(len(pods), 4)
+        for name, pod in pods:
             self.assertEqual(pod_problems(pod), [], name)
 
     def test_each_rule_is_checked(self):
@@ -121,8 +176,16 @@ class Kubernetes(unittest.TestCase):
             ((*container, 'volumeMounts'), [], 'mounts other volumes than it has'),
             (('terminationGracePeriodSeconds',), 54, 'is killed while it drains'),
         ]
-        for path, value, problem in faults:
-            pod = copy.deepcopy(good)
+        worker = templates(documents()[GROUP])[1]['spec']
+        args = worker['containers'][0]['args']
+        self.assertEqual(args[-1], '--ignore-signals')
+        faults = [(good, *fault) for fault in faults] + [
+            (worker, (*container, 'args'), args[:-1], 'leaves a driver that drains'),
+            (worker, (*container, 'ports'), [{'name': 'http', 'containerPort': 80}],
+             'declares a port that it does not listen on'),
+        ]
+        for unspoiled, path, value, problem in faults:
+            pod = copy.deepcopy(unspoiled)
             at = pod
             for key in path[:-1]:
                 at = at[key]
@@ -130,10 +193,10 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(pod_problems(pod), [problem])
 
     def test_services_lead_to_pods(self):
-        pods = [document['spec']['template']['metadata']['labels']
-                for document in documents().values() if 'template' in document['spec']]
+        pods = [template['metadata']['labels'] for document in documents().values()
+                for template in templates(document)]
         services = [document for document in documents().values() if document['kind'] == 'Service']
-        self.assertEqual(len(services), 3)
+        self.assertEqual(len(services), 4)
         for service in services:
             self.assertIn(service['spec']['selector'], pods)
             self.assertEqual(service['spec']['ports'][0]['targetPort'], 'http')
@@ -150,6 +213,27 @@ class Kubernetes(unittest.TestCase):
                                      check=False)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn('/models/model.gguf', result.stderr)
+
+    def test_driver_and_worker_fit_each_other(self):
+        group = documents()[GROUP]
+        driver, worker = ([c['args'] for c in t['spec']['containers']][0] for t in templates(group))
+        address = option(driver, '--worker-address')
+        self.assertEqual(option(worker, '--driver'), address)
+        self.assertEqual(driver[1], worker[1])
+        # One rank, because the pods of a group share no memory.
+        self.assertEqual(option(worker, '--rank'), '0')
+        self.assertEqual(group['spec']['leaderWorkerTemplate']['size'], 2)
+        self.assertFalse([flag for flag in driver if flag.startswith(('--tp', '--pp', '--dp'))])
+        # Programs that know all flags miss the first file that they read.
+        with tempfile.NamedTemporaryFile('w') as file:
+            print('some-key', file=file, flush=True)
+            here = {'$(LWS_LEADER_ADDRESS)': 'localhost', option(driver, '--api-key-file'): file.name}
+            for args in (driver, worker):
+                for old, new in here.items():
+                    args = [arg.replace(old, new) for arg in args]
+                result = support.tokamak(*args, check=False)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertRegex(result.stderr, '/models/model.gguf|/run/secrets/tokamak-tls')
 
     def test_the_router_is_that_of_the_docs(self):
         pod = documents()['router.yaml', 'Deployment', 'tokamak-router']['spec']['template']['spec']
