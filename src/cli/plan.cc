@@ -89,12 +89,14 @@ void PrintMemory(const ModelPlan& p) {
   }
   std::printf("  memory            %s", ByteCount(p.hardware.memory_bytes).c_str());
   if (p.needed_bytes() > p.hardware.memory_bytes) {
-    std::printf(": %s too little\n", ByteCount(p.needed_bytes() - p.hardware.memory_bytes).c_str());
+    std::printf(": %s too little", ByteCount(p.needed_bytes() - p.hardware.memory_bytes).c_str());
   } else if (p.task == Task::kEmbed) {
-    std::printf(": enough for texts of up to %d tokens\n", p.max_context);
+    std::printf(": enough for texts of up to %d tokens", p.max_context);
   } else {
-    std::printf(": %lld sequences of %d tokens\n", static_cast<long long>(p.sequences), p.context);
+    std::printf(": %lld sequences of %d tokens", static_cast<long long>(p.sequences), p.context);
   }
+  if (!p.layout_that_fits.empty()) std::printf("; %s would fit", p.layout_that_fits.c_str());
+  std::printf("\n");
 }
 
 void PrintSpeed(const ModelPlan& p) {
@@ -163,6 +165,7 @@ void PrintJson(const ModelPlan& p) {
                                  {"context", p.context},
                                  {"sequence_blocks", p.sequence_blocks},
                                  {"sequences", p.sequences},
+                                 {"layout_that_fits", p.layout_that_fits},
                                  {"prefill", Json(p.prefill, p.prefill_tokens)},
                                  {"decode", nlohmann::ordered_json::array()}};
   for (const auto& [type, bytes] : p.stored_bytes) json["stored_bytes"][type] = bytes;

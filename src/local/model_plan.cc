@@ -1,8 +1,13 @@
 #include "local/model_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "base/ceil_div.h"
 #include "base/error.h"
@@ -46,7 +51,8 @@ class TypedTensors final : public TensorSource {
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
                                                    std::string_view meaning) override {
     auto found = inner_->Find(name, expected, meaning);
-    if (found.ok()) {
+    // Ranks that share a weight look it up more than once.
+    if (found.ok() && counted_.emplace(name).second) {
       const Shape& shape = (*found)->shape();
       bytes_[(*found)->dtype()] +=
           static_cast<int64_t>(RowBytes((*found)->dtype(), shape.cols())) * shape.rows();
@@ -60,6 +66,7 @@ class TypedTensors final : public TensorSource {
 
  private:
   const std::shared_ptr<TensorSource> inner_;
+  std::set<std::string, std::less<>> counted_;
   std::map<DType, int64_t> bytes_;
 };
 
@@ -336,10 +343,7 @@ ModelPlan Join(std::vector<ModelPlan> plans) {
   return joined;
 }
 
-}  // namespace
-
-Result<ModelPlan> PlanModel(const EngineOptions& options, int32_t context, int32_t concurrency) {
-  RETURN_IF_ERROR(CheckNumRanks(options));
+Result<ModelPlan> PlanLayout(const EngineOptions& options, int32_t context, int32_t concurrency) {
   std::vector<ModelPlan> plans;
   for (int32_t stage = 0; stage < options.pipeline_parallel; ++stage) {
     const Hardware* const hardware = plans.empty() ? nullptr : &plans.front().hardware;
@@ -349,6 +353,46 @@ Result<ModelPlan> PlanModel(const EngineOptions& options, int32_t context, int32
   if (plans.size() > 1) return Join(std::move(plans));
   plans[0].stages.clear();
   return std::move(plans[0]);
+}
+
+// Larger layouts give each GPU less. Ranks on CPUs share one memory, where only fewer replicas
+// help.
+std::string FindLayoutThatFits(EngineOptions options, const ModelPlan& plan, int32_t concurrency) {
+  struct Layout {
+    int32_t tp, pp, dp;
+  };
+  const int32_t dp = options.data_parallel;
+  std::vector<Layout> layouts;
+  if (plan.hardware.gpu) {
+    for (const int32_t tp : {2, 4, 8}) layouts.push_back({tp, 1, dp});
+    for (const int32_t pp : {2, 4}) layouts.push_back({8, pp, dp});  // 8 GPUs in a host
+  } else {
+    for (int32_t fewer = dp - 1; fewer > 0; --fewer) {
+      layouts.push_back({options.tensor_parallel, options.pipeline_parallel, fewer});
+    }
+  }
+  for (const auto& [tp, pp, replicas] : layouts) {
+    options.tensor_parallel = tp;
+    options.pipeline_parallel = pp;
+    options.data_parallel = replicas;
+    const Result<ModelPlan> other = PlanLayout(options, plan.context, concurrency);
+    if (!other.ok() || !other->fits()) continue;
+    std::string found;
+    if (tp > 1) found += fmt::format(" --tp {}", tp);
+    if (pp > 1) found += fmt::format(" --pp {}", pp);
+    if (replicas > 1 || found.empty()) found += fmt::format(" --dp {}", replicas);
+    return found.substr(1);
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<ModelPlan> PlanModel(const EngineOptions& options, int32_t context, int32_t concurrency) {
+  RETURN_IF_ERROR(CheckNumRanks(options));
+  ASSIGN_OR_RETURN(ModelPlan plan, PlanLayout(options, context, concurrency));
+  if (!plan.fits()) plan.layout_that_fits = FindLayoutThatFits(options, plan, concurrency);
+  return plan;
 }
 
 }  // namespace tokamak

@@ -89,10 +89,15 @@ struct ModelPlan {
   };
   std::vector<Decode> decode;
 
+  // If the model does not fit, the smallest layout with which it would: the options to give, such
+  // as "--tp 4". Empty: there is none, or it fits.
+  std::string layout_that_fits;
+
   int64_t needed_bytes() const {
     return weight_bytes + draft_bytes + table_bytes + activation_bytes + staging_bytes +
            encoder_bytes + state_bytes + batch_cache_bytes;
   }
+  bool fits() const { return needed_bytes() <= hardware.memory_bytes && sequences > 0; }
 };
 
 // Plans `options.model` on the device named there (local/hardware.h), for `concurrency` sequences

@@ -1,11 +1,13 @@
 // Compares a model's plan with what the engine then uses.
 #include "local/model_plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -318,6 +320,55 @@ TEST(ModelPlan, LargerBatchesAreFasterTogether) {
     EXPECT_TRUE(plan->decode[i].fits);
   }
   EXPECT_EQ(plan->sequence_blocks, 256 / 16);
+}
+
+// A dummy Llama whose layers have about 12.8 * width * width parameters each.
+std::string DummyLlama(int32_t layers, int32_t width) {
+  std::string file = ::testing::TempDir() + fmt::format("plan_{}x{}.json", layers, width);
+  std::ofstream(file) << fmt::format(
+      R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": {},
+          "intermediate_size": {}, "num_hidden_layers": {}, "num_attention_heads": {},
+          "num_key_value_heads": 8, "vocab_size": 1024, "max_position_embeddings": 4096,
+          "rms_norm_eps": 1e-5, "rope_theta": 10000, "hidden_act": "silu",
+          "tie_word_embeddings": false}})",
+      width, width / 2 * 7, layers, width / 128);
+  return "dummy:" + file;
+}
+
+TEST(ModelPlan, NamesTheLayoutThatFits) {
+  EngineOptions options = Options(DummyLlama(10, 32768));  // 275 GB
+  options.device = "h200";
+  options.precise = false;
+  const auto plan = [&options](int32_t tp, int32_t pp) {
+    options.tensor_parallel = tp;
+    options.pipeline_parallel = pp;
+    return PlanModel(options, 2048, 1).value();
+  };
+  EXPECT_EQ(plan(1, 1).layout_that_fits, "--tp 4");
+  EXPECT_EQ(plan(2, 1).layout_that_fits, "--tp 4");  // half of the weights does not fit
+  EXPECT_FALSE(plan(2, 1).fits());
+  EXPECT_TRUE(plan(4, 1).fits());
+  EXPECT_EQ(plan(4, 1).layout_that_fits, "");
+  EXPECT_EQ(plan(4, 1).stored_bytes, plan(1, 1).stored_bytes);  // the file is the same
+  options.model = DummyLlama(62, 32768);
+  EXPECT_EQ(plan(1, 1).layout_that_fits, "--tp 8 --pp 2");
+  EXPECT_TRUE(plan(8, 2).fits());
+  EXPECT_FALSE(plan(8, 1).fits());
+  options.model = DummyLlama(60, 65536);
+  EXPECT_EQ(plan(1, 1).layout_that_fits, "");
+}
+
+TEST(ModelPlan, FewerReplicasFitOnCpus) {
+  EngineOptions options = Options(DummyLlama(1, 4096));
+  options.precise = false;
+  options.data_parallel = 2;
+  const ModelPlan one = PlanModel(options, 64, 1).value();
+  const auto layers = static_cast<int32_t>(1.3 * static_cast<double>(one.hardware.memory_bytes) /
+                                           static_cast<double>(one.weight_bytes));
+  options.model = DummyLlama(layers, 4096);
+  EXPECT_EQ(PlanModel(options, 64, 1)->layout_that_fits, "--dp 1");
+  options.model = DummyLlama(3 * layers, 4096);
+  EXPECT_EQ(PlanModel(options, 64, 1)->layout_that_fits, "");
 }
 
 TEST(ModelPlan, RefusesContextsThatTheModelDoesNotHave) {
