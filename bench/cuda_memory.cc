@@ -19,6 +19,7 @@
 #include "cuda_device.h"
 #include "cuda_memory.h"
 #include "ops/cuda/emulation/memory_trace.h"
+#include "ops/cuda/rank_kernels.h"
 #include "ops/cuda/sample_layout.h"
 
 namespace tokamak::cuda {
@@ -163,6 +164,36 @@ void RunPointwise(MemoryBench& bench) {
                          .out_stride = kHidden};
   bench.Run({{"AddBiasKernel", count * 8 + kHidden * 4}},
             [&](auto stream) { return LaunchAddBias(bias, stream); });
+}
+
+void RunCollectives(MemoryBench& bench) {
+  constexpr int kRanks = 2;
+  const int64_t count = kTokens * kHidden;
+  const Buffer parts = bench.Random(kRanks * count * 4), own = bench.Allocate(count * 4);
+  const Buffer x = bench.Random(2 * count * 4), out = bench.Allocate(2 * count * 4);
+  const AddPartsArgs sum = {
+      .parts = At<const float>(parts), .sum = At<float>(out), .count = count, .num_parts = kRanks};
+  bench.Run({{"AddPartsKernel", (kRanks + 1) * count * 4}},
+            [&](auto stream) { return LaunchAddParts(sum, stream); });
+  for (const size_t bytes : {4, 2}) {
+    const auto element = static_cast<int64_t>(bytes);
+    const ColumnsArgs args = {.x = x.data(),
+                              .out = out.data(),
+                              .own = own.data(),
+                              .parts = parts.data(),
+                              .element_bytes = bytes,
+                              .count = count,
+                              .widest = kHidden,
+                              .x_stride = 2 * kHidden,
+                              .out_stride = 2 * kHidden,
+                              .rank = 0,
+                              .num_ranks = kRanks,
+                              .columns = {{0, kHidden}, {kHidden, 2 * kHidden}}};
+    bench.Run({{"PackColumnsKernel", 2 * count * element}},
+              [&](auto stream) { return LaunchPackColumns(args, stream); });
+    bench.Run({{"UnpackColumnsKernel", 2 * kRanks * count * element}},
+              [&](auto stream) { return LaunchUnpackColumns(args, stream); });
+  }
 }
 
 void RunRope(MemoryBench& bench) {
@@ -444,6 +475,7 @@ int Main() {
   MemoryBench bench(device);
   RunNorms(bench);
   RunPointwise(bench);
+  RunCollectives(bench);
   RunRope(bench);
   RunGatedDelta(bench);
   RunCopies(bench);

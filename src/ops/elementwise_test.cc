@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <random>
@@ -392,6 +393,34 @@ TEST_P(ElementwiseOps, InnerInputsAreReadAsTheirValues) {
         }
       }
     }
+  }
+}
+
+// A rank has the rows of some tokens. The other ranks have the others, and all are added.
+TEST_P(ElementwiseOps, EmbedGivesZerosForTokensOfOtherShards) {
+  const auto ops = Make(2);
+  for (const int64_t cols : {96, 97}) {
+    const std::vector<int32_t> ids = {0, 6, 7, 8, 16, 17, 29};
+    std::vector<float> values, expected;  // small integers, which every type has
+    for (int64_t i = 0; i < 10 * cols; ++i) values.push_back(static_cast<float>(i % 250 + 1));
+    for (const int32_t id : ids) {
+      for (int64_t i = 0; i < cols; ++i) {
+        const bool is_here = 7 <= id && id < 17;
+        expected.push_back(is_here ? values[static_cast<size_t>((id - 7) * cols + i)] : 0.0f);
+      }
+    }
+    const auto source = MemorySource::Quantize("table", DType::kF32, {10, cols}, values);
+    const auto table = ops->PackWeight({.parts = {source}, .use = WeightUse::kEmbedding});
+    ASSERT_TRUE(table.ok());
+    OpRunner run(*ops);
+    const Tensor out = run.Output({std::ssize(ids), cols});
+    run.Run(Embed{.ids = run.Ints(ids),
+                  .table = table->get(),
+                  .scale = 1,
+                  .first_id = 7,
+                  .vocab_size = 30,
+                  .out = out});
+    EXPECT_TRUE(SameBits(run.Download(out), expected));
   }
 }
 

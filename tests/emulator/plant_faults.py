@@ -57,6 +57,7 @@ FP8_ATTENTION = (KERNELS, 'MmaAttention.*Fp8*:MmaAttention.What*')
 EXPANDED = (KERNELS, 'ExpandedAttention.*')
 WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
 GATED_DELTA = ('src/ops/ops_test', '*GatedDeltaOps*/cuda')
+RANKS = ('src/ops/cuda/cuda_backend_test', 'CudaRanks.*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
 
@@ -439,6 +440,17 @@ FAULTS = [
      'part.TakeInState(rows, sums);', '(void)part;', None, EXPANDED),
     ('a lane stores a row\'s state that another one has yet to read', 'mma_attention_rows.cuh',
      '__syncwarp();  // all lanes of a row', '// all lanes of a row', 'wide_attention.cu', EXPANDED),
+    ('tokens of other shards read beyond the table', 'elementwise.cu',
+     'if (is_here) LoadFour', 'if (is_here || true) LoadFour', None, ELEMENTS),
+    ('parts are added from the last rank to the first', 'collectives.cu',
+     'a.parts + rank * a.count + i', 'a.parts + (a.num_parts - rank) * a.count + i', None, RANKS),
+    ('columns are taken from the next row', 'collectives.cu',
+     'a.x)[row * a.x_stride + col]', 'a.x)[(row + 1) * a.x_stride + col]', None, RANKS),
+    ("columns beyond a rank's own are written", 'collectives.cu',
+     'if (col >= a.columns[rank].end) return;', '', None, RANKS),
+    ('every piece of a sum is its first', 'ranks.cc',
+     '.sum = static_cast<float*>(op.x.data) + begin', '.sum = static_cast<float*>(op.x.data)',
+     None, RANKS),
     ('decompressed keys arrive in a slot that is still read', 'expanded_attention_tiles.cuh',
      'memory_.ring.WaitUntilEmpty(fill_);', '', 'wide_attention.cu', EXPANDED),
 ]

@@ -13,6 +13,7 @@
 #include "ops/cuda/grouped_gemm.h"
 #include "ops/cuda/kernel_table.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/rank_kernels.h"
 #include "ops/cuda/sampler.h"
 #include "ops/host/route.h"
 
@@ -102,12 +103,21 @@ Result<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
     }
     return NoDevice(cudaGetErrorString(error));
   }
+  const int last = options.device + options.num_devices - 1;
+  if (options.num_devices > 1 && options.device >= 0 && last >= count) {
+    return NoDevice(
+        fmt::format("devices {} to {} were asked for, one for each rank; {} are visible",
+                    options.device, last, count));
+  }
   if (options.device < 0 || options.device >= count) {
     return NoDevice(fmt::format("device {} was asked for, {} are visible", options.device, count));
   }
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   std::unique_ptr<CudaOps> ops(new CudaOps(options, threads));
   RETURN_IF_ERROR(ops->Start());
+  if (options.communicator) {
+    ASSIGN_OR_RETURN(ops->ranks_, GpuRanks::Make(ops->guard_, options.communicator));
+  }
   return std::unique_ptr<Ops>(std::move(ops));
 }
 
@@ -245,6 +255,8 @@ bool CudaOps::WaitUntilDone(const char* call, const Query& query) {
   const bool made = guard_.Run(call, [&] {
     for (;;) {
       const cudaError_t result = query();
+      // Exchanges that were ended count as done, too.
+      if (ranks_ && ranks_->HasEnded()) return cudaSuccess;
       if (result != cudaErrorNotReady) return result;
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
       late = step_timeout_seconds_ > 0 && waited.count() > step_timeout_seconds_;
@@ -252,7 +264,7 @@ bool CudaOps::WaitUntilDone(const char* call, const Query& query) {
       std::this_thread::yield();
     }
   });
-  if (!late) return made;
+  if (!late) return made && guard_.ok();
   guard_.Lose(
       Internal("CUDA: the device did not finish its work within {} s (step_timeout_seconds)",
                step_timeout_seconds_));
@@ -300,6 +312,7 @@ bool CudaOps::Reached(const Event& event) {
     return result == cudaErrorNotReady ? cudaSuccess : result;
   });
   if (!made) return true;
+  if (ranks_ && ranks_->HasEnded()) return true;
   if (result == cudaErrorNotReady) return false;
   cuda_event.NoteReached();
   return true;
@@ -339,7 +352,6 @@ void CudaOps::CopyToHost(void* host, const void* device, size_t bytes, Stream& s
 
 void CudaOps::Run(const Embed& op, Stream& stream) {
   const CudaWeight& table = Unwrap(op.table);
-  CHECK(op.vocab_size == 0 || op.vocab_size == table.rows());
   const EmbedArgs args = {.ids = Data<const int32_t>(op.ids),
                           .table = table.data(),
                           .out = Data<float>(op.out),
@@ -348,7 +360,8 @@ void CudaOps::Run(const Embed& op, Stream& stream) {
                           .out_stride = op.out.float_stride(),
                           .table_bf16 = table.activation() == DType::kBF16,
                           .scale = op.scale};
-  CUDA_RUN(guard_, LaunchEmbed(args, Handle(stream)));
+  const EmbedShardArgs shard = {.embed = args, .first_id = op.first_id, .num_rows = table.rows()};
+  CUDA_RUN(guard_, LaunchEmbedShard(shard, Handle(stream)));
 }
 
 void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {

@@ -11,6 +11,7 @@
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernel_table.h"
 #include "ops/cuda/memory.h"
+#include "ops/cuda/ranks.h"
 #include "ops/cuda/stream.h"
 #include "ops/cuda/triton/loader.h"
 #include "ops/cuda/weight.h"
@@ -33,6 +34,7 @@ class CudaOps final : public Ops {
 
   std::string_view name() const override { return name_; }
   Capabilities capabilities() const override;
+  RankInfo rank() const override { return ranks_ ? ranks_->info() : RankInfo(); }
   std::optional<int64_t> FreeDeviceMemory() override;
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
@@ -82,6 +84,8 @@ class CudaOps final : public Ops {
   void Run(const CausalConv& op, Stream& stream) override;
   void Run(const GatedDelta& op, Stream& stream) override;
   void Run(const GateOutput& op, Stream& stream) override;
+  void Run(const AllReduce& op, Stream& stream) override;
+  void Run(const AllGather& op, Stream& stream) override;
 
  private:
   CudaOps(const CudaOptions& options, int threads);
@@ -91,7 +95,8 @@ class CudaOps final : public Ops {
   // Logs a warning if it runs kernels of these families that no GPU of this compute capability has
   // passed.
   void WarnOfUnverified(std::span<const KernelFamily> families) const;
-  // Waits until `query` no longer finds the device busy. False after an error or the timeout.
+  // Waits until `query` no longer finds the device busy. False after an error, the timeout, or the
+  // end of the ranks' group.
   template <typename Query>
   bool WaitUntilDone(const char* call, const Query& query);
   Status WaitAfterError(Stream& stream);
@@ -135,6 +140,7 @@ class CudaOps final : public Ops {
   WeightLoader loader_;
   Gemm gemm_;
   std::unique_ptr<TritonNorm> triton_norm_;  // null: not wanted, or not for this GPU
+  std::unique_ptr<GpuRanks> ranks_;          // null: the only rank
 };
 
 }  // namespace tokamak::cuda

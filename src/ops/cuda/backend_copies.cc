@@ -1,4 +1,5 @@
-// CudaOps: operations that copy rows, elements and ranges.
+// CudaOps: operations that copy rows, elements and ranges, and that exchange values with other
+// ranks.
 #include <algorithm>
 
 #include "ops/cuda/backend.h"
@@ -49,6 +50,16 @@ void CudaOps::Run(const CopyRanges& op, Stream& stream) {
     }
     CUDA_RUN(guard_, LaunchCopyRanges(args, Handle(stream)));
   }
+}
+
+void CudaOps::Run(const AllReduce& op, Stream& stream) {
+  CHECK(ranks_ != nullptr);
+  ranks_->Run(op, Handle(stream));
+}
+
+void CudaOps::Run(const AllGather& op, Stream& stream) {
+  CHECK(ranks_ != nullptr);
+  ranks_->Run(op, Handle(stream));
 }
 
 }  // namespace tokamak::cuda

@@ -48,9 +48,9 @@ void CallGuard::Lose(Status status) {
 }
 
 void CallGuard::SelectDevice() {
-  const std::thread::id current = std::this_thread::get_id();
-  if (thread_ == current) return;
-  thread_ = current;
+  thread_local int selected = -1;
+  if (selected == device_) return;
+  selected = device_;
   if (const cudaError_t error = cudaSetDevice(device_); error != cudaSuccess) {
     Fail(Describe("cudaSetDevice", error));
   }
@@ -71,6 +71,10 @@ Status CallGuard::Describe(std::string_view call, cudaError_t error) {
 
 Status CallGuard::Describe(std::string_view call, cublasStatus_t error) {
   return Internal("CUDA: {}: {}", NameOf(call), cublasLtGetStatusName(error));
+}
+
+Status CallGuard::Describe(std::string_view call, NcclResult error) {
+  return Internal("NCCL: {}: {} (NCCL_DEBUG=WARN says more)", NameOf(call), cuda::Describe(error));
 }
 
 }  // namespace tokamak::cuda

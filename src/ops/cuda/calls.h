@@ -1,5 +1,5 @@
-// Every CUDA and cuBLASLt call of a backend goes through its CallGuard, which keeps the first
-// error.
+// Every call of CUDA, cuBLASLt and NCCL that a backend makes goes through its CallGuard, which
+// keeps the first error.
 //
 // After an error the guard makes no further calls: what is enqueued is dropped, so nothing waits
 // for work that will not come, and Ops::Await and Ops::Synchronize report that first error. There
@@ -18,10 +18,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/nccl.h"
 #include "tokamak/status.h"
 
 namespace tokamak::cuda {
@@ -69,8 +69,8 @@ class CallGuard {
   int device() const { return device_; }
   int64_t num_calls() const { return num_calls_; }
 
-  // Selects this backend's device for the calling thread. CUDA keeps the choice per thread, so it
-  // is made again only when the thread changes; a thread must not serve two devices.
+  // Selects this backend's device for the calling thread. CUDA keeps the choice per thread. One
+  // thread may serve the backends of several ranks in turn, while they are loaded.
   void SelectDevice();
 
  private:
@@ -79,13 +79,13 @@ class CallGuard {
   static Status Describe(std::string_view call, std::string_view what);
   Status Describe(std::string_view call, cudaError_t error);
   Status Describe(std::string_view call, cublasStatus_t error);
+  Status Describe(std::string_view call, NcclResult error);
 
   const int device_;
   const int64_t fail_call_;       // number (from 1) of the call that fails unmade; 0: none
   CudaCallCounts* const counts_;  // or null
   int64_t num_calls_ = 0;
-  std::thread::id thread_;  // the thread that selected the device last
-  Status status_;           // the first error
+  Status status_;  // the first error
   const std::shared_ptr<bool> is_lost_ = std::make_shared<bool>(false);
   const std::shared_ptr<const bool> lost_ = is_lost_;
 };

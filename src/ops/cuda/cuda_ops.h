@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "ops/host/communicator.h"
 #include "ops/ops.h"
 #include "tokamak/option_values.h"
 
@@ -69,7 +70,9 @@ struct CudaCallCounts {
 };
 
 struct CudaOptions {
-  int device = 0;   // as CUDA numbers them
+  int device = 0;  // as CUDA numbers them
+  // Must be there, this one and those behind it: other ranks will have them.
+  int num_devices = 1;
   int threads = 0;  // that read and convert weights; 0: one per physical core
   bool precise = false;
   // ops/cuda/kernel_table.h says which kernels there are, and where they were verified.
@@ -86,13 +89,18 @@ struct CudaOptions {
   // never. If this is 0, the environment's TOKAMAK_CUDA_STALL_EVENT is used.
   int64_t stall_event = 0;
   CudaCallCounts* counts = nullptr;  // may be null; updated while the backend lives
+  // For one of several ranks, each with a device of its own; null for a single one. Their backends
+  // exchange values through NCCL. The first exchange connects them, so all ranks must run it at the
+  // same time, each on a thread of its own.
+  std::shared_ptr<Communicator> communicator = nullptr;
 };
 
 // Opens libtokamak_cuda.so and makes a backend. The library is $TOKAMAK_CUDA_LIBRARY if that is
 // set, else the one beside the program, in ../lib from there, or where the system looks for
 // libraries. kNotFound where there is none; kUnavailable, with the reason, where it cannot be
 // opened or there is no driver or no such GPU; kInternal where the library is of another build;
-// kInvalidArgument if `options` need what that build left out.
+// kInvalidArgument if `options` need what that build left out. With a communicator also
+// kUnavailable without NCCL.
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
 
 // The same from a given file.

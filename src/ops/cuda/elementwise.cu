@@ -19,6 +19,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/launch_as.cuh"
 #include "ops/cuda/ptx.h"
+#include "ops/cuda/rank_kernels.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -27,15 +28,18 @@ constexpr int kThreads = 256;
 constexpr int kMaxNormThreads = 1024;
 
 template <typename Weight, bool kVectors>
-__global__ void __launch_bounds__(kThreads) EmbedKernel(EmbedArgs a) {
+__global__ void __launch_bounds__(kThreads) EmbedKernel(EmbedShardArgs shard) {
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
+  const EmbedArgs& a = shard.embed;
   const int64_t t = blockIdx.x;
-  const auto* row = static_cast<const typename Weight::Storage*>(a.table) + a.ids[t] * a.cols;
+  const int64_t row = a.ids[t] - shard.first_id;
+  const bool is_here = 0 <= row && row < shard.num_rows;
+  const auto* from = static_cast<const typename Weight::Storage*>(a.table) + row * a.cols;
   float* out = a.out + t * a.out_stride;
   for (int64_t i = threadIdx.x * 4; i < a.cols; i += kThreads * 4) {
-    float values[4];
-    LoadFour<Weight, kVectors>(row + i, a.cols - i, values);
+    float values[4] = {};
+    if (is_here) LoadFour<Weight, kVectors>(from + i, a.cols - i, values);
 #pragma unroll
     for (int j = 0; j < 4; ++j) values[j] *= a.scale;
     StoreFour<F32, kVectors>(values, a.cols - i, out + i);
@@ -243,12 +247,17 @@ cudaError_t CheckDeviceCode() {
 }
 
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
+  return LaunchEmbedShard({.embed = args, .first_id = 0, .num_rows = INT64_MAX}, stream);
+}
+
+cudaError_t LaunchEmbedShard(const EmbedShardArgs& shard, cudaStream_t stream) {
+  const EmbedArgs& args = shard.embed;
   if (args.num_tokens == 0) return cudaSuccess;
   const bool vectors = FitsFours(args.table, args.cols, ElementBytes(args.table_bf16)) &&
                        FitsFours(args.out, args.out_stride, sizeof(float));
   return LaunchAs(args.table_bf16, vectors, [&]<typename Weight, bool kVectors>() {
     return LaunchDependent(&EmbedKernel<Weight, kVectors>, Grid(args.num_tokens, 1), kThreads,
-                           stream, args);
+                           stream, shard);
   });
 }
 

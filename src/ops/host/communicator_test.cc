@@ -14,12 +14,15 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/reference/reference_ops.h"
 #include "ops/testing/memory_source.h"
+#include "ops/testing/rank_values.h"
 
 namespace tokamak {
 namespace {
 
 using Group = std::vector<std::unique_ptr<Communicator>>;
 using std::chrono::milliseconds;
+using testing::DivisionsOfColumns;
+using testing::ValuesOfManyMagnitudes;
 constexpr milliseconds kLong{20'000}, kShort{100};
 
 Group MakeGroup(int32_t size, size_t slot_bytes = 64, milliseconds timeout = kLong) {
@@ -40,24 +43,13 @@ Tensor View(std::vector<float>& values, int64_t cols) {
   return Tensor(values.data(), DType::kF32, {static_cast<int64_t>(values.size()) / cols, cols});
 }
 
-// Values of many magnitudes, so that another order of additions gives other bits.
-std::vector<float> RandomValues(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) {
-    const auto bits = static_cast<int32_t>(random());
-    value = std::ldexp(static_cast<float>(bits % 1000003), static_cast<int>(random() % 40) - 20);
-  }
-  return values;
-}
-
 TEST(Ranks, AllReduceAddsInRankOrderWhateverTheSize) {
   for (const int32_t size : {1, 2, 3, 5}) {
     const Group group = MakeGroup(size);
     for (const int64_t count : {1, 2, 15, 16, 17, 64, 1001}) {  // a slot holds 16
       std::vector<std::vector<float>> values;
       for (int32_t rank = 0; rank < size; ++rank) {
-        values.push_back(RandomValues(count, static_cast<uint32_t>(rank)));
+        values.push_back(ValuesOfManyMagnitudes(count, static_cast<uint32_t>(rank)));
       }
       std::vector<float> expected = values[0];
       for (size_t rank = 1; rank < values.size(); ++rank) {
@@ -73,8 +65,8 @@ TEST(Ranks, AllReduceAddsInRankOrderWhateverTheSize) {
 
 // A sum in another order would differ: the test above can fail.
 TEST(Ranks, TheOrderOfAdditionsMatters) {
-  const std::vector<float> a = RandomValues(1001, 0), b = RandomValues(1001, 1);
-  const std::vector<float> c = RandomValues(1001, 2);
+  const std::vector<float> a = ValuesOfManyMagnitudes(1001, 0), b = ValuesOfManyMagnitudes(1001, 1);
+  const std::vector<float> c = ValuesOfManyMagnitudes(1001, 2);
   int differ = 0;
   for (size_t i = 0; i < a.size(); ++i) differ += (a[i] + b[i]) + c[i] != (c[i] + b[i]) + a[i];
   EXPECT_GT(differ, 100);
@@ -91,21 +83,13 @@ TEST(Ranks, AllReduceKeepsNanAndInfinity) {
   });
 }
 
-// Shares of different sizes, none at all, and one that two ranks hold.
 TEST(Ranks, AllGatherPutsEachRanksColumnsWhereTheyBelong) {
-  const std::vector<std::vector<IndexRange>> divisions = {
-      {{0, 6}, {6, 9}},
-      {{5, 9}, {0, 5}},
-      {{0, 9}, {9, 9}, {9, 9}},
-      {{0, 40}, {40, 41}, {41, 60}},
-      {{0, 3}, {0, 3}, {3, 6}, {3, 6}},
-  };
-  for (const std::vector<IndexRange>& columns : divisions) {
+  for (const std::vector<IndexRange>& columns : DivisionsOfColumns()) {
     int64_t cols = 0;
     for (const IndexRange& range : columns) cols = std::max(cols, range.end);
     const Group group = MakeGroup(static_cast<int32_t>(columns.size()));
     for (const int64_t rows : {0, 1, 3, 20}) {
-      const std::vector<float> expected = RandomValues(rows * cols, 7);
+      const std::vector<float> expected = ValuesOfManyMagnitudes(rows * cols, 7);
       OnEachRank(group, [&](Communicator& ranks, int32_t rank) {
         const IndexRange& own = columns[static_cast<size_t>(rank)];
         std::vector<float> whole = expected, out(expected.size(), NAN);
@@ -421,7 +405,7 @@ TEST(Ranks, BackendsExchangeAndReturnTheGroupsError) {
 // Rows of tokens that other ranks have are zeros, in whatever memory held before.
 TEST(Ranks, EmbedLeavesTheRowsOfOtherShardsZero) {
   constexpr int64_t kVocab = 50, kCols = 32, kFirst = 17, kEnd = 40;
-  std::vector<float> table = RandomValues(kVocab * kCols, 3);
+  std::vector<float> table = ValuesOfManyMagnitudes(kVocab * kCols, 3);
   const auto pack = [&](Ops& ops, int64_t begin, int64_t end) {
     const std::vector<float> rows(table.begin() + begin * kCols, table.begin() + end * kCols);
     auto weight = ops.PackWeight(

@@ -28,6 +28,7 @@ struct EmulatedGraph {
   bool valid = true;
 };
 struct EmulatedStream {
+  int device = 0;
   std::deque<Operation> queue;
   std::unique_ptr<EmulatedGraph> capture;
   std::thread::id capturer;
@@ -44,22 +45,28 @@ struct EmulatedEvent {
 
 namespace {
 
+constexpr int kDevices = 4;
 constexpr int kMultiprocessors = 6;
 constexpr unsigned kMaxCluster = 8;
-constexpr size_t kMemoryBytes = size_t{2} << 30;
-constexpr size_t kPoisonedBytes = 16 << 20;  // filled with 0xff; more would take long
+constexpr size_t kMemoryBytes = size_t{2} << 30;  // of a device
+constexpr size_t kPoisonedBytes = 16 << 20;       // filled with 0xff; more would take long
 
-using Allocations = std::map<const std::byte*, size_t>;
+struct Allocation {
+  size_t bytes = 0;
+  int device = 0;
+};
+using Allocations = std::map<const std::byte*, Allocation>;
 
 tokamak::Mutex mutex;
 EmulatedStream default_stream GUARDED_BY(mutex);  // no other stream waits for it
 std::set<EmulatedStream*> streams GUARDED_BY(mutex) = {&default_stream};
 Allocations device_memory GUARDED_BY(mutex);
 Allocations pinned_memory GUARDED_BY(mutex);
-size_t used_bytes GUARDED_BY(mutex) = 0;
+size_t used_bytes[kDevices] GUARDED_BY(mutex) = {};
 std::map<const void*, size_t> allowed_shared GUARDED_BY(mutex);  // of kernels that asked for more
 const emulation::Grid* active GUARDED_BY(mutex) = nullptr;       // the kernel that has begun
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
 
 cudaError_t Report(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -87,15 +94,26 @@ bool Advance() REQUIRES(mutex) {
   return false;
 }
 
-void Drain(const EmulatedStream& stream) REQUIRES(mutex) {
-  while (!stream.queue.empty()) Advance();
+// Where no stream can go on, lets other threads add what streams wait for: exchanges among devices.
+void AdvanceOrYield() REQUIRES(mutex) {
+  if (Advance()) return;
+  mutex.Unlock();
+  std::this_thread::yield();
+  mutex.Lock();
 }
 
-void DrainAll() REQUIRES(mutex) {
+void Drain(const EmulatedStream& stream) REQUIRES(mutex) {
+  while (!stream.queue.empty()) AdvanceOrYield();
+}
+
+// Drains all streams of a device.
+void DrainDevice(int device) REQUIRES(mutex) {
   for (bool busy = true; busy;) {
-    busy = false;
-    for (const EmulatedStream* stream : streams) busy = busy || !stream->queue.empty();
-    if (busy) Advance();
+    busy = !default_stream.queue.empty();
+    for (const EmulatedStream* stream : streams) {
+      busy = busy || (stream->device == device && !stream->queue.empty());
+    }
+    if (busy) AdvanceOrYield();
   }
 }
 
@@ -146,28 +164,29 @@ bool IsWithin(const Allocations& allocations, const void* memory, size_t bytes) 
   auto after = allocations.upper_bound(first);
   if (after == allocations.begin()) return false;
   --after;
-  return first + bytes <= after->first + after->second;
+  return first + bytes <= after->first + after->second.bytes;
 }
 
 cudaError_t Allocate(void** memory, size_t bytes, Allocations& allocations) REQUIRES(mutex) {
   if (IsForbidden()) return Report(cudaErrorStreamCaptureUnsupported);
   // Allocates exactly this size, so that the address sanitizer sees its end.
-  if (bytes > kMemoryBytes - used_bytes || ::posix_memalign(memory, 256, bytes) != 0) {
+  size_t& used = used_bytes[current_device];
+  if (bytes > kMemoryBytes - used || ::posix_memalign(memory, 256, bytes) != 0) {
     return Report(cudaErrorMemoryAllocation);
   }
   std::memset(*memory, 0xff, std::min(bytes, kPoisonedBytes));  // NaN
-  allocations[static_cast<std::byte*>(*memory)] = bytes;
-  used_bytes += bytes;
+  allocations[static_cast<std::byte*>(*memory)] = {.bytes = bytes, .device = current_device};
+  used += bytes;
   return cudaSuccess;
 }
 
 cudaError_t Release(void* memory, Allocations& allocations) REQUIRES(mutex) {
   if (memory == nullptr) return cudaSuccess;
   if (IsForbidden()) return Report(cudaErrorStreamCaptureUnsupported);
-  DrainAll();
   const auto found = allocations.find(static_cast<std::byte*>(memory));
   if (found == allocations.end()) return Report(cudaErrorInvalidValue);
-  used_bytes -= found->second;
+  DrainDevice(found->second.device);
+  used_bytes[found->second.device] -= found->second.bytes;
   allocations.erase(found);
   std::free(memory);
   return cudaSuccess;
@@ -219,6 +238,9 @@ cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
     }
   }
   MutexLock lock(mutex);
+  if (config.stream != nullptr && config.stream->device != current_device) {
+    return Report(cudaErrorInvalidResourceHandle);
+  }
   if (const cudaError_t error = CheckLaunch(launch); error != cudaSuccess) return Report(error);
   Add(config.stream, [launch = std::move(launch)]() -> Operation {
     auto grid = std::make_shared<Grid>(launch);
@@ -232,6 +254,11 @@ cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
     return {.go_on = run, .kernel = std::move(grid)};
   });
   return cudaSuccess;
+}
+
+void EnqueueOperation(Recipe recipe, cudaStream_t stream) {
+  MutexLock lock(mutex);
+  Add(stream, std::move(recipe));
 }
 
 void EnqueueWork(std::function<void()> work, cudaStream_t stream) {
@@ -264,6 +291,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoKernelImageForDevice";
     case cudaErrorSymbolNotFound:
       return "cudaErrorSymbolNotFound";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
     case cudaErrorIllegalState:
       return "cudaErrorIllegalState";
     case cudaErrorNotReady:
@@ -283,7 +312,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = kDevices;
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -291,11 +320,13 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : Report(cudaErrorInvalidDevice);
+  if (device < 0 || device >= kDevices) return Report(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device;
   return cudaSuccess;
 }
 
@@ -323,7 +354,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaDeviceSynchronize() {
   MutexLock lock(mutex);
   if (IsForbidden()) return Report(cudaErrorStreamCaptureUnsupported);
-  DrainAll();
+  DrainDevice(current_device);
   return cudaSuccess;
 }
 
@@ -352,7 +383,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   MutexLock lock(mutex);
   *total = kMemoryBytes;
-  *free = kMemoryBytes - used_bytes;
+  *free = kMemoryBytes - used_bytes[current_device];
   return cudaSuccess;
 }
 
@@ -413,6 +444,7 @@ cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   MutexLock lock(mutex);
   *stream = *streams.insert(new EmulatedStream).first;
+  (*stream)->device = current_device;
   return cudaSuccess;
 }
 
@@ -518,7 +550,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   MutexLock lock(mutex);
-  while (event->reached->number < event->recorded) Advance();
+  while (event->reached->number < event->recorded) AdvanceOrYield();
   return cudaSuccess;
 }
 

@@ -18,6 +18,8 @@ struct Operation {
 // Makes an operation. A graph calls it again at each launch.
 using Recipe = std::function<Operation()>;
 
+// Puts what a recipe makes into the stream.
+void EnqueueOperation(Recipe recipe, cudaStream_t stream);
 // Puts the host function `work` into the stream.
 void EnqueueWork(std::function<void()> work, cudaStream_t stream);
 

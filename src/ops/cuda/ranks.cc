@@ -1,0 +1,145 @@
+#include "ops/cuda/ranks.h"
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "ops/cuda/memory.h"
+#include "ops/cuda/rank_kernels.h"
+
+namespace tokamak::cuda {
+namespace {
+
+// What a rank hands over at once: enough for the full bandwidth between GPUs.
+constexpr int64_t kPieceBytes = 8 << 20;
+
+}  // namespace
+
+Result<std::unique_ptr<GpuRanks>> GpuRanks::Make(CallGuard& guard,
+                                                 std::shared_ptr<Communicator> communicator) {
+  ASSIGN_OR_RETURN(const Nccl nccl, OpenNccl());
+  std::unique_ptr<GpuRanks> ranks(new GpuRanks(guard, std::move(communicator), nccl));
+  const auto size = static_cast<size_t>(ranks->info().size);
+  ASSIGN_OR_RETURN(ranks->parts_, AllocateMemory(guard, size * kPieceBytes, MemoryKind::kDevice));
+  ASSIGN_OR_RETURN(ranks->own_, AllocateMemory(guard, kPieceBytes, MemoryKind::kDevice));
+  return ranks;
+}
+
+GpuRanks::~GpuRanks() {
+  if (*guard_.lost() || HasEnded() || comm_ == nullptr) return;
+  guard_.SelectDevice();
+  (void)nccl_.comm_destroy(comm_);
+}
+
+Status GpuRanks::Connect() {
+  const RankInfo place = info();
+  constexpr int64_t kFloats = sizeof(NcclId) / sizeof(float);
+  NcclId own = {};
+  if (place.rank == 0) {
+    RETURN_IF_ERROR(guard_.Try("ncclGetUniqueId", [&] { return nccl_.get_unique_id(&own); }));
+  }
+  std::vector<NcclId> ids(static_cast<size_t>(place.size));
+  std::vector<IndexRange> columns;
+  for (int64_t i = 0; i < place.size; ++i) columns.push_back({i * kFloats, (i + 1) * kFloats});
+  RETURN_IF_ERROR(communicator_->Run(
+      AllGather{.x = Tensor(&own, DType::kF32, {1, kFloats}),
+                .out = Tensor(ids.data(), DType::kF32, {1, place.size * kFloats}),
+                .columns = columns}));
+  return guard_.Try("ncclCommInitRank",
+                    [&] { return nccl_.comm_init_rank(&comm_, place.size, ids[0], place.rank); });
+}
+
+bool GpuRanks::IsReady() {
+  if (!guard_.ok() || HasEnded()) return false;
+  if (comm_ != nullptr) return true;
+  const Status status = Connect();
+  if (status.ok()) return true;
+  communicator_->Abort(status);  // the other ranks may wait for this one
+  return guard_.Fail(status);
+}
+
+bool GpuRanks::HasEnded() {
+  Status status = communicator_->status();
+  if (status.ok() && comm_ != nullptr) {
+    NcclResult error = NcclResult::kSuccess;
+    const NcclResult asked = nccl_.comm_get_async_error(comm_, &error);
+    if (asked != NcclResult::kSuccess) error = asked;
+    if (error != NcclResult::kSuccess && error != NcclResult::kInProgress) {
+      communicator_->Abort(Internal("NCCL: {} (NCCL_DEBUG=WARN says more)", Describe(error)));
+      status = communicator_->status();
+    }
+  }
+  if (status.ok()) return false;
+  guard_.Fail(std::move(status));
+  if (comm_ != nullptr) {
+    // At once lets what the GPU runs end, then waits until no graph refers to the communicator.
+    std::thread([abort = nccl_.comm_abort, comm = std::exchange(comm_, nullptr)] {
+      (void)abort(comm);
+    }).detach();
+  }
+  return true;
+}
+
+bool GpuRanks::Gather(const void* part, size_t bytes, cudaStream_t stream) {
+  return guard_.Run("ncclAllGather", [&] {
+    return nccl_.all_gather(part, parts_.data(), bytes, NcclType::kInt8, comm_, stream);
+  });
+}
+
+void GpuRanks::Run(const AllReduce& op, cudaStream_t stream) {
+  CHECK(op.x.dtype == DType::kF32 && op.x.contiguous());
+  if (!IsReady()) return;
+  constexpr int64_t kPiece = kPieceBytes / int64_t{sizeof(float)};
+  const int64_t total = op.x.shape.elements();
+  for (int64_t begin = 0; begin < total; begin += kPiece) {
+    const AddPartsArgs args = {.parts = reinterpret_cast<const float*>(parts_.data()),
+                               .sum = static_cast<float*>(op.x.data) + begin,
+                               .count = std::min(kPiece, total - begin),
+                               .num_parts = info().size};
+    if (!Gather(args.sum, static_cast<size_t>(args.count) * sizeof(float), stream)) return;
+    CUDA_RUN(guard_, LaunchAddParts(args, stream));
+  }
+}
+
+// Every rank hands over rows as wide as the widest.
+void GpuRanks::Run(const AllGather& op, cudaStream_t stream) {
+  const size_t bytes = Info(op.x.dtype).block_bytes;
+  CHECK(op.x.dtype == op.out.dtype && (bytes == 2 || bytes == 4));
+  CHECK(std::ssize(op.columns) == info().size && info().size <= ColumnsArgs::kMaxRanks &&
+        op.x.rows() == op.out.rows());
+  if (!IsReady()) return;
+  ColumnsArgs args = {.x = op.x.data,
+                      .out = op.out.data,
+                      .own = own_.data(),
+                      .parts = parts_.data(),
+                      .element_bytes = bytes,
+                      .x_stride = op.x.row_stride / static_cast<int64_t>(bytes),
+                      .out_stride = op.out.row_stride / static_cast<int64_t>(bytes),
+                      .rank = info().rank,
+                      .num_ranks = info().size};
+  for (size_t i = 0; i < op.columns.size(); ++i) {
+    args.columns[i] = op.columns[i];
+    args.widest = std::max(args.widest, op.columns[i].size());
+  }
+  CHECK(args.columns[args.rank].size() == op.x.cols());
+  const bool as_it_is = op.x.contiguous() && op.x.cols() == args.widest;
+  const int64_t total = op.x.rows() * args.widest;
+  const int64_t piece = kPieceBytes / static_cast<int64_t>(bytes);
+  for (args.begin = 0; args.begin < total; args.begin += piece) {
+    args.count = std::min(piece, total - args.begin);
+    const void* part = args.own;
+    if (as_it_is) {
+      part = static_cast<const std::byte*>(args.x) + args.begin * static_cast<int64_t>(bytes);
+    } else if (!CUDA_RUN(guard_, LaunchPackColumns(args, stream))) {
+      return;
+    }
+    if (!Gather(part, static_cast<size_t>(args.count) * bytes, stream)) return;
+    CUDA_RUN(guard_, LaunchUnpackColumns(args, stream));
+  }
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,59 @@
+// What the ranks of a group, each with a GPU of its own, exchange through NCCL.
+//
+// Sums are ours: NCCL gathers the parts, and a kernel adds them in the order of the ranks for every
+// element. NCCL's own sums depend on the algorithm that it chooses by the size of the message.
+//
+// The host's communicator stays the group's: it says how many ranks there are, hands over NCCL's
+// id, and keeps the error that ended the group. A rank that waits for its GPU looks whether the
+// group has ended (HasEnded), because its GPU may wait for a rank that will not come. After that
+// the backend is of no use, as after any error of CUDA (calls.h).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <utility>
+
+#include "ops/cuda/calls.h"
+#include "ops/cuda/nccl.h"
+#include "ops/host/communicator.h"
+#include "ops/ops.h"
+
+namespace tokamak::cuda {
+
+// Owned by the backend's thread. All exchanges of a rank are in one stream at a time.
+class GpuRanks {
+ public:
+  // Opens NCCL.
+  static Result<std::unique_ptr<GpuRanks>> Make(CallGuard& guard,
+                                                std::shared_ptr<Communicator> communicator);
+  // No graph with exchanges may be left.
+  ~GpuRanks();
+
+  RankInfo info() const { return communicator_->info(); }
+  // The first exchange connects the ranks: all of them must run it at the same time, each on a
+  // thread of its own. Must not be captured. Later ones only enqueue.
+  void Run(const AllReduce& op, cudaStream_t stream);
+  void Run(const AllGather& op, cudaStream_t stream);
+  // Whether the group has ended with an error. If so, lets the GPU end its exchanges and has the
+  // guard keep the group's error.
+  bool HasEnded();
+
+ private:
+  GpuRanks(CallGuard& guard, std::shared_ptr<Communicator> communicator, const Nccl& nccl)
+      : guard_(guard), communicator_(std::move(communicator)), nccl_(nccl) {}
+  // Whether an exchange can run. Connects the ranks if they are not.
+  bool IsReady();
+  Status Connect();
+  // Every rank's [begin, begin + bytes) into parts_, one after another.
+  bool Gather(const void* part, size_t bytes, cudaStream_t stream);
+
+  CallGuard& guard_;
+  const std::shared_ptr<Communicator> communicator_;
+  const Nccl nccl_;
+  NcclComm comm_ = nullptr;  // null: not connected
+  Buffer parts_;             // of all ranks, a piece of each
+  Buffer own_;               // this rank's piece, if it is not contiguous where it is
+};
+
+}  // namespace tokamak::cuda
