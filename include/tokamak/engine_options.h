@@ -34,11 +34,11 @@ struct EngineOptions {
   MlaForm mla = MlaForm::kAbsorbed;  // DeepSeek only
   int32_t threads = 0;               // 0: one per physical core
   bool pin_threads = false;          // keep each compute thread on its own core
-  int32_t tensor_parallel = 1;       // ranks among which the model is divided; CPU only
+  int32_t tensor_parallel = 1;       // ranks among which the model is divided
   // Stages of a pipeline, each with some of the layers and as many ranks as tensor_parallel says.
   int32_t pipeline_parallel = 1;
   // Replicas of the model, each with its own weights, cache and scheduler, and its part of the
-  // threads and of the cache's memory. Each request runs on one of them. CPU only.
+  // threads and of the cache's memory. Each request runs on one of them.
   int32_t data_parallel = 1;
   WorkerKind workers = WorkerKind::kThreads;
   // For processes: the tokamak program, which they run. Its command line sets it to itself.

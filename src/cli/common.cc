@@ -116,10 +116,14 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--pin-threads", o.pin_threads,
             "Pin each compute thread to a physical core, on machines that do nothing else");
-  flags.Add("--tp", o.tensor_parallel, "Tensor parallelism: ranks that share the model; CPU only");
+  flags.Add("--tp", o.tensor_parallel,
+            "Tensor parallelism: ranks that share the model, each on a GPU of its own with "
+            "--device cuda");
   flags.Add("--pp", o.pipeline_parallel, "Pipeline parallelism: stages of --tp ranks; CPU only");
-  flags.Add("--dp", o.data_parallel,
-            "Data parallelism: replicas of the model that share the requests; CPU only");
+  flags.Add(
+      "--dp", o.data_parallel,
+      "Data parallelism: replicas of the model that share the requests, each on --tp GPUs with "
+      "--device cuda");
   flags.Add("--workers", o.workers,
             "Where the ranks run: threads of this process, or processes of their own");
   o.worker_program = "/proc/self/exe";

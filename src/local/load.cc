@@ -50,13 +50,8 @@ Status CheckRange(const char* field, Number value, Number low, Number high) {
   return InvalidArgument("{}: must be in [{}, {}], got {}", field, low, high, value);
 }
 
-struct DeviceChoice {
-  bool cpu = true;  // may be used
-  bool gpu = true;
-  int index = 0;  // index of the GPU
-};
+}  // namespace
 
-// Parses "cpu", "cuda", "cuda:N" or "auto".
 Result<DeviceChoice> ParseDevice(const std::string& name) {
   DeviceChoice choice;
   if (name == "auto") return choice;
@@ -69,8 +64,6 @@ Result<DeviceChoice> ParseDevice(const std::string& name) {
   }
   return InvalidArgument("device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
 }
-
-}  // namespace
 
 Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseDevice(o.device).status());
@@ -126,7 +119,8 @@ std::string NameOf(const Checkpoint& checkpoint) {
 namespace {
 
 // Null: use the CPU.
-Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
+Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads,
+                                     const std::shared_ptr<Communicator>& communicator) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
   // With an ISA, several ranks, replicas or workers, "auto" means the CPU.
   if (!choice.gpu || (choice.cpu && (options.isa != "auto" || NumRanks(options) > 1 ||
@@ -134,12 +128,7 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
     return std::unique_ptr<Ops>();
   }
   Result<std::unique_ptr<Ops>> cuda =
-      MakeCudaOps({.device = choice.index,
-                   .threads = threads,
-                   .precise = options.precise,
-                   .kernels = options.kernels,
-                   .flashinfer = options.attention == AttentionKernels::kFlashInfer,
-                   .step_timeout_seconds = options.step_timeout_seconds});
+      MakeGpuOps(options, choice.index, NumRanks(options), threads, communicator);
   // "auto" never chooses the emulated GPU.
   if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
   if (cuda.ok()) return std::unique_ptr<Ops>();
@@ -158,7 +147,7 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
 Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      std::function<Profile()>* take_profile,
                                      const std::shared_ptr<Communicator>& communicator) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, pool.num_threads()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, pool.num_threads(), communicator));
   const bool gpu = ops != nullptr;
   if (gpu) {
     options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
@@ -344,10 +333,14 @@ struct LoadedReplica {
   std::vector<LoadedRank> ranks;
 };
 
-// Loads one more replica, on the CPU.
+// Loads one more replica. On GPUs, it has those behind the earlier ones.
 Result<LoadedReplica> LoadOtherReplica(const Checkpoint& checkpoint,
                                        const std::optional<Checkpoint>& draft,
-                                       const EngineOptions& options) {
+                                       EngineOptions options, int32_t number) {
+  ASSIGN_OR_RETURN(const DeviceChoice device, ParseDevice(options.device));
+  if (!device.cpu) {
+    options.device = fmt::format("cuda:{}", device.index + number * RanksPerReplica(options));
+  }
   LoadedReplica replica;
   replica.pool = MakePool(options);
   ASSIGN_OR_RETURN(const auto communicators, MakeCommunicators(options));
@@ -445,7 +438,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, pool, replicas[0].ranks));
   for (int32_t i = 1; i < options.data_parallel; ++i) {
     ASSIGN_OR_RETURN(LoadedReplica replica,
-                     LoadOtherReplica(checkpoint, draft_checkpoint, options));
+                     LoadOtherReplica(checkpoint, draft_checkpoint, options, i));
     replicas.push_back(std::move(replica));
   }
   RETURN_IF_ERROR(AddReplicas(checkpoint, std::move(replicas), parts));

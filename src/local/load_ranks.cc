@@ -1,8 +1,11 @@
 #include "local/load_ranks.h"
 
 #include <algorithm>
+#include <span>
+#include <thread>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/option_names.h"
 #include "base/thread_pool.h"
@@ -13,6 +16,7 @@
 #include "local/load_workers.h"
 #include "local/memory_estimate.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/reference/reference_ops.h"
 #include "runner/joined_cache.h"
 #include "runner/kv_pool.h"
@@ -48,17 +52,58 @@ std::string Layout(const EngineOptions& options) {
   return layout;
 }
 
+// Calls run(i) for each rank, at the same time, because ranks on GPUs wait for each other. Returns
+// the first error.
+template <typename Run>
+Status OnEachRank(const std::vector<LoadedRank>& ranks, const Run& run) {
+  std::vector<Status> statuses(ranks.size());
+  const auto run_one = [&](size_t i) {
+    statuses[i] = run(i);
+    if (!statuses[i].ok() && ranks[i].communicator) ranks[i].communicator->Abort(statuses[i]);
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < ranks.size(); ++i) threads.emplace_back(run_one, i);
+  run_one(0);
+  for (std::thread& thread : threads) thread.join();
+  for (Status& status : statuses) RETURN_IF_ERROR(std::move(status));
+  return Status();
+}
+
+// Adds a row, and as much as devices exchange at once, and checks the sums. The first exchange
+// connects the devices, which takes memory of theirs.
+Status TryExchanges(Ops& ops, int64_t rows, int64_t cols) {
+  constexpr int64_t kAtOnce = (8 << 20) / sizeof(float);  // elements
+  const RankInfo place = ops.rank();
+  const int64_t most = std::min(rows, CeilDiv(kAtOnce, cols)) * cols;
+  const size_t bytes = static_cast<size_t>(most) * sizeof(float);
+  ASSIGN_OR_RETURN(const Buffer host, ops.Allocate(bytes, MemoryKind::kHostPinned));
+  ASSIGN_OR_RETURN(const Buffer device, ops.Allocate(bytes, MemoryKind::kDevice));
+  const std::unique_ptr<Stream> stream = ops.MakeStream();
+  const std::span values(reinterpret_cast<float*>(host.data()), static_cast<size_t>(most));
+  const auto expected = static_cast<float>(place.size * (place.size + 1) / 2);
+  for (const int64_t count : {cols, most}) {
+    std::fill(values.begin(), values.end(), static_cast<float>(place.rank + 1));
+    ops.CopyToDevice(device.data(), host.data(), bytes, *stream);
+    ops.Run(AllReduce{.x = Tensor(device.data(), DType::kF32, {1, count})}, *stream);
+    ops.CopyToHost(host.data(), device.data(), bytes, *stream);
+    RETURN_IF_ERROR(ops.Synchronize(*stream));
+    const auto sums = values.first(static_cast<size_t>(count));
+    if (std::count(sums.begin(), sums.end(), expected) == count) continue;
+    return Internal("{}: the ranks' devices exchange wrong values", ops.name());
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,
                                const RunnerShape& shape) {
-  std::optional<int64_t> available = ranks[0].ops->FreeDeviceMemory();
-  const bool on_device = available.has_value();
+  const bool on_device = ranks[0].ops->FreeDeviceMemory().has_value();
+  int64_t available = 0;  // to all ranks together, in main memory
   if (!on_device) {
     ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
-    available = static_cast<int64_t>(budget.available_bytes);
+    available = static_cast<int64_t>(budget.available_bytes) / options.data_parallel;
   }
-  *available /= options.data_parallel;
   int64_t all = 0;        // bytes of a block on all ranks
   int64_t all_fixed = 0;  // of all ranks together
   std::vector<int64_t> fixed;
@@ -79,9 +124,11 @@ Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const Engin
     EngineOptions of_rank = options;
     of_rank.kv_cache_bytes = share(options.kv_cache_bytes / options.data_parallel);
     of_rank.host_cache_bytes = share(options.host_cache_bytes / options.data_parallel);
+    const int64_t of_device = rank.ops->FreeDeviceMemory().value_or(0);
     ASSIGN_OR_RETURN(
         const MemoryProfile profile,
-        EstimateRunnerMemory(*rank.model, of_rank, shape, fixed[i] + share(*available - all_fixed),
+        EstimateRunnerMemory(*rank.model, of_rank, shape,
+                             on_device ? of_device : fixed[i] + share(available - all_fixed),
                              on_device, rank.draft.get()));
     memory.ranks.push_back(profile.memory());
     memory.token_macs += profile.token_macs;
@@ -123,7 +170,7 @@ Status CheckRanks(const EngineOptions& options) {
   const int32_t ranks = NumRanks(options);
   if (ranks == 1) return Status();
   const std::string layout = Layout(options);
-  if (options.device != "cpu" && options.device != "auto") {
+  if (options.pipeline_parallel > 1 && options.device != "cpu" && options.device != "auto") {
     return Unimplemented("device={}: with {} only cpu is supported", options.device, layout);
   }
   if (options.pin_threads) {
@@ -179,10 +226,27 @@ EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank) {
   return of_rank;
 }
 
+Result<std::unique_ptr<Ops>> MakeGpuOps(const EngineOptions& options, int gpu, int num_gpus,
+                                        int threads, std::shared_ptr<Communicator> communicator) {
+  return MakeCudaOps({.device = gpu,
+                      .num_devices = num_gpus,
+                      .threads = threads,
+                      .precise = options.precise,
+                      .kernels = options.kernels,
+                      .flashinfer = options.attention == AttentionKernels::kFlashInfer,
+                      .step_timeout_seconds = options.step_timeout_seconds,
+                      .communicator = std::move(communicator)});
+}
+
 Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options, int32_t rank,
                                          std::shared_ptr<Communicator> communicator,
                                          ThreadPool* pool) {
   if (options.workers == WorkerKind::kProcesses) return MakeCountedRank(options, rank);
+  ASSIGN_OR_RETURN(const DeviceChoice device, ParseDevice(options.device));
+  if (!device.cpu) {
+    return MakeGpuOps(options, device.index + rank, /*num_gpus=*/1, ThreadsPerRank(options),
+                      std::move(communicator));
+  }
   if (options.isa == "reference") return MakeReferenceOps(std::move(communicator));
   return MakeCpuOps({.threads = ThreadsPerRank(options),
                      .isa = options.isa + (options.precise ? "/precise" : ""),
@@ -213,23 +277,28 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
     return MakeWorkersExecutor(checkpoint, std::move(ranks), options, info);
   }
   const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
+  if (ranks.size() > 1 && ranks[0].ops->FreeDeviceMemory()) {  // before the caches take the rest
+    RETURN_IF_ERROR(OnEachRank(ranks, [&](size_t i) {
+      return TryExchanges(*ranks[i].ops, shape.max_step_tokens, ranks[i].model->spec().hidden_size);
+    }));
+  }
   ASSIGN_OR_RETURN(const RanksMemory memory, SizeCaches(ranks, options, shape));
   info.token_macs = memory.token_macs;
   info.logits_macs = memory.logits_macs;
   if (ranks[0].draft) {
     info.draft_kv_token_bytes = ranks[0].draft->spec().cache.TokenBytes(shape.kv_dtype);
   }
-  std::vector<Rank> executors;
-  for (size_t i = 0; i < ranks.size(); ++i) {
+  for (size_t i = 1; i < ranks.size(); ++i) {
     const ModelSpec& spec = ranks[i].model->spec();
-    if (i > 0) {
-      info.weight_bytes += spec.weight_bytes;
-      info.expert_bytes += spec.expert_bytes;
-      info.image_weight_bytes += spec.image_weight_bytes;
-    }
-    Result<std::unique_ptr<Executor>> executor =
-        MakeInProcessExecutor(std::move(ranks[i].ops), std::move(ranks[i].model), shape,
-                              memory.ranks[i], std::move(ranks[i].draft));
+    info.weight_bytes += spec.weight_bytes;
+    info.expert_bytes += spec.expert_bytes;
+    info.image_weight_bytes += spec.image_weight_bytes;
+  }
+  std::vector<Rank> executors(ranks.size());
+  RETURN_IF_ERROR(OnEachRank(ranks, [&](size_t i) {
+    LoadedRank& rank = ranks[i];
+    Result<std::unique_ptr<Executor>> executor = MakeInProcessExecutor(
+        std::move(rank.ops), std::move(rank.model), shape, memory.ranks[i], std::move(rank.draft));
     // Only now are the backend's own needs known.
     if (executor.status().code() == StatusCode::kResourceExhausted) {
       return ResourceExhausted(
@@ -237,9 +306,10 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
           executor.status().message());
     }
     RETURN_IF_ERROR(executor.status());
-    if (NumRanks(options) > 1) executor = MeasureRank(*std::move(executor), ranks[i].communicator);
-    executors.push_back({*std::move(executor), std::move(ranks[i].communicator)});
-  }
+    if (NumRanks(options) > 1) executor = MeasureRank(*std::move(executor), rank.communicator);
+    executors[i] = {*std::move(executor), rank.communicator};
+    return Status();
+  }));
   if (executors.size() == 1) return std::move(executors.front().executor);
   return MakeDriverExecutor(std::move(executors));
 }

@@ -57,8 +57,13 @@ int ThreadsPerRank(const EngineOptions& options);
 
 // The options to load a rank with: they report progress over all ranks.
 EngineOptions OptionsOfRank(const EngineOptions& options, int32_t rank);
-// A rank's backend on the CPU, or one that only counts if worker processes compute. Without a pool
-// it has threads of its own.
+// A backend on GPU `gpu`. `num_gpus`: that and those behind it must be there. `communicator`: if it
+// is one of several ranks.
+Result<std::unique_ptr<Ops>> MakeGpuOps(const EngineOptions& options, int gpu, int num_gpus,
+                                        int threads, std::shared_ptr<Communicator> communicator);
+// A rank's backend, or one that only counts if worker processes compute. It is on the CPU unless
+// the options name a GPU, which is that of rank 0; other ranks have those behind it. On the CPU,
+// without a pool, it has threads of its own.
 Result<std::unique_ptr<Ops>> MakeRankOps(const EngineOptions& options, int32_t rank,
                                          std::shared_ptr<Communicator> communicator,
                                          ThreadPool* pool = nullptr);

@@ -15,6 +15,15 @@ namespace tokamak {
 
 class ThreadPool;
 
+// Which devices an engine may use.
+struct DeviceChoice {
+  bool cpu = true;
+  bool gpu = true;
+  int index = 0;  // of the GPU, or of the first if there are several ranks
+};
+// Parses "cpu", "cuda", "cuda:N" or "auto".
+Result<DeviceChoice> ParseDevice(const std::string& name);
+
 // Refuses options that no engine takes.
 Status CheckOptions(const EngineOptions& options);
 

@@ -76,6 +76,7 @@ CountedBackend CountedGpu(const Ops& ops, bool precise) {
   CountedBackend gpu = CountedCuda(precise);
   gpu.name = ops.name();
   gpu.capabilities = ops.capabilities();
+  gpu.rank = ops.rank();
   return gpu;
 }
 
@@ -241,8 +242,10 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
   }
   if (task == Task::kEmbed) return Status();  // ChooseEmbeddingShape fits the rest
   const RunnerShape shape = MakeRunnerShape(options, *model);
+  EngineOptions of_rank = options;
+  of_rank.kv_cache_bytes /= gpu.rank.size;
   const Status status =
-      EstimateRunnerMemory(*model, options, shape, free_bytes - weights, /*on_device=*/true)
+      EstimateRunnerMemory(*model, of_rank, shape, free_bytes - weights, /*on_device=*/true)
           .status();
   if (status.ok()) return status;
   return status.WithContext(fmt::format(

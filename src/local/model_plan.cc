@@ -288,9 +288,9 @@ Result<ModelPlan> PlanStage(EngineOptions options, int32_t stage, int32_t contex
     if (IsBlockType(dtype)) quantized += bytes;
   }
   if (gpu) {
-    Status loaded =
-        LoadModel(checkpoint, *MakeCountOps(gpu_bytes, CountedCuda(options.precise)), load)
-            .status();
+    CountedBackend real = CountedCuda(options.precise);
+    real.rank = backend.rank;
+    Status loaded = LoadModel(checkpoint, *MakeCountOps(gpu_bytes, real), load).status();
     if (loaded.ok()) loaded = CheckCudaCache(options);
     if (loaded.ok()) loaded = CheckCudaSizes(spec);
     plan.refusal = loaded.message();

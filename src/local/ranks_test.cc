@@ -32,11 +32,11 @@ EngineOptions OnRanks(int32_t ranks, const std::string& model, int32_t stages = 
           .num_blocks = 64};
 }
 
-std::vector<int32_t> Answer(Engine& engine, SamplingParams sampling) {
+std::vector<int32_t> Answer(Engine& engine, SamplingParams sampling, int32_t max_tokens = 40) {
   Request request;
   request.token_ids = {5, 9, 40, 3, 17, 100, 8};
   request.sampling = std::move(sampling);
-  request.sampling.max_tokens = 40;
+  request.sampling.max_tokens = max_tokens;
   request.sampling.ignore_eos = true;
   std::vector<int32_t> tokens;
   std::promise<Status> done;
@@ -65,6 +65,35 @@ TEST(RanksOfAnEngine, DrawTheTokensOfASingleRank) {
       EXPECT_EQ(answers, expected) << model;
     }
   }
+}
+
+// Each on a GPU of its own, with graphs. Precise, so that no sum is rounded to bf16.
+TEST(CudaRanksOfAnEngine, DrawTheTokensOfASingleRank) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  std::vector<std::vector<int32_t>> expected;
+  for (const int32_t ranks : {1, 2}) {
+    EngineOptions options = OnRanks(ranks, "llama_odd.gguf");
+    options.device = "cuda";
+    options.threads = 2;
+    options.max_seqs = 1;
+    const auto engine = Load(options);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(engine->model().device, "cuda:0");
+    EXPECT_EQ(engine->stats().total_blocks, 64);
+    const std::vector<std::vector<int32_t>> answers = {
+        Answer(*engine, {.temperature = 0}, 8),
+        Answer(*engine, {.temperature = 1, .top_p = 0.8, .seed = 9}, 8)};
+    if (expected.empty()) expected = answers;
+    EXPECT_EQ(answers, expected);
+  }
+}
+
+TEST(CudaRanksOfAnEngine, NeedAGpuEach) {
+  if (const std::string lack = LackOfGpus(1); !lack.empty()) GTEST_SKIP() << lack;
+  EngineOptions options = OnRanks(2, "llama_odd.gguf");
+  options.device = "cuda:1000";
+  EXPECT_THAT(Engine::Load(options).status().ToString(),
+              HasSubstr("devices 1000 to 1001 were asked for, one for each rank"));
 }
 
 TEST(RanksOfAnEngine, ShareMemoryAndThreads) {
@@ -283,8 +312,12 @@ TEST(RanksOfAnEngine, LoadErrorsNameTheCause) {
               HasSubstr("tensor_parallel: must be in [1, 64], got 0"));
   EXPECT_THAT(error([](EngineOptions& o) { o.threads = 1; }),
               HasSubstr("threads: 1 are not enough for tensor_parallel=2"));
-  EXPECT_THAT(error([](EngineOptions& o) { o.device = "cuda"; }),
-              HasSubstr("device=cuda: with tensor_parallel=2 only cpu is supported"));
+  EXPECT_THAT(error([](EngineOptions& o) {
+                o.device = "cuda";
+                o.threads = 4;
+                o.pipeline_parallel = 2;
+              }),
+              HasSubstr("device=cuda: with tensor_parallel=2 and pipeline_parallel=2 only cpu"));
   EXPECT_THAT(error([](EngineOptions& o) { o.pin_threads = true; }), HasSubstr("pin_threads: "));
   EXPECT_THAT(error([](EngineOptions& o) {
                 o.speculate = Speculation::kDraft;

@@ -114,6 +114,26 @@ TEST(ReplicasOfAnEngine, AnswerAsOneDoes) {
   }
 }
 
+// Each on a GPU of its own.
+TEST(CudaReplicasOfAnEngine, AnswerAsOneDoes) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  std::vector<Request> requests = ManyRequests();
+  requests.resize(2);
+  std::vector<std::vector<int32_t>> expected;
+  for (const int32_t replicas : {1, 2}) {
+    EngineOptions options = OnReplicas(replicas);
+    options.device = "cuda";
+    options.max_seqs = 2;
+    options.speculate = Speculation::kOff;
+    const auto engine = Load(options);
+    ASSERT_NE(engine, nullptr);
+    const auto answers = Answers(*engine, requests);
+    if (expected.empty()) expected = answers;
+    EXPECT_EQ(answers, expected);
+    EXPECT_THAT(RequestsOf(*engine, 2), testing::Each(2 / replicas));
+  }
+}
+
 TEST(ReplicasOfAnEngine, ShareTheMemoryOfTheCache) {
   EngineOptions options = OnReplicas(1);
   options.num_blocks = 0;
@@ -248,6 +268,7 @@ TEST(ReplicasOfAnEngine, AreRefusedByName) {
   EXPECT_THAT(Engine::Load(options).status().message(), HasSubstr("threads: 1 are not enough"));
   options.threads = 0;
   options.device = "cuda";
+  options.pipeline_parallel = 2;
   EXPECT_THAT(Engine::Load(options).status().message(), HasSubstr("only cpu is supported"));
 }
 
