@@ -8,9 +8,9 @@ namespace tokamak {
 bool Inbox::Push(Incoming incoming) {
   // Far more than the steps in flight of all ranks.
   constexpr size_t kMaxMessages = 4096;
-  if (on_end_ && !incoming.message.ok()) on_end_(incoming);
   const size_t size = incoming.message.ok() ? incoming.message->size() : 0;
   const MutexLock lock(mutex_);
+  if (on_end_ && !incoming.message.ok()) on_end_(incoming);
   if (incoming.message.ok() &&
       (queue_.size() >= kMaxMessages || bytes_ + size > 2 * kMaxMessageBytes)) {
     return false;

@@ -29,7 +29,8 @@ struct Incoming {
 // What has arrived on any number of streams, in order. Thread-safe.
 class Inbox {
  public:
-  // `on_end` is called with each error, on a thread of gRPC. It must not wait.
+  // `on_end` is called with each error, on a thread of gRPC. Whoever it tells can take the error,
+  // and nobody can take it earlier. It must not wait or use the inbox.
   explicit Inbox(std::function<void(const Incoming&)> on_end = {}) : on_end_(std::move(on_end)) {}
 
   // False if so much waits already that the sender does not keep to the protocol.

@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <future>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -132,6 +136,16 @@ TEST_F(MessageStreamTest, NamesAnAddressThatCannotBeUsed) {
                                              std::chrono::milliseconds(50), &inbox_);
   EXPECT_THAT(client.status().message(),
               HasSubstr("unix:/no/such/folder/socket: no driver answers there"));
+}
+
+TEST(Inbox, TellsOfAnEndThatCanBeTaken) {
+  std::future<std::optional<Incoming>> taken;
+  Inbox inbox([&](const Incoming&) {
+    taken = std::async(std::launch::async, [&] { return inbox.Take({}); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that Take is first if it can
+  });
+  EXPECT_TRUE(inbox.Push({0, Unavailable("the end")}));
+  EXPECT_TRUE(taken.get().has_value());
 }
 
 TEST(Inbox, RefusesASenderThatNeverStops) {
