@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/answer.h"
 #include "engine/engine_core.h"
+#include "engine/step_failure.h"
 
 namespace tokamak {
 Status EngineCore::HealthError(RowHealth health, int32_t position) {
@@ -432,7 +433,7 @@ void EngineCore::DropSteps(const Status& error) {
   needs_reset_ = true;
   for (const RequestId id : failed) {
     RequestState* request = requests_.at(id).get();
-    EndRequest(request, FinishReason::kError, error);
+    EndRequest(request, FinishReason::kError, StepFailure(error));
     EraseIfEnded(request);
   }
   std::vector<RequestState*> ended;
@@ -444,7 +445,7 @@ void EngineCore::EndAll(const Status& error) {
   std::vector<RequestState*> all;
   for (const auto& [id, request] : requests_) all.push_back(request.get());
   for (RequestState* request : all) {
-    EndRequest(request, FinishReason::kError, error);
+    EndRequest(request, FinishReason::kError, StepFailure(error));
     EraseIfEnded(request);
   }
 }

@@ -213,6 +213,32 @@ TEST_F(EngineCoreTest, AnExecutorErrorEndsOnlyTheRequestsInFlight) {
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
 }
 
+// A full device is no prompt that is too long, and another rank's weights are no bad request.
+TEST_F(EngineCoreTest, AnExecutorErrorSaysNotThatTheRequestIsWrong) {
+  for (const StatusCode code :
+       {StatusCode::kInvalidArgument, StatusCode::kNotFound, StatusCode::kDataLoss,
+        StatusCode::kUnimplemented, StatusCode::kResourceExhausted, StatusCode::kUnavailable,
+        StatusCode::kCancelled, StatusCode::kDeadlineExceeded, StatusCode::kInternal}) {
+    const bool later = code == StatusCode::kUnavailable;
+    executor_.submit_error = Status(code, "step lost");
+    for (const int failures : {1, 3}) {  // the third ends those that wait, too
+      results_.clear();
+      ASSERT_TRUE(executor_.Reset().ok());
+      Start();
+      for (RequestId id = 1; id <= 13; ++id) {  // four fit into a step
+        ASSERT_TRUE(core_->Submit(Make(id, {1, 2, 3}, 5)).ok());
+      }
+      executor_.fail_submits = failures;
+      for (int i = 0; i < failures; ++i) core_->Step();
+      EXPECT_EQ(results_.size(), failures == 1 ? 4u : 13u);
+      for (const auto& [id, result] : results_) {
+        EXPECT_EQ(result.error.code(), later ? code : StatusCode::kInternal);
+        EXPECT_EQ(result.error.message(), "step lost");
+      }
+    }
+  }
+}
+
 TEST_F(EngineCoreTest, ALostExecutorStartsAgainAndHarmsNoRequestBetweenItsSteps) {
   Start();
   std::vector<std::string> reasons;

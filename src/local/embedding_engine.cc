@@ -8,6 +8,7 @@
 #include <future>
 
 #include "base/error.h"
+#include "engine/step_failure.h"
 
 namespace tokamak {
 namespace {
@@ -175,7 +176,7 @@ Result<RequestId> EmbeddingEngine::Submit(EmbeddingRequest request, EmbeddingCal
     job->output.usage.prompt_tokens += static_cast<int32_t>(input.token_ids.size());
   }
   MutexLock lock(mutex_);
-  RETURN_IF_ERROR(failed_);
+  if (!failed_.ok()) return Unavailable("the engine has failed: {}", failed_.message());
   if (draining_) return Unavailable("the engine is shutting down");
   if (jobs_.size() >= static_cast<size_t>(parts_.options.max_queue)) {
     return Unavailable(
@@ -301,7 +302,7 @@ void EmbeddingEngine::RunBatch(const std::vector<Place>& batch) {
   if (status.ok()) return;
   // The device has failed, so nothing can run any more.
   failed_ = status;
-  for (const auto& job : jobs_) job->output.error = failed_;
+  for (const auto& job : jobs_) job->output.error = StepFailure(failed_);
 }
 
 void EmbeddingEngine::TakeVectors(const std::vector<Place>& batch,

@@ -2,6 +2,7 @@
 """Worker processes that die, hang, lose their connection or run out of memory under a server.
 $TOKAMAK_WORKER_KILLS: how many workers to kill."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import http.client
@@ -19,6 +20,11 @@ import unittest
 import support
 import tiny_model
 from support import Server
+
+try:
+    import openai
+except ImportError:
+    openai = None
 
 KILLS = int(os.environ.get('TOKAMAK_WORKER_KILLS', '4' if support.SLOW else '20'))
 SOAK = KILLS >= 1000
@@ -48,12 +54,13 @@ def runs(pid):
 
 
 class Answer(threading.Thread):
-    """A completion that is read to its end: `text`, `tokens` and `error`."""
+    """A completion that is read to its end: its `text`, its HTTP `status`, and `error` (the message)
+    and `code` if it has failed."""
 
-    def __init__(self, server, max_tokens, prompt=PROMPT):
+    def __init__(self, server, max_tokens, prompt=PROMPT, stream=True):
         super().__init__(daemon=True)
-        self.server, self.max_tokens, self.prompt = server, max_tokens, prompt
-        self.text, self.error, self.begun = '', None, threading.Event()
+        self.server, self.max_tokens, self.prompt, self.stream = server, max_tokens, prompt, stream
+        self.text, self.error, self.code, self.begun = '', None, None, threading.Event()
         self.start()
 
     def run(self):
@@ -61,22 +68,26 @@ class Answer(threading.Thread):
                                                 timeout=support.PATIENCE)
         connection.request('POST', '/v1/completions', json.dumps(
             {'prompt': self.prompt, 'max_tokens': self.max_tokens, 'temperature': 0,
-             'ignore_eos': True, 'stream': True}), {'Content-Type': 'application/json'})
+             'ignore_eos': True, 'stream': self.stream}), {'Content-Type': 'application/json'})
         response = connection.getresponse()
-        if response.status != 200:
-            self.error = response.read().decode()
-        for line in response:
-            line = line.strip()
-            if not line.startswith(b'data: ') or line == b'data: [DONE]':
-                continue
-            event = json.loads(line[len(b'data: '):])
-            if 'error' in event:
-                self.error = event['error']['message']
-            else:
-                self.text += event['choices'][0]['text']
-            self.begun.set()
+        self.status, self.headers = response.status, response.headers
+        if self.stream and self.status == 200:
+            for line in response:
+                line = line.strip()
+                if line.startswith(b'data: ') and line != b'data: [DONE]':
+                    self.take(json.loads(line[len(b'data: '):]))
+        else:
+            self.take(json.loads(response.read()))
         self.begun.set()
         self.ended = time.monotonic()
+
+    def take(self, event):
+        if 'error' in event:
+            self.error, self.code = event['error']['message'], event['error']['code']
+            assert event['error']['type'] == 'server_error', event
+        else:
+            self.text += event['choices'][0]['text']
+        self.begun.set()
 
     def result(self):
         self.join(support.PATIENCE)
@@ -84,11 +95,15 @@ class Answer(threading.Thread):
         return self.text, self.error
 
 
-def answer_within_step(server, worker):
+def answer_within_step(server, worker, stream=True):
     """Returns an answer that is under way and cannot go on, because the worker is stopped."""
     while True:
-        answer = Answer(server, ENDLESS)
-        assert answer.begun.wait(support.PATIENCE)
+        answer = Answer(server, ENDLESS, stream=stream)
+        if stream:
+            assert answer.begun.wait(support.PATIENCE)
+        else:
+            server.wait_until(lambda health: health['running'] > 0 or not answer.is_alive(),
+                              'it runs')
         os.kill(worker, signal.SIGSTOP)
         time.sleep(0.2)
         if answer.is_alive():
@@ -169,6 +184,7 @@ class Workers(unittest.TestCase):
                 self.assertEqual(text, self.endless)
             else:
                 self.assertRegex(error, expected_error)
+                self.assertEqual(answer.code, 'unavailable')
             self.assertEqual(Answer(self.server, 50).result(), (self.expected, None))
             again = time.monotonic()
         self.assertIn('restarting', health.codes)
@@ -273,8 +289,40 @@ class Workers(unittest.TestCase):
         with contextlib.suppress(ProcessLookupError):  # the driver may have lost it already
             os.kill(worker, signal.SIGKILL)
         self.assertIsNotNone(first.result()[1])
+        self.assertEqual((first.status, first.code), (200, 'unavailable'))
         for other in others:
             self.assertEqual(other.result(), (self.expected, None))
+
+    def test_lost_requests_may_be_sent_again(self):
+        worker = self.workers()[0]
+        answer = answer_within_step(self.server, worker, stream=False)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+        answer.join(support.PATIENCE)
+        self.assertEqual((answer.status, answer.code), (503, 'unavailable'), answer.error)
+        self.assertEqual(answer.headers['Retry-After'], '1')
+        self.assertEqual(Answer(self.server, 50, stream=False).result(), (self.expected, None))
+
+    @unittest.skipUnless(openai, 'the openai package is not there; run scripts/setup-test-refs')
+    def test_the_openai_client_tries_again(self):
+        client = self.server.client().with_options(max_retries=2).completions.with_raw_response
+        retries = 0
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            while retries == 0:  # the worker was lost between two steps
+                worker = self.workers()[0]
+                answer = pool.submit(client.create, model=self.server.health()['model'],
+                                     prompt=PROMPT, max_tokens=ENDLESS, temperature=0,
+                                     extra_body={'ignore_eos': True})
+                self.server.wait_until(lambda health: health['running'] > 0 or answer.done(),
+                                       'it runs')
+                os.kill(worker, signal.SIGSTOP)
+                time.sleep(0.2)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+                response = answer.result(support.PATIENCE)
+                self.assertEqual(response.parse().choices[0].text, self.endless)
+                retries = response.retries_taken
+                self.assertEqual(Answer(self.server, 50).result(), (self.expected, None))
 
     def test_the_drivers_death_leaves_no_worker(self):
         # They become children of this process, as in a container. Otherwise the kernel would continue
@@ -316,6 +364,7 @@ class Workers(unittest.TestCase):
             other_weights = r'the worker of rank \d has other weights of \S+ than this driver'
             self.assertRegex(answer.result()[1], 'has ended: signal 9')
             self.assertRegex(waiting.result()[1], other_weights)
+            self.assertEqual((waiting.status, waiting.code), (500, 'internal_error'))
             self.assertEqual(server.process.wait(support.PATIENCE), 1)
             server.wait_for_log()
             self.assertRegex(''.join(server.log), other_weights)

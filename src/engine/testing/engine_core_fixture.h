@@ -34,7 +34,7 @@ class SumExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override {
     if (on_submit) on_submit(step);
-    if (fail_submits > 0 && fail_submits-- > 0) return Unavailable("worker lost");
+    if (fail_submits > 0 && fail_submits-- > 0) return submit_error;
     EXPECT_EQ(step.number, next_number_++);
     StepOutput output;
     output.number = step.number;
@@ -94,6 +94,7 @@ class SumExecutor final : public Executor {
 
   ExecutorLimits limits_;
   int fail_submits = 0;
+  Status submit_error = Unavailable("worker lost");
   int fail_resets = 0;
   int resets = 0;
   std::function<void()> on_reset;

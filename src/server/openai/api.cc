@@ -226,12 +226,14 @@ void OpenAiApi::NoteIgnored(const std::vector<std::string>& names) {
   LogWarning("ignored fields of a request: {} (each name is logged once)", IgnoredFieldList(fresh));
 }
 
-// 429 while a queue is full; 503 if the server will not take the request later either.
+// What a working server refuses as kUnavailable has found a full queue: 429. It is 503 if the
+// server will not take the request later either.
 HttpResponse OpenAiApi::Refusal(const Status& status) const {
   if (status.code() == StatusCode::kCancelled) return ShuttingDownResponse();
-  if (!loaded_.health().ok()) return ErrorResponse(status);
-  const bool later = status.code() == StatusCode::kUnavailable;
-  return later && shared_.preparation.draining() ? ShuttingDownResponse() : BusyResponse(status);
+  const bool later = status.code() == StatusCode::kUnavailable && loaded_.health().ok();
+  if (!later) return ErrorResponse(status);
+  return shared_.preparation.draining() ? ShuttingDownResponse()
+                                        : ErrorResponse(429, status.message(), "overloaded");
 }
 
 }  // namespace tokamak

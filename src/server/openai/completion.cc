@@ -140,9 +140,7 @@ Completion::Choice* Completion::Add(const Arrival& arrival) {
   const OutputChunk& chunk = arrival.chunk;
   writer_.notes.NoteChunk(arrival.prompt, chunk);
   if (chunk.finish_reason == FinishReason::kError) {
-    // The engine's queue may have filled up since it took the request.
-    const Status error = request_.spellings.Apply(chunk.error);
-    failure_ = engine_.health().ok() ? BusyResponse(error) : ErrorResponse(error);
+    failure_ = ErrorResponse(request_.spellings.Apply(chunk.error));
     return nullptr;
   }
   if (chunk.finish_reason == FinishReason::kCancelled) {

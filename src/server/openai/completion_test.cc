@@ -5,9 +5,12 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "server/testing/server_fixture.h"
 
 namespace tokamak {
@@ -88,6 +91,44 @@ TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
 }
 
 using CompletionTest = ServerFixture;
+
+// A lost worker is no rate limit, although the engine is healthy and only the queue is full of it.
+TEST_F(CompletionTest, TheErrorOfAStepIsTheServersAndSaysWhetherToTryAgain) {
+  engine_.SetTick(std::chrono::milliseconds(1));
+  Start();
+  struct Case {
+    Status error;
+    int status;
+    std::string code;
+  };
+  const std::vector<Case> cases = {{Unavailable("a worker has ended"), 503, "unavailable"},
+                                   {Internal("the step has failed"), 500, "internal_error"}};
+  for (const Case& expected : cases) {
+    const int64_t before = engine_.submitted();
+    HttpClient stream = Connect(), whole = Connect();
+    const std::string body = R"({"prompt": "a", "max_tokens": 1000000, "stream": )";
+    ASSERT_TRUE(stream.SendPost("/v1/completions", body + "true}"));
+    ASSERT_TRUE(whole.SendPost("/v1/completions", body + "false}"));
+    ASSERT_TRUE(stream.ReceiveUntil("data: {"));
+    ASSERT_TRUE(Eventually([&] { return engine_.submitted() == before + 2; }));
+    engine_.FailStep(expected.error);
+    const HttpClient::Response answer = whole.Receive();
+    EXPECT_EQ(answer.status, expected.status);
+    EXPECT_EQ(answer.headers.find("Retry-After: 1\r\n") != std::string::npos,
+              expected.status == 503);
+    const std::string events = stream.Receive().body;
+    const size_t at = events.find("data: {\"error\"");
+    ASSERT_NE(at, std::string::npos) << events;
+    for (const std::string& text :
+         {answer.body, events.substr(at + 6, events.find("\n\n", at) - at - 6)}) {
+      const nlohmann::json error = nlohmann::json::parse(text)["error"];
+      EXPECT_EQ(error["type"], "server_error");
+      EXPECT_EQ(error["code"], expected.code);
+      EXPECT_EQ(error["message"], expected.error.message());
+    }
+    EXPECT_EQ(whole.Post("/v1/completions", R"({"prompt": "a"})").status, 200);
+  }
+}
 
 // Destroys the coroutines while they wait; the engine goes on.
 TEST_F(CompletionTest, AServerMayEndWhileAnswersAreUnderWay) {

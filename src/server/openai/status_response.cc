@@ -27,12 +27,6 @@ HttpResponse ErrorResponse(const Status& status) {
   return respond(500, "internal_error");
 }
 
-HttpResponse BusyResponse(const Status& status) {
-  return status.code() == StatusCode::kUnavailable
-             ? ErrorResponse(429, status.message(), "overloaded")
-             : ErrorResponse(status);
-}
-
 std::string LeadingPath(std::string_view message) {
   const size_t end = message.find(": ");
   if (end == std::string_view::npos || end == 0) return "";

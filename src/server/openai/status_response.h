@@ -13,8 +13,6 @@ namespace tokamak {
 // becomes the error's `param`. A request that can never run (kResourceExhausted) gets 400, one that
 // may run later (kUnavailable) 503.
 HttpResponse ErrorResponse(const Status& status);
-// ErrorResponse while the server works but has too much to do: kUnavailable becomes 429.
-HttpResponse BusyResponse(const Status& status);
 
 // Returns the JSON path at the start of a message: "top_p" for "top_p: must be ...". Empty if the
 // message starts with none.

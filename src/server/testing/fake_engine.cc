@@ -167,6 +167,12 @@ void FakeEngine::Break(Status error) {
   wake_.NotifyAll();
 }
 
+void FakeEngine::FailStep(Status error) {
+  MutexLock lock(mutex_);
+  failed_step_ = std::move(error);
+  wake_.NotifyAll();
+}
+
 void FakeEngine::Drain(double timeout_seconds) {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
@@ -238,7 +244,8 @@ bool FakeEngine::MayEmit(const Running& running) const {
 }
 
 bool FakeEngine::Idle() const {
-  if (!to_cancel_.empty() || (!health_.ok() && !running_.empty())) return false;
+  const bool fails = !health_.ok() || !failed_step_.ok();
+  if (!to_cancel_.empty() || (fails && !running_.empty())) return false;
   return std::none_of(running_.begin(), running_.end(),
                       [&](const auto& entry) { return MayEmit(entry.second); });
 }
@@ -249,10 +256,11 @@ void FakeEngine::Tick() {
     MutexLock lock(mutex_);
     for (const RequestId id : std::exchange(to_cancel_, {})) {
       if (running_.contains(id)) ++cancelled_;
-      End(id, FinishReason::kCancelled, outputs);
+      End(id, FinishReason::kCancelled, Status(), outputs);
     }
-    while (!health_.ok() && !running_.empty()) {
-      End(running_.begin()->first, FinishReason::kError, outputs);
+    const Status error = failed_step_.ok() ? health_ : std::exchange(failed_step_, Status());
+    while (!error.ok() && !running_.empty()) {
+      End(running_.begin()->first, FinishReason::kError, error, outputs);
     }
     for (auto it = running_.begin(); it != running_.end();) {
       const bool last = MayEmit(it->second) && Emit(it->first, it->second, outputs);
@@ -262,7 +270,7 @@ void FakeEngine::Tick() {
   for (auto& [callback, chunk] : outputs) callback(std::move(chunk));
 }
 
-void FakeEngine::End(RequestId id, FinishReason reason, Outputs& outputs) {
+void FakeEngine::End(RequestId id, FinishReason reason, const Status& error, Outputs& outputs) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;
   for (int32_t choice = 0; choice < found->second.request.sampling.n; ++choice) {
@@ -270,7 +278,7 @@ void FakeEngine::End(RequestId id, FinishReason reason, Outputs& outputs) {
     chunk.request = id;
     chunk.choice = choice;
     chunk.finish_reason = reason;
-    if (reason == FinishReason::kError) chunk.error = health_;
+    chunk.error = error;
     outputs.emplace_back(found->second.on_output, std::move(chunk));
   }
   running_.erase(found);

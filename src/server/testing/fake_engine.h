@@ -68,6 +68,8 @@ class FakeEngine : public Engine {
   }
   // The engine fails for good: running requests end with this error.
   void Break(Status error) EXCLUDES(mutex_);
+  // Running requests end with this error, and the engine goes on.
+  void FailStep(Status error) EXCLUDES(mutex_);
   // LeastTokens assumes from now on that a token may have so many bytes. In fact a token has one.
   void SetBytesPerToken(size_t bytes) { bytes_per_token_ = bytes; }
   void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }
@@ -114,7 +116,8 @@ class FakeEngine : public Engine {
   void Tick() EXCLUDES(mutex_);
   bool MayEmit(const Running& running) const;
   bool Idle() const REQUIRES(mutex_);  // nothing to do until a call
-  void End(RequestId id, FinishReason reason, Outputs& outputs) REQUIRES(mutex_);
+  void End(RequestId id, FinishReason reason, const Status& error, Outputs& outputs)
+      REQUIRES(mutex_);
   // Generates one more token. Returns whether it was the last.
   bool Emit(RequestId id, Running& running, Outputs& outputs) REQUIRES(mutex_);
 
@@ -144,6 +147,7 @@ class FakeEngine : public Engine {
   RequestId next_id_ GUARDED_BY(mutex_) = 1;
   bool draining_ GUARDED_BY(mutex_) = false;
   Status health_ GUARDED_BY(mutex_);
+  Status failed_step_ GUARDED_BY(mutex_);
   std::string restarting_ GUARDED_BY(mutex_);
   bool stop_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
