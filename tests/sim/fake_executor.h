@@ -58,6 +58,8 @@ class FakeExecutor final : public Executor {
   Result<StepOutput> Wait(uint64_t number) override;
   Status Reset() override;
   Status Lost() override;
+  // Drops its steps as an error does. Reset must follow.
+  void Abandon() { broken_ = true; }
 
   // Called with every step before it takes effect.
   std::function<void(const StepInput&)> on_submit;

@@ -154,13 +154,15 @@ void Print(const Options& options, const Total& total) {
       "({} structured, {} with a budget, {} with beam search, {} with images, {} "
       "to models with states), {} forks, {} images encoded, {} refused, {} tokens, {} from the "
       "cache, "
-      "{} preemptions, {} pauses, {} copies, {} executor failures, {} engines ended by them\n",
+      "{} preemptions, {} pauses, {} copies, {} executor failures, {} engines ended by them; {} "
+      "schedules with ranks, {} outputs that overtook another rank's, {} restarts\n",
       total.schedules, options.first, stats.steps, total.cpu_seconds,
       static_cast<double>(stats.steps) / total.cpu_seconds, stats.rows, stats.drafts,
       stats.accepted, stats.masked, stats.proposals, stats.requests, stats.structured,
       stats.budgets, stats.searches, stats.with_images, stats.with_state, stats.forks,
       stats.encoded, stats.refused, stats.tokens, stats.cached_tokens, stats.preemptions,
-      stats.pauses, stats.copies, stats.failures, stats.failed_engines);
+      stats.pauses, stats.copies, stats.failures, stats.failed_engines, stats.with_ranks,
+      stats.overtaken, stats.restarts);
 }
 
 }  // namespace
@@ -172,6 +174,7 @@ int main(int argc, char** argv) {
                   .processes = std::max<uint64_t>(1, Flag(argc, argv, "--processes", 1))};
   options.schedule.depth = static_cast<int32_t>(Flag(argc, argv, "--depth", 0));
   options.schedule.min_steps = static_cast<int32_t>(Flag(argc, argv, "--steps", 200));
+  options.schedule.ranks = static_cast<int32_t>(Flag(argc, argv, "--ranks", 0));
   options.schedule.clients = static_cast<int32_t>(Flag(argc, argv, "--clients", 0));
   // Keeps the last schedule's record.
   options.schedule.record_path = TextFlag(argc, argv, "--record");

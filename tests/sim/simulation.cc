@@ -34,6 +34,14 @@ bool IsErrorOf(RowHealth health, const Status& error) {
   return false;
 }
 
+// An executor's error is no fault of the request.
+bool IsInjected(const Status& error) {
+  const std::string_view message = error.message();
+  return (error.code() == StatusCode::kUnavailable || error.code() == StatusCode::kInternal) &&
+         (message.find("injected") != message.npos ||
+          message.find(" has not finished step ") != message.npos);
+}
+
 }  // namespace
 
 void ScheduleStats::Add(const ScheduleStats& other) {
@@ -57,6 +65,9 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   pauses += other.pauses;
   failures += other.failures;
   failed_engines += other.failed_engines;
+  with_ranks += other.with_ranks;
+  overtaken += other.overtaken;
+  restarts += other.restarts;
   cached_tokens += other.cached_tokens;
   tokens += other.tokens;
   for (size_t i = 0; i < unhealthy.size(); ++i) unhealthy[i] += other.unhealthy[i];
@@ -72,10 +83,19 @@ Simulation::Simulation(const ScheduleOptions& options)
       rng_(options.seed),
       client_rng_(Mix(options.seed, 0xc11e47)),
       stage_rng_(Mix(options.seed, 0x57a6e5)),
-      image_rng_(Mix(options.seed, 0x13a9e5)) {
+      image_rng_(Mix(options.seed, 0x13a9e5)),
+      rank_rng_(Mix(options.seed, 0x4a2c5)) {
   clock_.Set(TimePoint(std::chrono::seconds(1)));
   DrawConfiguration();
   executor_ = std::make_unique<FakeExecutor>(executor_options_, rng_.Next(), &clock_, &verdict_);
+  if (rank_options_.stage_size > 0) {
+    auto ranks = std::make_unique<FakeRanks>(rank_options_, executor_options_, rank_rng_.Next(),
+                                             executor_.get(), &clock_, &verdict_);
+    ranks_ = ranks.get();
+    // Real time must not pass a deadline.
+    remote_ = MakeRemoteExecutor(std::move(ranks), executor_->limits(), std::chrono::hours(1));
+    remote_->OnLost([this] { lost_heard_ = true; });
+  }
   if (options.seed % 8 == 0) pool_ = std::make_unique<ThreadPool>(2);
   if (const Status status = StartCore(); !status.ok()) {
     verdict_.Fail(status.ToString());
@@ -83,14 +103,16 @@ Simulation::Simulation(const ScheduleOptions& options)
   }
   checker_ = std::make_unique<EngineChecker>(core_.get(), &verdict_, executor_options_.limits.depth,
                                              /*one_client=*/num_clients_ == 1);
-  executor_->on_submit = [this](const StepInput& step) { checker_->OnSubmit(step); };
+  (ranks_ != nullptr ? ranks_->on_submit : executor_->on_submit) = [this](const StepInput& step) {
+    checker_->OnSubmit(step);
+  };
 }
 
 Simulation::~Simulation() = default;
 
 Status Simulation::StartCore() {
   Clock* clock = &clock_;
-  Executor* executor = executor_.get();
+  Executor* executor = this->executor();
   if (!options_.record_path.empty()) {
     RecordHeader header;
     header.properties = {{"seed", std::to_string(options_.seed)}};
@@ -161,6 +183,7 @@ void Simulation::DrawConfiguration() {
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
   if (image_rng_.Chance(40)) DrawImages();
+  if (options_.ranks > 0 || rank_rng_.Chance(25)) DrawRanks();
   for (int i = rng_.In(1, 4); i > 0; --i) {
     Prompt& stem = stems_.emplace_back();
     stem.tokens.resize(rng_.In(1, max_prompt_));
@@ -180,6 +203,15 @@ void Simulation::DrawImages() {
     limits.whole_image_rows = std::min(image_rng_.Chance(80) ? 7 : image_rng_.In(1, 7),
                                        core_options_.max_step_tokens / 2);
   }
+}
+
+// Ranks fail in place of the executor.
+void Simulation::DrawRanks() {
+  rank_options_.stage_size = options_.ranks > 0 ? options_.ranks : rank_rng_.In(1, 3);
+  if (rank_rng_.Chance(50)) rank_options_.late_seconds = 0.02 * rank_rng_.Unit();
+  if (rank_rng_.Chance(50)) rank_options_.failure_permille = rank_rng_.In(1, 20);
+  if (rank_rng_.Chance(50)) rank_options_.restart_failure_percent = rank_rng_.In(0, 60);
+  executor_options_.failure_permille = executor_options_.reset_failure_percent = 0;
 }
 
 void Simulation::DrawCache() {
@@ -363,7 +395,12 @@ void Simulation::Resume(Live* live) {
 }
 
 void Simulation::LoseExecutor() {
-  const Status lost = executor_->Lost();
+  if (ranks_ != nullptr) {
+    ranks_->DieSometimes();
+    if (!lost_heard_ || rank_rng_.Chance(50)) return;  // the news may come late
+    lost_heard_ = ranks_->broken();
+  }
+  const Status lost = executor()->Lost();
   if (lost.ok()) return;
   if (writer_) writer_->Write(LostEvent{lost});
   core_->LoseExecutor(lost);
@@ -481,7 +518,7 @@ void Simulation::VerifyChoice(const Live& live, int32_t choice,
       if (!live.cancelled) Fail("request {} was not cancelled", spec.id);
       return;
     case FinishReason::kError: {
-      if (got.error.message().starts_with("injected")) return;
+      if (IsInjected(got.error)) return;
       // The first choice that cannot go on ends all.
       for (const Expectation& other : wanted) {
         const RowHealth health = other.health;
@@ -516,11 +553,14 @@ std::string Simulation::Run() {
     if (!more && !core_->HasWork() && !ResumeAll()) break;
     if (rng_.Chance(30)) clock_.Advance(std::chrono::microseconds(rng_.In(0, 3000)));
     if (writer_) writer_->Write(StepEvent{});
+    // Ranks that have failed take no steps, and the engine hears of it later.
+    bool broken = ranks_ != nullptr && ranks_->broken();
     core_->Step();
-    if (executor_->num_failures() != failures) checker_->OnFailure();
-    failures = executor_->num_failures();
+    broken = broken || (ranks_ != nullptr && ranks_->broken());
+    if (num_failures() != failures || broken) checker_->OnFailure();
+    failures = num_failures();
     checker_->AfterStep();
-    checker_->CheckImages(executor_->images());
+    if (!broken) checker_->CheckImages(executor_->images());
     if (round > kMaxRounds) Fail("no end after {} rounds", round);
   }
   if (!core_->health().ok()) {
@@ -542,6 +582,11 @@ std::string Simulation::Run() {
   stats_.encoded = executor_->num_encoded();
   stats_.with_state = executor_options_.limits.cache.sequence_state ? stats_.requests : 0;
   stats_.failures = failures;
+  if (ranks_ != nullptr) {
+    stats_.with_ranks = 1;
+    stats_.overtaken = ranks_->num_overtaken();
+    stats_.restarts = ranks_->num_restarts();
+  }
   stats_.preemptions = checker_->preemptions();
   stats_.cached_tokens = checker_->cached_tokens();
   return verdict_.what();

@@ -15,6 +15,7 @@
 #include "engine/record.h"
 #include "sim/checker.h"
 #include "sim/fake_executor.h"
+#include "sim/fake_ranks.h"
 #include "sim/model.h"
 
 namespace tokamak::sim {
@@ -23,8 +24,9 @@ struct ScheduleOptions {
   uint64_t seed = 0;
   int32_t depth = 0;  // 0: drawn from the seed
   int32_t min_steps = 200;
-  int32_t clients = 0;      // 0: drawn from the seed
-  std::string record_path;  // where to record the run; empty: no recording
+  int32_t clients = 0;           // 0: drawn from the seed
+  int32_t ranks = 0;             // behind a RemoteExecutor, of each stage; 0: drawn from the seed
+  std::string record_path = {};  // where to record the run; empty: no recording
 };
 
 struct ScheduleStats {
@@ -48,6 +50,9 @@ struct ScheduleStats {
   int64_t pauses = 0;
   int64_t failures = 0;
   int64_t failed_engines = 0;
+  int64_t with_ranks = 0;  // schedules
+  int64_t overtaken = 0;   // outputs of ranks that came before another rank's of an earlier step
+  int64_t restarts = 0;    // of ranks
   int64_t cached_tokens = 0;
   int64_t tokens = 0;
   std::array<int64_t, 3> unhealthy = {};  // choices ended by each RowHealth
@@ -90,6 +95,7 @@ class Simulation {
   Status StartCore();
   void DrawConfiguration();
   void DrawCache();
+  void DrawRanks();
   void DrawImages();
   RequestSpec DrawRequest();
   struct Prompt {
@@ -110,6 +116,10 @@ class Simulation {
   void PauseOrResumeOne();
   // The executor loses its workers now and then, whatever the engine does.
   void LoseExecutor();
+  Executor* executor() { return remote_ ? remote_.get() : static_cast<Executor*>(executor_.get()); }
+  int64_t num_failures() const {
+    return ranks_ != nullptr ? ranks_->num_failures() : executor_->num_failures();
+  }
   // Returns whether any were paused.
   bool ResumeAll();
   void OnChunk(OutputChunk chunk);
@@ -123,11 +133,16 @@ class Simulation {
   Rng client_rng_;
   Rng stage_rng_;
   Rng image_rng_;
+  Rng rank_rng_;
   Verdict verdict_;
   ManualClock clock_;
   FakeExecutorOptions executor_options_;
   EngineCoreOptions core_options_;
+  FakeRanksOptions rank_options_;  // stage_size 0: the executor has no ranks
   std::unique_ptr<FakeExecutor> executor_;
+  FakeRanks* ranks_ = nullptr;            // of remote_
+  std::unique_ptr<Executor> remote_;      // null without ranks
+  bool lost_heard_ = false;               // the remote executor may be lost
   std::unique_ptr<RecordWriter> writer_;  // null: not recording
   std::unique_ptr<RecordingClock> recording_clock_;
   std::unique_ptr<RecordingExecutor> recording_executor_;
