@@ -234,6 +234,57 @@ TEST(Families, AnswerAlikeOnStages) {
   }
 }
 
+// Replicas and stages change no bits. Sums of several ranks are rounded at other places than those
+// of one.
+TEST(Families, AnswerAlikeInEveryLayout) {
+  std::vector<std::string> models = Generators();
+  for (const char* name : {"llama_odd", "llama_yarn", "qwen3_odd", "qwen3_moe_odd"}) {
+    models.push_back(TOKAMAK_SOURCE_DIR "/tests/golden/" + std::string(name) + ".gguf");
+  }
+  int num_divided = 0, num_staged = 0;
+  for (const std::string& model : models) {
+    SCOPED_TRACE(model);
+    const auto ask = [&](int32_t replicas, int32_t ranks, int32_t stages) {
+      Result<std::unique_ptr<Engine>> engine = Engine::Load({.model = model,
+                                                             .device = "cpu",
+                                                             .precise = true,
+                                                             .threads = replicas * ranks * stages,
+                                                             .tensor_parallel = ranks,
+                                                             .pipeline_parallel = stages,
+                                                             .data_parallel = replicas,
+                                                             .max_seqs = 8,
+                                                             .block_size = 4,
+                                                             .num_blocks = 500});
+      if (engine.ok()) return Ask(**engine, Prompts((*engine)->model()), 24, /*together=*/true);
+      EXPECT_NE(engine.status().message().find("cannot be divided among"), std::string::npos)
+          << engine.status().ToString();
+      return Answers();
+    };
+    const Answers one = ask(1, 1, 1), ranks = ask(2, 2, 1), stages = ask(1, 1, 2);
+    EXPECT_EQ(one.size(), 7u);
+    const bool staged = !stages.empty();
+    if (staged) {
+      EXPECT_EQ(stages, one);
+      ++num_staged;
+    }
+    if (ranks.empty()) continue;
+    ++num_divided;
+    if (staged) {
+      EXPECT_EQ(ask(1, 2, 2), ranks);
+    }
+    for (size_t i = 0; i < one.size(); ++i) {
+      ASSERT_EQ(ranks[i].size(), one[i].size());
+      for (size_t t = 0; t < one[i].size(); ++t) {
+        EXPECT_EQ(ranks[i][t].first, one[i][t].first) << "prompt " << i << ", token " << t;
+        EXPECT_NEAR(ranks[i][t].second, one[i][t].second, 2e-4);
+      }
+    }
+  }
+  printf("%zu models: %d on ranks, %d on stages\n", models.size(), num_divided, num_staged);
+  EXPECT_GE(num_divided, 55);  // the others have one head
+  EXPECT_GE(num_staged, 60);
+}
+
 // "auto" may give different bits on different schedules.
 TEST(Families, AnswerAlikeInEveryFormOfLatentAttention) {
   for (const MlaForm form : {MlaForm::kStandard, MlaForm::kLatent}) {

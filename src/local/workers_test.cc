@@ -86,7 +86,7 @@ TEST(Workers, AnswerAsRanksThatAreThreads) {
 
 // The bits of one stage, which is a thread.
 TEST(Workers, MayBeStagesOfAPipeline) {
-  for (const char* model : {"llama_odd.gguf", "qwen3_moe_odd.gguf"}) {
+  for (const char* model : {"llama_odd.gguf", "qwen3_moe_odd.gguf", "hf/gemma2_odd"}) {
     for (const int32_t ranks : {1, 2}) {
       const auto one = Load(OnWorkers(model, ranks, WorkerKind::kThreads));
       const auto stages = Load(OnWorkers(model, ranks, WorkerKind::kProcesses, 2));
@@ -116,6 +116,39 @@ TEST(Workers, MayBeStagesOfAPipeline) {
         EXPECT_GT(rank.received_bytes, 0) << rank.rank;
       }
     }
+  }
+}
+
+// Each replica has a group of its own, and gives the bits of one whose ranks are threads.
+TEST(Workers, MayBeReplicasOfSeveralRanks) {
+  for (const char* model : {"llama_odd.gguf", "qwen3_moe_128.gguf", "hf/gemma2_odd"}) {
+    const auto alone = Load(OnWorkers(model, 1, WorkerKind::kThreads));
+    const auto one = Load(OnWorkers(model, 2, WorkerKind::kThreads));
+    EngineOptions options = OnWorkers(model, 2);
+    options.data_parallel = 2;
+    options.threads = 4;
+    const auto two = Load(options);
+    ASSERT_TRUE(alone != nullptr && one != nullptr && two != nullptr);
+    EXPECT_EQ(Children().size(), 4u);
+    std::vector<OutputStream> streams;
+    const auto request = [](int32_t i) {
+      Request made = MakeRequest({.temperature = i % 2 == 0 ? 0.0f : 1.0f, .seed = 5});
+      made.token_ids.push_back(i);
+      return made;
+    };
+    for (int32_t i = 0; i < 6; ++i) streams.push_back(*two->Stream(request(i)));
+    for (int32_t i = 0; i < 6; ++i) {
+      const OutputChunk expected = Answer(*one, request(i));
+      const OutputChunk got = std::move(streams[static_cast<size_t>(i)].Collect()[0]);
+      EXPECT_TRUE(got.error.ok()) << got.error.ToString();
+      EXPECT_EQ(got.token_ids, expected.token_ids) << model;
+      EXPECT_EQ(got.logprobs, expected.logprobs) << model;
+      EXPECT_EQ(got.token_ids, Answer(*alone, request(i)).token_ids) << model;
+    }
+    for (const EngineStats& replica : two->replica_stats()) EXPECT_GT(replica.steps, 0);
+    const std::vector<RankStats> stats = two->stats().ranks;
+    ASSERT_EQ(stats.size(), 4u);
+    for (const RankStats& rank : stats) EXPECT_GT(rank.received_bytes, 0) << rank.rank;
   }
 }
 
