@@ -369,7 +369,7 @@ TEST_P(CudaRankGoldenTest, RanksComputeTheGolden) {
   const bool precise = path == std::string("precise");
   const TinyGolden golden = ReadTinyGolden(name);
   const auto length = static_cast<int32_t>(golden.tokens.size());
-  const auto run = [&, name = name](std::shared_ptr<Communicator> communicator) {
+  const auto run = [&, name = name](const std::shared_ptr<Communicator>& communicator) {
     const CudaOptions options = {.device = communicator->info().rank,
                                  .threads = 1,
                                  .precise = precise,
