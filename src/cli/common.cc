@@ -182,7 +182,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--max-queue", o.max_queue, "Waiting and paused requests; further ones are refused");
   flags.Add("--cuda-graphs", o.cuda_graphs, "Run decode steps as CUDA graphs: on, off or auto");
   flags.Add("--steps-in-flight", o.steps_in_flight,
-            "Steps submitted before waiting for the first; 0: 1 on CPUs, 2 on GPUs");
+            "Steps submitted before waiting for the first; 0: one more than stages, but 1 on a CPU "
+            "in the same process without stages");
   flags.Add("--step-timeout-seconds", o.step_timeout_seconds,
             "Seconds after which a GPU that has not finished a step counts as failed; 0: no limit");
   flags.AddBytes("--kv-cache-memory", o.kv_cache_bytes,

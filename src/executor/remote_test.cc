@@ -124,7 +124,7 @@ TEST(RemoteExecutor, GivesEveryStepToEveryRank) {
   ASSERT_TRUE(output.ok()) << output.status().ToString();
   EXPECT_EQ(output->rows[0].tokens, std::vector<TokenId>{12});
   ASSERT_TRUE(f.Step(5, /*masked=*/true).ok());
-  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(f.fake(rank).calls, "s4S4W4s5S5M5/1W5");
+  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(f.fake(rank).calls, "s4S4D4W4s5S5M5/1D5W5");
 }
 
 TEST(RemoteExecutor, SeveralStepsMayBeInFlight) {
@@ -158,7 +158,7 @@ TEST(RemoteExecutor, OfStagesTheLastDraws) {
   ASSERT_TRUE(f.executor->Reset().ok());                         // waits for all
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(f.fake(rank).calls, "s0S0s1S1s2S2W0W1W2s3S3W3R");
-    EXPECT_THAT(f.fake(2 + rank).calls, HasSubstr("s3S3M3/1W3R"));
+    EXPECT_THAT(f.fake(2 + rank).calls, HasSubstr("s3S3M3/1D3W3R"));
   }
   f.fake(3).difference = 1;
   EXPECT_EQ(f.Step(0).status().message(), "rank 3 drew other tokens in step 0 than rank 2");
@@ -297,6 +297,29 @@ TEST(ServeRank, RefusesWhatNoDriverSends) {
               HasSubstr("the driver has taken back step 3, which is not the oldest here"));
   EXPECT_THAT(serve(EncodeToWorker(StepMasks{.number = 3})),
               HasSubstr("masks came for step 3, which waits for none"));
+}
+
+// What a rank calls if the driver has sent two steps before the rank takes the first.
+std::string CallsOfTwoSteps(bool asynchronous) {
+  auto group = MakeThreadGroup({.size = 1});
+  FakeRank fake(std::move(group->front()));
+  fake.asynchronous = asynchronous;
+  Inbox inbox;
+  for (const uint64_t number : {1, 2}) {
+    inbox.Push({0, EncodeToWorker(StepInput{
+                       .number = number, .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}})});
+  }
+  inbox.Push({0, Unavailable("the end")});
+  EXPECT_EQ(ServeRank(fake, nullptr, inbox, [](const std::string&) {}).message(), "the end");
+  return fake.calls;
+}
+
+TEST(ServeRank, AnOutputOfACpuDoesNotWaitForTheNextStep) {
+  EXPECT_EQ(CallsOfTwoSteps(/*asynchronous=*/false), "s1S1D1W1s2S2D2W2");
+}
+
+TEST(ServeRank, AGpuGetsTheNextStepWhileItComputes) {
+  EXPECT_EQ(CallsOfTwoSteps(/*asynchronous=*/true), "s1S1D1s2S2D1");
 }
 
 }  // namespace

@@ -26,8 +26,13 @@ class RankServer {
 
   Status Run() {
     for (;;) {
-      // An asynchronous device computes the next steps while the oldest is waited for.
       const bool has_output = draws() && !steps_.empty() && steps_.front().drawn;
+      // A CPU computes a step when it is submitted: the output must not wait for the next one's.
+      if (has_output && executor_.Done(steps_.front().number)) {
+        Report(ReturnOldest());
+        continue;
+      }
+      // An asynchronous device computes the next steps while the oldest is waited for.
       const auto deadline = has_output ? SteadyClock::now() : SteadyClock::time_point::max();
       std::optional<Incoming> incoming = inbox_.Take(deadline);
       if (!incoming) {

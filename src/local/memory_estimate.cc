@@ -118,9 +118,11 @@ Result<DType> ParseDummyType(std::string name) {
 
 void ChooseForDevice(EngineOptions& options, bool gpu) {
   if (options.steps_in_flight == 0) {
-    // Every stage has one while the engine takes back the oldest.
+    // Every stage has one while the engine takes back the oldest. A CPU in this process computes a
+    // step when it is submitted.
     const int32_t stages = options.pipeline_parallel;
-    options.steps_in_flight = stages > 1 ? stages + 1 : gpu ? 2 : 1;
+    const bool ahead = gpu || stages > 1 || options.workers == WorkerKind::kProcesses;
+    options.steps_in_flight = ahead ? stages + 1 : 1;
   }
   if (options.max_seqs == 0) options.max_seqs = gpu ? 256 : 64;
   // A GPU needs thousands of tokens to keep its tensor cores busy; with 512, prompts take up to

@@ -48,7 +48,7 @@ struct FakeRank final : Executor {
   }
   bool Done(uint64_t number) override {
     calls += "D" + std::to_string(number);
-    return true;
+    return !asynchronous;
   }
   Result<StepOutput> Wait(uint64_t number) override {
     calls += "W" + std::to_string(number);
@@ -69,6 +69,7 @@ struct FakeRank final : Executor {
   ExecutorLimits fixed;
   uint64_t fail_at = UINT64_MAX;
   TokenId difference = 0;
+  bool asynchronous = false;
   std::chrono::milliseconds delay{0};  // how long it computes before it exchanges
   std::vector<RankStats> stats;
   std::map<uint64_t, TokenId> drawn;  // by step
