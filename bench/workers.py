@@ -4,7 +4,8 @@ threads and as processes, and how long a group takes to start again after a work
 
     bench/workers.py [MODEL] [--tp 1,2] [--threads 2] [--tokens 200] [--rounds 5] [--json]
 
-The runs alternate, so that a change of the machine's speed meets both. Run it on a quiet machine.
+Each round starts both servers anew, because steps of one server are up to a fifth slower than those of the
+next, by where its threads and memory happen to be. The ways take turns. Run it on a quiet machine.
 """
 
 import argparse
@@ -38,19 +39,15 @@ def gaps(server, tokens):
     return [b - a for a, b in zip(times, times[1:])]
 
 
-def measure(model, options, rounds, tokens, found):
-    """Adds the gaps of each way to run ranks, in milliseconds."""
-    servers = {way: Server(*options, '--workers', way, '--speculate', 'off', model=model)
-               for way in found}
-    try:
-        for way, server in servers.items():
-            gaps(server, 10)
-        for _ in range(rounds):
-            for way, server in servers.items():
-                found[way] += [1e3 * gap for gap in gaps(server, tokens)]
-    finally:
-        for server in servers.values():
-            server.__exit__()
+def measure(model, options, rounds, tokens):
+    """The gaps of each round, in milliseconds, by the way that ranks run."""
+    found = {'threads': [], 'processes': []}
+    for round_ in range(rounds):
+        for way in sorted(found, reverse=round_ % 2 == 1):
+            with Server(*options, '--workers', way, '--speculate', 'off', model=model) as server:
+                gaps(server, 10)
+                found[way].append([1e3 * gap for gap in gaps(server, tokens)])
+    return found
 
 
 def restart_seconds(model, options):
@@ -82,14 +79,17 @@ def main():
         if int(ranks) > args.threads:
             continue
         options = ['--tp', ranks, '--threads', str(args.threads)]
-        found = {'threads': [], 'processes': []}
-        measure(args.model, options, args.rounds, args.tokens, found)
-        row = {'tp': int(ranks), 'steps': len(found['threads'])}
-        for way, values in found.items():
+        found = measure(args.model, options, args.rounds, args.tokens)
+        row = {'tp': int(ranks), 'steps': sum(map(len, found['threads']))}
+        for way, rounds in found.items():
+            values = [gap for gaps_of_round in rounds for gap in gaps_of_round]
+            medians = [round(statistics.median(of_round), 3) for of_round in rounds]
             row[f'{way}_ms'] = {'p50': round(statistics.median(values), 3),
-                                'p99': round(percentile(values, 0.99), 3)}
+                                'p99': round(percentile(values, 0.99), 3),
+                                'mean': round(statistics.mean(values), 3),
+                                'p50_of_rounds': [min(medians), max(medians)]}
         row['added_ms'] = {share: round(row['processes_ms'][share] - row['threads_ms'][share], 3)
-                           for share in ('p50', 'p99')}
+                           for share in ('p50', 'p99', 'mean')}
         row['restart_s'] = round(restart_seconds(args.model, options), 2)
         if args.json:
             print(json.dumps(row))
