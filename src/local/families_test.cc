@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -11,8 +12,10 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mutex.h"
 #include "base/option_names.h"
+#include "base/version.h"
 #include "local/testing/load_engine.h"
 #include "ops/cuda/cuda_ops.h"
 #include "tokamak/engine.h"
@@ -234,6 +237,7 @@ TEST(Families, AnswerAlikeOnStages) {
   }
 }
 
+// For a quarter of the models, which the commit picks, or for all with $TOKAMAK_ALL_LAYOUTS.
 // Replicas and stages change no bits. Sums of several ranks are rounded at other places than those
 // of one.
 TEST(Families, AnswerAlikeInEveryLayout) {
@@ -241,8 +245,12 @@ TEST(Families, AnswerAlikeInEveryLayout) {
   for (const char* name : {"llama_odd", "llama_yarn", "qwen3_odd", "qwen3_moe_odd"}) {
     models.push_back(TOKAMAK_SOURCE_DIR "/tests/golden/" + std::string(name) + ".gguf");
   }
+  const bool all = std::getenv("TOKAMAK_ALL_LAYOUTS") != nullptr;
+  const std::string commit(Commit());
+  size_t next = Hash64(commit.data(), commit.size());
   int num_divided = 0, num_staged = 0;
   for (const std::string& model : models) {
+    if (!all && ++next % 4 != 0) continue;
     SCOPED_TRACE(model);
     const auto ask = [&](int32_t replicas, int32_t ranks, int32_t stages) {
       Result<std::unique_ptr<Engine>> engine = Engine::Load({.model = model,
@@ -281,8 +289,8 @@ TEST(Families, AnswerAlikeInEveryLayout) {
     }
   }
   printf("%zu models: %d on ranks, %d on stages\n", models.size(), num_divided, num_staged);
-  EXPECT_GE(num_divided, 55);  // the others have one head
-  EXPECT_GE(num_staged, 60);
+  EXPECT_GE(num_divided, all ? 55 : 1);  // the others have one head
+  EXPECT_GE(num_staged, all ? 60 : 1);
 }
 
 // "auto" may give different bits on different schedules.
