@@ -211,6 +211,7 @@ Status RemoteExecutor::Reset() {
     if (!status.ok()) LogWarning("the workers start again: {}", status.message());
   }
   if (!status.ok() || lost_) {
+    lost_ = true;  // until others have started
     RETURN_IF_ERROR(group_->Restart());
     LogInfo("the workers have started again");
   }

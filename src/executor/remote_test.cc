@@ -31,6 +31,7 @@ class ThreadGroup final : public WorkerGroup {
 
   int32_t size() const override { return size_; }
   void Send(int32_t rank, std::string message) override {
+    ++sent;
     workers[static_cast<size_t>(rank)]->inbox.Push({0, std::move(message)});
   }
   Result<std::optional<Message>> Receive(SteadyClock::time_point deadline) override {
@@ -42,6 +43,7 @@ class ThreadGroup final : public WorkerGroup {
   void OnLost(const std::function<void()>& wake) override { on_lost = wake; }
   Status Restart() override {
     ++restarts;
+    RETURN_IF_ERROR(std::exchange(restart_error, Status()));
     Stop();
     Start();
     return Status();
@@ -59,6 +61,8 @@ class ThreadGroup final : public WorkerGroup {
   std::vector<std::unique_ptr<RankThread>> workers;
   std::unique_ptr<Inbox> driver;
   int restarts = 0;
+  Status restart_error;  // of the next
+  int sent = 0;          // messages to all ranks
   std::function<void()> on_lost;
   std::atomic<int64_t> num_stats = 0;  // messages from all ranks
 
@@ -214,6 +218,19 @@ TEST(RemoteExecutor, AWorkerThatHangsIsLost) {
     EXPECT_EQ(f.group->restarts, 1);
     ASSERT_TRUE(f.Step(0).ok());
   }
+}
+
+TEST(RemoteExecutor, WorkersThatCouldNotStartAreAskedForNothing) {
+  Fixture f(2, milliseconds(300));
+  f.fake(0).fail_at = 1;
+  f.fake(1).delay = std::chrono::seconds(1);
+  EXPECT_THAT(f.Step(1).status().message(), HasSubstr("the fake has enough"));
+  f.group->restart_error = Unavailable("no memory");
+  EXPECT_EQ(f.executor->Reset().message(), "no memory");  // rank 1 has not answered
+  const int sent = f.group->sent;
+  EXPECT_TRUE(f.executor->Reset().ok());
+  EXPECT_EQ(f.group->sent, sent);
+  EXPECT_EQ(f.group->restarts, 2);
 }
 
 TEST(RemoteExecutor, AWorkerThatDiesWhileNoStepIsInFlightIsReported) {
