@@ -359,10 +359,11 @@ Status AddReplicas(const Checkpoint& checkpoint, std::vector<LoadedReplica> repl
   ModelInfo of_other = parts.model;
   for (LoadedReplica& replica : replicas) {
     ModelInfo& info = parts.replicas.empty() ? parts.model : of_other;
+    const auto number = static_cast<int32_t>(parts.replicas.size());
     ReplicaParts& made = parts.replicas.emplace_back();
     made.pool = std::move(replica.pool);
-    ASSIGN_OR_RETURN(made.executor,
-                     MakeExecutor(checkpoint, std::move(replica.ranks), parts.options, info));
+    ASSIGN_OR_RETURN(made.executor, MakeExecutor(checkpoint, std::move(replica.ranks),
+                                                 parts.options, number, info));
   }
   return Status();
 }

@@ -272,9 +272,10 @@ Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options
 
 Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
                                                std::vector<LoadedRank> ranks,
-                                               const EngineOptions& options, ModelInfo& info) {
+                                               const EngineOptions& options, int32_t replica,
+                                               ModelInfo& info) {
   if (options.workers == WorkerKind::kProcesses) {
-    return MakeWorkersExecutor(checkpoint, std::move(ranks), options, info);
+    return MakeWorkersExecutor(checkpoint, std::move(ranks), options, replica, info);
   }
   const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
   if (ranks.size() > 1 && ranks[0].ops->FreeDeviceMemory()) {  // before the caches take the rest

@@ -75,10 +75,11 @@ Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options
 // Sizes the caches, which together take what the options say for one replica.
 Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,
                                const RunnerShape& shape);
-// Sizes the caches and makes the executor of all ranks, threads or processes.
+// Sizes the caches and makes the executor of all ranks of a replica, threads or processes.
 // Completes `info`, which describes the model on rank 0.
 Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
                                                std::vector<LoadedRank> ranks,
-                                               const EngineOptions& options, ModelInfo& info);
+                                               const EngineOptions& options, int32_t replica,
+                                               ModelInfo& info);
 
 }  // namespace tokamak

@@ -82,12 +82,12 @@ Result<std::unique_ptr<Ops>> MakeCountedRank(const EngineOptions& options, int32
 
 Result<std::unique_ptr<Executor>> MakeWorkersExecutor(const Checkpoint& checkpoint,
                                                       std::vector<LoadedRank> ranks,
-                                                      const EngineOptions& options,
+                                                      const EngineOptions& options, int32_t replica,
                                                       ModelInfo& info) {
   EngineOptions of_workers = options;  // who know nothing of other replicas
   of_workers.threads = ThreadsPerRank(options) * RanksPerReplica(options);
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcesses> workers,
-                   WorkerProcesses::Start(checkpoint, of_workers));
+                   WorkerProcesses::Start(checkpoint, of_workers, replica));
   info.weight_bytes = info.expert_bytes = info.image_weight_bytes = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Loaded& loaded = workers->loaded()[rank];

@@ -21,7 +21,7 @@ Result<std::unique_ptr<Ops>> MakeCountedRank(const EngineOptions& options, int32
 // (MakeCountedRank); they live as long as the executor. Completes `info`, as MakeExecutor does.
 Result<std::unique_ptr<Executor>> MakeWorkersExecutor(const Checkpoint& checkpoint,
                                                       std::vector<LoadedRank> ranks,
-                                                      const EngineOptions& options,
+                                                      const EngineOptions& options, int32_t replica,
                                                       ModelInfo& info);
 
 }  // namespace tokamak

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/version.h"
 #include "executor/ranks_agree.h"
 #include "local/fingerprint.h"
@@ -28,18 +29,20 @@ SteadyClock::time_point After(double seconds) {
 
 }  // namespace
 
-WorkerProcesses::WorkerProcesses(const EngineOptions& options, Hello expected)
-    : options_(options), expected_(std::move(expected)) {}
+WorkerProcesses::WorkerProcesses(const EngineOptions& options, int32_t replica, Hello expected)
+    : options_(options), replica_(replica), expected_(std::move(expected)) {}
 
 WorkerProcesses::~WorkerProcesses() { EndProcesses(); }
 
 Result<std::unique_ptr<WorkerProcesses>> WorkerProcesses::Start(const Checkpoint& checkpoint,
-                                                                const EngineOptions& options) {
+                                                                const EngineOptions& options,
+                                                                int32_t replica) {
   Hello expected;
   expected.version = VersionText();
   expected.model = NameOf(checkpoint);
   ASSIGN_OR_RETURN(expected.weights, CheckpointHash(checkpoint));
-  std::unique_ptr<WorkerProcesses> group(new WorkerProcesses(options, std::move(expected)));
+  std::unique_ptr<WorkerProcesses> group(
+      new WorkerProcesses(options, replica, std::move(expected)));
   RETURN_IF_ERROR(group->Launch());
   group->options_.on_load_progress = nullptr;  // only the caller of Engine::Load waits for it
   return group;
@@ -77,7 +80,9 @@ Status WorkerProcesses::Launch() {
 }
 
 Status WorkerProcesses::StartProcesses(const std::string& address) {
+  const std::vector<CpuList> nodes = ReadNumaNodes();
   for (int32_t rank = 0; rank < size(); ++rank) {
+    const OnCpus of_worker(CpusOfRank(nodes, replica_ * size() + rank, NumRanks(options_)));
     std::vector<std::string> arguments = {
         "worker",          options_.model,       "--dummy-dtype", options_.dummy_dtype,
         "--rank",          std::to_string(rank), "--driver",      address,

@@ -27,9 +27,11 @@ class WorkerProcesses final : public WorkerGroup {
  public:
   // Starts a worker for each rank and waits until all have loaded the model. The error of one is
   // that of all. With worker_address, waits until a worker for each rank has joined, and refuses
-  // those that do not fit. `options` are those of the engine, with nothing left open.
+  // those that do not fit. `options` are those of the engine, with nothing left open. Workers that
+  // this process starts have NUMA nodes of their own, as far as there are enough.
   static Result<std::unique_ptr<WorkerProcesses>> Start(const Checkpoint& checkpoint,
-                                                        const EngineOptions& options);
+                                                        const EngineOptions& options,
+                                                        int32_t replica);
   ~WorkerProcesses() override;
 
   // By rank.
@@ -63,7 +65,7 @@ class WorkerProcesses final : public WorkerGroup {
     std::function<void()> wake_ GUARDED_BY(mutex_);
   };
 
-  WorkerProcesses(const EngineOptions& options, Hello expected);
+  WorkerProcesses(const EngineOptions& options, int32_t replica, Hello expected);
 
   Status Launch();
   Status StartProcesses(const std::string& address);
@@ -84,6 +86,7 @@ class WorkerProcesses final : public WorkerGroup {
 
   std::shared_ptr<const void> kept_;
   EngineOptions options_;
+  const int32_t replica_;
   const Hello expected_;  // but for the rank
   std::vector<Loaded> loaded_;
   std::vector<RunnerMemory> memory_;
