@@ -87,7 +87,8 @@ def main():
             row[f'{way}_ms'] = {'p50': round(statistics.median(values), 3),
                                 'p99': round(percentile(values, 0.99), 3),
                                 'mean': round(statistics.mean(values), 3),
-                                'p50_of_rounds': [min(medians), max(medians)]}
+                                'p50_of_rounds': {'mean': round(statistics.mean(medians), 3),
+                                                  'least': min(medians), 'greatest': max(medians)}}
         row['added_ms'] = {share: round(row['processes_ms'][share] - row['threads_ms'][share], 3)
                            for share in ('p50', 'p99', 'mean')}
         row['restart_s'] = round(restart_seconds(args.model, options), 2)
