@@ -50,7 +50,8 @@ __device__ void CopyBox(uint8_t* box, const uint16_t* matrix, int cols, int stri
   }
 }
 
-// Multiplies a stage, by a warp: 16 rows of `a` from `first_row` on, with all rows of `b`.
+// Multiplies a stage, by a warp: 16 rows of `a` from `first_row` on, with all rows of `b`. If a box
+// of `a` has fewer rows, what lies behind it is read, and nobody may use the sums of these rows.
 template <int kBoxes, int kBytesA, int kBytesB, int kSums>
 __device__ void MultiplyBoxes(const uint8_t (&a)[kBoxes][kBytesA],
                               const uint8_t (&b)[kBoxes][kBytesB], int first_row,
@@ -61,6 +62,7 @@ __device__ void MultiplyBoxes(const uint8_t (&a)[kBoxes][kBytesA],
   const auto place = [&](int eight, int chunk) {
     return (eight * 8 + row) * kRowBytes + (chunk ^ row) * kChunkBytes;
   };
+  const auto* const a_begin = reinterpret_cast<const uint8_t*>(&a);
   const int a_place = first_row * kRowBytes + place(matrix % 2, matrix / 2);
   // An ldmatrix has two tiles of b; of a single tile, it has the columns of two products.
   const int b_place = kTiles == 1 ? place(0, matrix) : place(matrix / 2, matrix % 2);
@@ -72,7 +74,7 @@ __device__ void MultiplyBoxes(const uint8_t (&a)[kBoxes][kBytesA],
       // The columns of a product are two chunks, so they change other bits than a matrix's chunk.
       const int columns = k * 2 * kChunkBytes;
       uint32_t a_fragments[4];
-      ptx::LoadMatrices(a_fragments, a[box] + (a_place ^ columns));
+      ptx::LoadMatrices(a_fragments, a_begin + box * kBytesA + (a_place ^ columns));
       const auto multiply = [&](int tile, int half) {
         ptx::MultiplyBf16(*reinterpret_cast<float(*)[4]>(&sums[4 * tile]), a_fragments,
                           {b_fragments[2 * half], b_fragments[2 * half + 1]});
