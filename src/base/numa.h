@@ -19,9 +19,9 @@ std::vector<CpuList> ReadNumaNodes(const std::string& folder = "/sys/devices/sys
 // neighbours, if there are more ranks than nodes. Empty if there is only one node.
 CpuList CpusOfRank(const std::vector<CpuList>& nodes, int32_t rank, int32_t num_ranks);
 
-// Keeps the calling thread on these CPUs while the object lives, and for as long as they live what
-// it starts meanwhile: processes and threads. Linux places memory on the node of the thread that
-// writes to it first. Does nothing if there are none, or if the system refuses.
+// Keeps the calling thread on these CPUs while the object lives. Threads and processes that it
+// starts meanwhile stay there for as long as they live. Linux places memory on the node of the
+// thread that writes to it first. Does nothing if there are none, or if the system refuses.
 class OnCpus {
  public:
   explicit OnCpus(const CpuList& cpus);

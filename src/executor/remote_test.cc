@@ -316,7 +316,7 @@ TEST(ServeRank, RefusesWhatNoDriverSends) {
               HasSubstr("masks came for step 3, which waits for none"));
 }
 
-// What a rank calls if the driver has sent two steps before the rank takes the first.
+// Returns the calls of a rank to which the driver has sent two steps before it takes the first.
 std::string CallsOfTwoSteps(bool asynchronous) {
   auto group = MakeThreadGroup({.size = 1});
   FakeRank fake(std::move(group->front()));

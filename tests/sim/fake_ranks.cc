@@ -46,7 +46,7 @@ void FakeRanks::Push(Rank* rank, Out out) {
   rank->out.push_back(std::move(out));
 }
 
-// What the driver sends.
+// Messages from the driver.
 
 void FakeRanks::Send(int32_t rank, std::string message) {
   Result<ToWorker> decoded = DecodeToWorker(message, limits_);
@@ -120,7 +120,7 @@ void FakeRanks::TakeQuiesce(int32_t index) {
   Rank& rank = ranks_[static_cast<size_t>(index)];
   Forget(&rank);
   rank.failed = true;
-  // Of the steps that are done or not, the first may have been returned before.
+  // The oldest steps may have been returned before, done or not.
   bool returned = true;
   std::deque<Out> out;
   for (Out& one : std::exchange(rank.out, {})) {
@@ -146,7 +146,7 @@ void FakeRanks::TakeReset(int32_t index) {
   Push(&rank, {.bytes = EncodeToDriver(Quiet{})});
 }
 
-// What the driver hears.
+// Messages to the driver.
 
 bool FakeRanks::Ready(const Rank& rank) const {
   const Out& out = rank.out.front();

@@ -56,7 +56,7 @@ class FakeRanks final : public WorkerGroup {
   int64_t num_restarts() const { return num_restarts_; }
 
  private:
-  // What a rank sends.
+  // A message from a rank, or the end of its connection.
   struct Out {
     std::optional<uint64_t> step = {};  // its output, once that is done
     std::string bytes = {};             // otherwise

@@ -1,6 +1,6 @@
-// What ranks do around an exchange: add the parts of a sum in the order of the ranks, and bring
-// columns into rows of equal width and back. Bound by memory: each value is read once and written
-// once.
+// Kernels before and behind an exchange of ranks: they add the parts of a sum in the order of the
+// ranks, and bring columns into rows of equal width and back. Bound by memory: each value is read
+// once and written once.
 //
 // These are no dependents, because NCCL's kernels run ahead of them.
 #include "ops/cuda/device.cuh"

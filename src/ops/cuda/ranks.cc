@@ -14,7 +14,7 @@
 namespace tokamak::cuda {
 namespace {
 
-// What a rank hands over at once: enough for the full bandwidth between GPUs.
+// A rank hands over so much at once, which is enough for the full bandwidth between GPUs.
 constexpr int64_t kPieceBytes = 8 << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the ranks of a group, each with a GPU of its own, exchange through NCCL.
+// The ranks of a group, each with a GPU of its own, exchange values through NCCL.
 //
 // Sums are ours: NCCL gathers the parts, and a kernel adds them in the order of the ranks for every
 // element. NCCL's own sums depend on the algorithm that it chooses by the size of the message.

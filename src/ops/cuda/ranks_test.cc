@@ -100,8 +100,7 @@ Tensor View(const Buffer& buffer, int64_t cols) {
   return Tensor(buffer.data(), DType::kF32, {floats / cols, cols});
 }
 
-// As the CPU's ranks do (Ranks.AllReduceAddsInRankOrderWhateverTheSize). The largest sum takes two
-// pieces.
+// The CPU's ranks have the same test, of the same name. The largest sum takes two pieces.
 TEST_F(CudaRanks, AllReduceAddsInRankOrderWhateverTheSize) {
   for (const int32_t size : {2, 3, 4}) {
     OnRanks(size, [&](Rank& rank) {

@@ -1,4 +1,4 @@
-// What tests of collectives exchange.
+// The values that ranks exchange in tests of collectives.
 #pragma once
 
 #include <cmath>

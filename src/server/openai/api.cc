@@ -226,7 +226,7 @@ void OpenAiApi::NoteIgnored(const std::vector<std::string>& names) {
   LogWarning("ignored fields of a request: {} (each name is logged once)", IgnoredFieldList(fresh));
 }
 
-// What a working server refuses as kUnavailable has found a full queue: 429. It is 503 if the
+// A working server refuses a request as kUnavailable if a queue is full: 429. It is 503 if the
 // server will not take the request later either.
 HttpResponse OpenAiApi::Refusal(const Status& status) const {
   if (status.code() == StatusCode::kCancelled) return ShuttingDownResponse();

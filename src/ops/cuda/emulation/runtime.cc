@@ -94,7 +94,7 @@ bool Advance() REQUIRES(mutex) {
   return false;
 }
 
-// Where no stream can go on, lets other threads add what streams wait for: exchanges among devices.
+// If no stream can go on, lets other threads add what streams wait for: exchanges among devices.
 void AdvanceOrYield() REQUIRES(mutex) {
   if (Advance()) return;
   mutex.Unlock();
