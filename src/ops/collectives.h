@@ -44,8 +44,8 @@ struct AllGather {
   std::span<const IndexRange> columns;  // one per rank, the same on each
 };
 
-// Hands x to the rank of the same number in another stage: from any stage to the next one, and from
-// the last to any. Waits only if much that was sent has not been received.
+// Hands x to the rank of the same number in another stage: to the next one in the stream, or from
+// the last to any, during the call, what the host has in pinned memory. May wait for the receiver.
 struct Send {
   Tensor x;  // f32 or i32; contiguous
   int32_t stage = 0;

@@ -451,6 +451,10 @@ FAULTS = [
     ('every piece of a sum is its first', 'ranks.cc',
      '.sum = static_cast<float*>(op.x.data) + begin', '.sum = static_cast<float*>(op.x.data)',
      None, RANKS),
+    ('a device that waits for another rank in vain ends no group', 'backend.cc',
+     'ranks_->End(status);', 'guard_.Lose(status);', None, RANKS),
+    ('a stage takes fewer bytes than were sent', 'ranks.cc', 'SizeOf(op.out);',
+     'SizeOf(op.out) / 2;', None, RANKS),
     ('decompressed keys arrive in a slot that is still read', 'expanded_attention_tiles.cuh',
      'memory_.ring.WaitUntilEmpty(fill_);', '', 'wide_attention.cu', EXPANDED),
 ]

@@ -265,9 +265,14 @@ bool CudaOps::WaitUntilDone(const char* call, const Query& query) {
     }
   });
   if (!late) return made && guard_.ok();
-  guard_.Lose(
+  const Status status =
       Internal("CUDA: the device did not finish its work within {} s (step_timeout_seconds)",
-               step_timeout_seconds_));
+               step_timeout_seconds_);
+  if (ranks_) {
+    ranks_->End(status);  // it may wait for nothing but another rank
+  } else {
+    guard_.Lose(status);
+  }
   return false;
 }
 

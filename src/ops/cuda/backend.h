@@ -86,6 +86,8 @@ class CudaOps final : public Ops {
   void Run(const GateOutput& op, Stream& stream) override;
   void Run(const AllReduce& op, Stream& stream) override;
   void Run(const AllGather& op, Stream& stream) override;
+  void Run(const Send& op, Stream& stream) override;
+  void Run(const Receive& op, Stream& stream) override;
 
  private:
   CudaOps(const CudaOptions& options, int threads);
@@ -95,6 +97,8 @@ class CudaOps final : public Ops {
   // Logs a warning if it runs kernels of these families that no GPU of this compute capability has
   // passed.
   void WarnOfUnverified(std::span<const KernelFamily> families) const;
+  template <typename Exchange>
+  void RunOnRanks(const Exchange& op, Stream& stream);
   // Waits until `query` no longer finds the device busy. False after an error, the timeout, or the
   // end of the ranks' group.
   template <typename Query>

@@ -52,14 +52,15 @@ void CudaOps::Run(const CopyRanges& op, Stream& stream) {
   }
 }
 
-void CudaOps::Run(const AllReduce& op, Stream& stream) {
+template <typename Exchange>
+void CudaOps::RunOnRanks(const Exchange& op, Stream& stream) {
   CHECK(ranks_ != nullptr);
   ranks_->Run(op, Handle(stream));
 }
 
-void CudaOps::Run(const AllGather& op, Stream& stream) {
-  CHECK(ranks_ != nullptr);
-  ranks_->Run(op, Handle(stream));
-}
+void CudaOps::Run(const AllReduce& op, Stream& stream) { RunOnRanks(op, stream); }
+void CudaOps::Run(const AllGather& op, Stream& stream) { RunOnRanks(op, stream); }
+void CudaOps::Run(const Send& op, Stream& stream) { RunOnRanks(op, stream); }
+void CudaOps::Run(const Receive& op, Stream& stream) { RunOnRanks(op, stream); }
 
 }  // namespace tokamak::cuda

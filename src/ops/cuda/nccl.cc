@@ -36,6 +36,8 @@ Result<Nccl> OpenNccl() {
   Find(library, "ncclCommAbort", nccl.comm_abort, missing);
   Find(library, "ncclCommGetAsyncError", nccl.comm_get_async_error, missing);
   Find(library, "ncclAllGather", nccl.all_gather, missing);
+  Find(library, "ncclSend", nccl.send, missing);
+  Find(library, "ncclRecv", nccl.receive, missing);
   if (missing != nullptr) return Unavailable("{} lacks {}: it is too old", kLibrary, missing);
   return nccl;
 }

@@ -37,6 +37,10 @@ struct Nccl {
   NcclResult (*comm_get_async_error)(NcclComm comm, NcclResult* error);
   NcclResult (*all_gather)(const void* send, void* receive, size_t count, NcclType type,
                            NcclComm comm, cudaStream_t stream);
+  NcclResult (*send)(const void* data, size_t count, NcclType type, int to, NcclComm comm,
+                     cudaStream_t stream);
+  NcclResult (*receive)(void* data, size_t count, NcclType type, int from, NcclComm comm,
+                        cudaStream_t stream);
 };
 
 // Opens the library, or the emulator's (emulation/nccl.cc). kUnavailable, with the reason, without

@@ -16,6 +16,13 @@ namespace {
 
 // A rank hands over so much at once, which is enough for the full bandwidth between GPUs.
 constexpr int64_t kPieceBytes = 8 << 20;
+// An id as the group's communicator hands it over.
+constexpr int64_t kIdFloats = sizeof(NcclId) / sizeof(float);
+
+size_t SizeOf(const Tensor& x) {
+  CHECK(x.contiguous() && RowBytes(x.dtype, 1) == sizeof(float));
+  return static_cast<size_t>(x.shape.elements()) * sizeof(float);
+}
 
 }  // namespace
 
@@ -24,38 +31,62 @@ Result<std::unique_ptr<GpuRanks>> GpuRanks::Make(CallGuard& guard,
   ASSIGN_OR_RETURN(const Nccl nccl, OpenNccl());
   std::unique_ptr<GpuRanks> ranks(new GpuRanks(guard, std::move(communicator), nccl));
   const auto size = static_cast<size_t>(ranks->info().size);
+  if (size == 1) return ranks;
   ASSIGN_OR_RETURN(ranks->parts_, AllocateMemory(guard, size * kPieceBytes, MemoryKind::kDevice));
   ASSIGN_OR_RETURN(ranks->own_, AllocateMemory(guard, kPieceBytes, MemoryKind::kDevice));
   return ranks;
 }
 
 GpuRanks::~GpuRanks() {
-  if (*guard_.lost() || HasEnded() || comm_ == nullptr) return;
+  if (*guard_.lost() || HasEnded()) return;
   guard_.SelectDevice();
-  (void)nccl_.comm_destroy(comm_);
+  for (NcclComm comm : {stage_, column_}) {
+    if (comm != nullptr) (void)nccl_.comm_destroy(comm);
+  }
+}
+
+Status GpuRanks::ShareInStage(NcclId& id) {
+  const int64_t size = info().size;
+  std::vector<NcclId> ids(static_cast<size_t>(size));
+  std::vector<IndexRange> columns;
+  for (int64_t i = 0; i < size; ++i) columns.push_back({i * kIdFloats, (i + 1) * kIdFloats});
+  RETURN_IF_ERROR(
+      communicator_->Run(AllGather{.x = Tensor(&id, DType::kF32, {1, kIdFloats}),
+                                   .out = Tensor(ids.data(), DType::kF32, {1, size * kIdFloats}),
+                                   .columns = columns}));
+  id = ids[0];
+  return Status();
+}
+
+Status GpuRanks::ShareAlongStages(NcclId& id) {
+  const RankInfo place = info();
+  const Tensor value(&id, DType::kF32, {1, kIdFloats});
+  if (place.stage > 0) RETURN_IF_ERROR(communicator_->Run(Receive{value, place.stage - 1}));
+  if (place.stage + 1 == place.stages) return Status();
+  return communicator_->Run(Send{value, place.stage + 1});
 }
 
 Status GpuRanks::Connect() {
   const RankInfo place = info();
-  constexpr int64_t kFloats = sizeof(NcclId) / sizeof(float);
-  NcclId own = {};
-  if (place.rank == 0) {
-    RETURN_IF_ERROR(guard_.Try("ncclGetUniqueId", [&] { return nccl_.get_unique_id(&own); }));
-  }
-  std::vector<NcclId> ids(static_cast<size_t>(place.size));
-  std::vector<IndexRange> columns;
-  for (int64_t i = 0; i < place.size; ++i) columns.push_back({i * kFloats, (i + 1) * kFloats});
-  RETURN_IF_ERROR(communicator_->Run(
-      AllGather{.x = Tensor(&own, DType::kF32, {1, kFloats}),
-                .out = Tensor(ids.data(), DType::kF32, {1, place.size * kFloats}),
-                .columns = columns}));
-  return guard_.Try("ncclCommInitRank",
-                    [&] { return nccl_.comm_init_rank(&comm_, place.size, ids[0], place.rank); });
+  const auto join = [&](NcclComm* comm, int size, int rank, auto share) -> Status {
+    if (size == 1) return Status();
+    NcclId id = {};
+    if (rank == 0) {
+      RETURN_IF_ERROR(guard_.Try("ncclGetUniqueId", [&] { return nccl_.get_unique_id(&id); }));
+    }
+    RETURN_IF_ERROR((this->*share)(id));
+    return guard_.Try("ncclCommInitRank",
+                      [&] { return nccl_.comm_init_rank(comm, size, id, rank); });
+  };
+  RETURN_IF_ERROR(join(&stage_, place.size, place.rank, &GpuRanks::ShareInStage));
+  RETURN_IF_ERROR(join(&column_, place.stages, place.stage, &GpuRanks::ShareAlongStages));
+  is_connected_ = true;
+  return Status();
 }
 
 bool GpuRanks::IsReady() {
   if (!guard_.ok() || HasEnded()) return false;
-  if (comm_ != nullptr) return true;
+  if (is_connected_) return true;
   const Status status = Connect();
   if (status.ok()) return true;
   communicator_->Abort(status);  // the other ranks may wait for this one
@@ -64,35 +95,41 @@ bool GpuRanks::IsReady() {
 
 bool GpuRanks::HasEnded() {
   Status status = communicator_->status();
-  if (status.ok() && comm_ != nullptr) {
+  for (NcclComm comm : {stage_, column_}) {
+    if (!status.ok() || comm == nullptr) continue;
     NcclResult error = NcclResult::kSuccess;
-    const NcclResult asked = nccl_.comm_get_async_error(comm_, &error);
+    const NcclResult asked = nccl_.comm_get_async_error(comm, &error);
     if (asked != NcclResult::kSuccess) error = asked;
-    if (error != NcclResult::kSuccess && error != NcclResult::kInProgress) {
-      communicator_->Abort(Internal("NCCL: {} (NCCL_DEBUG=WARN says more)", Describe(error)));
-      status = communicator_->status();
-    }
+    if (error == NcclResult::kSuccess || error == NcclResult::kInProgress) continue;
+    communicator_->Abort(Internal("NCCL: {} (NCCL_DEBUG=WARN says more)", Describe(error)));
+    status = communicator_->status();
   }
   if (status.ok()) return false;
   guard_.Fail(std::move(status));
-  if (comm_ != nullptr) {
+  for (NcclComm* const comm : {&stage_, &column_}) {
+    if (*comm == nullptr) continue;
     // At once lets what the GPU runs end, then waits until no graph refers to the communicator.
-    std::thread([abort = nccl_.comm_abort, comm = std::exchange(comm_, nullptr)] {
-      (void)abort(comm);
+    std::thread([abort = nccl_.comm_abort, ended = std::exchange(*comm, nullptr)] {
+      (void)abort(ended);
     }).detach();
   }
   return true;
 }
 
+void GpuRanks::End(const Status& reason) {
+  communicator_->Abort(reason);
+  (void)HasEnded();
+}
+
 bool GpuRanks::Gather(const void* part, size_t bytes, cudaStream_t stream) {
   return guard_.Run("ncclAllGather", [&] {
-    return nccl_.all_gather(part, parts_.data(), bytes, NcclType::kInt8, comm_, stream);
+    return nccl_.all_gather(part, parts_.data(), bytes, NcclType::kInt8, stage_, stream);
   });
 }
 
 void GpuRanks::Run(const AllReduce& op, cudaStream_t stream) {
   CHECK(op.x.dtype == DType::kF32 && op.x.contiguous());
-  if (!IsReady()) return;
+  if (!IsReady() || info().size == 1) return;
   constexpr int64_t kPiece = kPieceBytes / int64_t{sizeof(float)};
   const int64_t total = op.x.shape.elements();
   for (int64_t begin = 0; begin < total; begin += kPiece) {
@@ -140,6 +177,30 @@ void GpuRanks::Run(const AllGather& op, cudaStream_t stream) {
     if (!Gather(part, static_cast<size_t>(args.count) * bytes, stream)) return;
     CUDA_RUN(guard_, LaunchUnpackColumns(args, stream));
   }
+}
+
+// Whoever waits for the stream finds the error.
+template <typename Exchange>
+void GpuRanks::RunOnHost(const Exchange& op) {
+  if (guard_.ok()) (void)communicator_->Run(op);
+}
+
+void GpuRanks::Run(const Send& op, cudaStream_t stream) {
+  if (op.stage < info().stage) return RunOnHost(op);
+  const size_t bytes = SizeOf(op.x);
+  if (bytes == 0 || !IsReady()) return;
+  guard_.Run("ncclSend", [&] {
+    return nccl_.send(op.x.data, bytes, NcclType::kInt8, op.stage, column_, stream);
+  });
+}
+
+void GpuRanks::Run(const Receive& op, cudaStream_t stream) {
+  if (op.stage > info().stage) return RunOnHost(op);
+  const size_t bytes = SizeOf(op.out);
+  if (bytes == 0 || !IsReady()) return;
+  guard_.Run("ncclRecv", [&] {
+    return nccl_.receive(op.out.data, bytes, NcclType::kInt8, op.stage, column_, stream);
+  });
 }
 
 }  // namespace tokamak::cuda

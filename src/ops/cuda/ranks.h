@@ -3,6 +3,10 @@
 // Sums are ours: NCCL gathers the parts, and a kernel adds them in the order of the ranks for every
 // element. NCCL's own sums depend on the algorithm that it chooses by the size of the message.
 //
+// Stages send in the stream that computes, in which NCCL's send ends when the next stage's stream
+// has come to its receive. So a stage is one step ahead of the next at most. They cannot wait for
+// each other in a circle: values go forward only, and streams come to the steps in order.
+//
 // The host's communicator stays the group's: it says how many ranks there are, hands over NCCL's
 // id, and keeps the error that ended the group. A rank that waits for its GPU looks whether the
 // group has ended (HasEnded), because its GPU may wait for a rank that will not come. After that
@@ -35,9 +39,13 @@ class GpuRanks {
   // thread of its own. Must not be captured. Later ones only enqueue.
   void Run(const AllReduce& op, cudaStream_t stream);
   void Run(const AllGather& op, cudaStream_t stream);
+  void Run(const Send& op, cudaStream_t stream);
+  void Run(const Receive& op, cudaStream_t stream);
   // Whether the group has ended with an error. If so, lets the GPU end its exchanges and has the
   // guard keep the group's error.
   bool HasEnded();
+  // Ends the group with an error.
+  void End(const Status& reason);
 
  private:
   GpuRanks(CallGuard& guard, std::shared_ptr<Communicator> communicator, const Nccl& nccl)
@@ -45,15 +53,24 @@ class GpuRanks {
   // Whether an exchange can run. Connects the ranks if they are not.
   bool IsReady();
   Status Connect();
+  // Hands NCCL's id from the first rank of this stage to the others, or from the first stage to
+  // this rank's namesakes in the others.
+  Status ShareInStage(NcclId& id);
+  Status ShareAlongStages(NcclId& id);
+  // Hands values of the host to another stage, or takes them from it, through the communicator.
+  template <typename Exchange>
+  void RunOnHost(const Exchange& op);
   // Every rank's [begin, begin + bytes) into parts_, one after another.
   bool Gather(const void* part, size_t bytes, cudaStream_t stream);
 
   CallGuard& guard_;
   const std::shared_ptr<Communicator> communicator_;
   const Nccl nccl_;
-  NcclComm comm_ = nullptr;  // null: not connected
-  Buffer parts_;             // of all ranks, a piece of each
-  Buffer own_;               // this rank's piece, if it is not contiguous where it is
+  bool is_connected_ = false;
+  NcclComm stage_ = nullptr;   // the ranks of this stage; null if there is one
+  NcclComm column_ = nullptr;  // the ranks of this number in all stages; null if there is one
+  Buffer parts_;               // of all ranks of the stage, a piece of each
+  Buffer own_;                 // this rank's piece, if it is not contiguous where it is
 };
 
 }  // namespace tokamak::cuda

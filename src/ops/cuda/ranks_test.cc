@@ -9,8 +9,10 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -25,8 +27,10 @@ using testing::DivisionsOfColumns;
 using ::testing::HasSubstr;
 using testing::ValuesOfManyMagnitudes;
 
-std::vector<std::unique_ptr<Communicator>> MakeGroup(int32_t size) {
-  auto group = MakeThreadGroup({.size = size, .timeout = std::chrono::seconds(20)});
+std::vector<std::unique_ptr<Communicator>> MakeGroup(int32_t size, int32_t stages) {
+  constexpr std::chrono::seconds kTimeout(20);
+  auto group = MakeThreadGroup(
+      {.size = size, .stages = stages, .timeout = kTimeout, .stage_timeout = kTimeout});
   EXPECT_TRUE(group.ok()) << group.status().ToString();
   return *std::move(group);
 }
@@ -41,6 +45,7 @@ class Rank {
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }
   int32_t number() const { return ops_->rank().rank; }
+  int32_t stage() const { return ops_->rank().stage; }
   template <typename T>
   Buffer Upload(const std::vector<T>& values) {
     Result<Buffer> buffer = ops_->Allocate(values.size() * sizeof(T), MemoryKind::kDevice);
@@ -71,18 +76,23 @@ class CudaRanks : public ::testing::Test {
     while (MakeCudaOps({.device = num_gpus_, .threads = 1}).ok()) ++num_gpus_;
   }
 
-  // Calls run on each of `size` ranks, which are threads. Does nothing if there are fewer GPUs.
-  void OnRanks(int32_t size, const std::function<void(Rank&)>& run) {
-    if (size > num_gpus_) {
-      printf("%d ranks: only %d GPUs here\n", size, num_gpus_);
+  // Calls run on each of `size` ranks in each stage, which are threads. Does nothing if there are
+  // fewer GPUs.
+  void OnRanks(int32_t size, const std::function<void(Rank&)>& run, int32_t stages = 1,
+               double step_timeout_seconds = 60) {
+    const int32_t count = size * stages;
+    if (count > num_gpus_) {
+      printf("%d ranks: only %d GPUs here\n", count, num_gpus_);
       return;
     }
-    std::vector<std::unique_ptr<Communicator>> group = MakeGroup(size);
+    std::vector<std::unique_ptr<Communicator>> group = MakeGroup(size, stages);
     std::vector<std::unique_ptr<Rank>> ranks;
-    for (int32_t i = 0; i < size; ++i) {  // all on this thread, as when a model is loaded
+    for (int32_t i = 0; i < count; ++i) {  // all on this thread, as when a model is loaded
       const std::shared_ptr<Communicator> communicator = std::move(group[static_cast<size_t>(i)]);
-      Result<std::unique_ptr<Ops>> ops =
-          MakeCudaOps({.device = i, .threads = 1, .communicator = communicator});
+      Result<std::unique_ptr<Ops>> ops = MakeCudaOps({.device = i,
+                                                      .threads = 1,
+                                                      .step_timeout_seconds = step_timeout_seconds,
+                                                      .communicator = communicator});
       ASSERT_TRUE(ops.ok()) << ops.status().ToString();
       ranks.push_back(std::make_unique<Rank>(*std::move(ops), communicator));
     }
@@ -236,6 +246,99 @@ TEST_F(CudaRanks, AnErrorOfNcclEndsTheGroup) {
     rank.ops().Run(AllReduce{Tensor(x.data(), DType::kF32, {1, cols})}, rank.stream());
     EXPECT_THAT(rank.ops().Synchronize(rank.stream()).ToString(), HasSubstr("NCCL: invalid usage"));
   });
+}
+
+// All sends are in the stream before the next stage takes the first: no host waits for them.
+TEST_F(CudaRanks, StagesHandOnTensorsInOrder) {
+  const std::vector<int64_t> counts = {1, 1001, 4, 2'100'001, 3, 64};
+  for (const auto& layout : {std::pair(1, 2), std::pair(1, 3), std::pair(2, 2)}) {
+    const int32_t size = layout.first, stages = layout.second;
+    std::barrier all(size * stages);
+    const auto run = [&, last = stages - 1](Rank& rank) {
+      const auto values = [&](size_t i) {
+        return ValuesOfManyMagnitudes(counts[i], static_cast<uint32_t>(rank.number() * 100 + i));
+      };
+      const auto receive = [&](const Buffer& to) {
+        rank.ops().Run(Receive{View(to, 1), rank.stage() - 1}, rank.stream());
+      };
+      const auto send = [&](const Buffer& from) {
+        rank.ops().Run(Send{View(from, 1), rank.stage() + 1}, rank.stream());
+      };
+      const Buffer one = rank.Upload(std::vector<float>(1, 5));
+      if (rank.stage() > 0) receive(one);  // connects the stages
+      if (rank.stage() < last) send(one);
+      std::vector<Buffer> tensors;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        tensors.push_back(
+            rank.Upload(rank.stage() == 0 ? values(i) : std::vector<float>(values(i).size(), NAN)));
+      }
+      for (int32_t stage = 0; stage <= last; ++stage) {
+        for (const Buffer& tensor : tensors) {
+          if (rank.stage() == stage && stage > 0) receive(tensor);
+          if (rank.stage() == stage && stage < last) send(tensor);
+          if (rank.stage() == stage && size > 1) {  // sums of a stage between them
+            rank.ops().Run(AllReduce{View(one, 1)}, rank.stream());
+          }
+        }
+        all.arrive_and_wait();
+      }
+      for (size_t i = 0; i < counts.size(); ++i) {
+        EXPECT_EQ(rank.Download<float>(tensors[i]), values(i)) << i;
+      }
+    };
+    OnRanks(size, run, stages);
+  }
+}
+
+// Tokens, which the host knows, go from the last stage to the others without the streams.
+TEST_F(CudaRanks, TheLastStageSendsTokensOfTheHost) {
+  constexpr int32_t kStages = 2;
+  OnRanks(
+      1,
+      [&](Rank& rank) {
+        Result<Buffer> memory = rank.ops().Allocate(3 * sizeof(int32_t), MemoryKind::kHostPinned);
+        ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+        const std::span tokens(reinterpret_cast<int32_t*>(memory->data()), 3);
+        std::fill(tokens.begin(), tokens.end(), 100 + rank.stage());
+        const Tensor view(tokens.data(), DType::kI32, Shape{3});
+        if (rank.stage() == 1) {
+          rank.ops().Run(Send{view, 0}, rank.stream());
+        } else {
+          rank.ops().Run(Receive{view, 1}, rank.stream());
+        }
+        EXPECT_THAT(tokens, ::testing::Each(101));
+      },
+      kStages);
+}
+
+// The stage's GPU waits for what does not come, and the stage before it on the host for its tokens.
+TEST_F(CudaRanks, AStageThatNeverSendsEndsTheGroup) {
+  const auto run = [&](Rank& rank) {
+    const Buffer x = rank.Upload(std::vector<float>(8, 1));
+    if (rank.stage() == 0) {
+      rank.ops().Run(Send{View(x, 8), 1}, rank.stream());
+      rank.ops().Run(Receive{View(x, 8), 1}, rank.stream());
+    } else {
+      for (int i = 0; i < 2; ++i) rank.ops().Run(Receive{View(x, 8), 0}, rank.stream());
+    }
+    EXPECT_THAT(rank.ops().Synchronize(rank.stream()).ToString(),
+                HasSubstr("rank 1: CUDA: the device did not finish its work within 0.5 s"));
+  };
+  OnRanks(1, run, /*stages=*/2, /*step_timeout_seconds=*/0.5);
+}
+
+TEST_F(CudaRanks, StagesThatExchangeDifferentSizesEndTheGroup) {
+  if (!is_emulated_) GTEST_SKIP() << "a GPU's NCCL does not compare the stages' sizes";
+  const auto run = [&](Rank& rank) {
+    const Buffer x = rank.Upload(std::vector<float>(8, 1));
+    if (rank.stage() == 0) {
+      rank.ops().Run(Send{View(x, 8), 1}, rank.stream());
+    } else {
+      rank.ops().Run(Receive{View(x, 1).Rows(0, 7), 0}, rank.stream());
+    }
+    EXPECT_THAT(rank.ops().Synchronize(rank.stream()).ToString(), HasSubstr("NCCL: invalid usage"));
+  };
+  OnRanks(1, run, /*stages=*/2);
 }
 
 TEST_F(CudaRanks, TooFewGpusAreRefused) {

@@ -1,12 +1,13 @@
 // The emulated NCCL, for ranks that are threads of this process. An exchange is done once the
-// streams of all ranks have come to it: until then each stream waits, and other threads must be
-// able to go on.
+// streams of all ranks have come to it, and a transfer once those of both ends have: until then
+// each stream waits, and other threads must be able to go on.
 #include "ops/cuda/nccl.h"
 
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -26,6 +27,13 @@ struct Exchange {
   bool done = false;
 };
 
+struct Transfer {
+  const void* send = nullptr;
+  void* receive = nullptr;
+  size_t bytes = 0;
+  bool done = false;
+};
+
 Mutex mutex;
 
 struct Group {
@@ -34,6 +42,8 @@ struct Group {
   // Exchanges to which not all ranks have come, the oldest first.
   std::deque<std::shared_ptr<Exchange>> open GUARDED_BY(mutex);
   uint64_t num_done GUARDED_BY(mutex) = 0;
+  // What one end has come to and the other has not, by the ranks from and to which it goes.
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Transfer>>> transfers GUARDED_BY(mutex);
 };
 
 std::map<uint64_t, std::shared_ptr<Group>> groups GUARDED_BY(mutex);  // by id
@@ -119,21 +129,68 @@ std::shared_ptr<Exchange> Arrive(ncclComm& comm, const Exchange::Part& part) REQ
   return exchange;
 }
 
-NcclResult AllGather(const void* send, void* receive, size_t count, NcclType type, NcclComm comm,
-                     cudaStream_t stream) {
-  const size_t bytes = count * (type == NcclType::kFloat32 ? sizeof(float) : 1);
-  const Exchange::Part part = {send, receive, bytes};
+// Notes that one end of a transfer has come to it; `end` has its memory.
+std::shared_ptr<Transfer> Meet(Group& group, int from, int to, const Transfer& end)
+    REQUIRES(mutex) {
+  std::deque<std::shared_ptr<Transfer>>& waiting = group.transfers[{from, to}];
+  const bool sends = end.send != nullptr;
+  if (waiting.empty() || (waiting.front()->send != nullptr) == sends) {
+    waiting.push_back(std::make_shared<Transfer>(end));
+    return waiting.back();
+  }
+  const std::shared_ptr<Transfer> transfer = waiting.front();
+  waiting.pop_front();
+  if (transfer->bytes != end.bytes) {
+    group.error = NcclResult::kInvalidUsage;
+    return transfer;
+  }
+  (sends ? std::memcpy(transfer->receive, end.send, end.bytes)
+         : std::memcpy(end.receive, transfer->send, end.bytes));
+  transfer->done = true;
+  return transfer;
+}
+
+// Puts an exchange into the stream. `arrive` notes that the stream has come to it, and returns its
+// state.
+template <typename Arrive>
+NcclResult Enqueue(NcclComm comm, cudaStream_t stream, Arrive arrive) {
   emulation::EnqueueOperation(
-      [comm, part]() -> emulation::Operation {
-        return {.go_on = [comm, part, exchange = std::shared_ptr<Exchange>()]() mutable {
+      [comm, arrive]() -> emulation::Operation {
+        return {.go_on = [comm, arrive, exchange = decltype(arrive())()]() mutable {
           const MutexLock lock(mutex);
           if (comm->group->error != NcclResult::kSuccess) return true;
-          if (!exchange) exchange = Arrive(*comm, part);
+          if (!exchange) exchange = arrive();
           return exchange->done || comm->group->error != NcclResult::kSuccess;
         }};
       },
       stream);
   return NcclResult::kSuccess;
+}
+
+size_t SizeOf(size_t count, NcclType type) {
+  return count * (type == NcclType::kFloat32 ? sizeof(float) : 1);
+}
+
+NcclResult AllGather(const void* send, void* receive, size_t count, NcclType type, NcclComm comm,
+                     cudaStream_t stream) {
+  const Exchange::Part part = {send, receive, SizeOf(count, type)};
+  return Enqueue(comm, stream, [comm, part]() REQUIRES(mutex) { return Arrive(*comm, part); });
+}
+
+NcclResult Send(const void* data, size_t count, NcclType type, int to, NcclComm comm,
+                cudaStream_t stream) {
+  const Transfer end = {.send = data, .bytes = SizeOf(count, type)};
+  return Enqueue(comm, stream, [comm, to, end]() REQUIRES(mutex) {
+    return Meet(*comm->group, comm->rank, to, end);
+  });
+}
+
+NcclResult Receive(void* data, size_t count, NcclType type, int from, NcclComm comm,
+                   cudaStream_t stream) {
+  const Transfer end = {.receive = data, .bytes = SizeOf(count, type)};
+  return Enqueue(comm, stream, [comm, from, end]() REQUIRES(mutex) {
+    return Meet(*comm->group, from, comm->rank, end);
+  });
 }
 
 }  // namespace
@@ -144,7 +201,9 @@ Result<Nccl> OpenNccl() {
               .comm_destroy = &Destroy,
               .comm_abort = &Abort,
               .comm_get_async_error = &GetAsyncError,
-              .all_gather = &AllGather};
+              .all_gather = &AllGather,
+              .send = &Send,
+              .receive = &Receive};
 }
 
 }  // namespace tokamak::cuda
