@@ -78,6 +78,9 @@ class Worker {
 
  private:
   void Loop();
+  // Waits for a call and returns it, without removing it. The last stage takes a step's calls ahead
+  // of waiting for an earlier step, so that an asynchronous device has something to compute.
+  std::optional<Call> Next();
   // Without an error, an output only from WaitCall.
   Result<StepOutput> Run(Call call);
 
@@ -91,14 +94,27 @@ class Worker {
   std::thread thread_;
 };
 
+std::optional<Call> Worker::Next() {
+  std::optional<uint64_t> early;  // the step that is waited for, if other calls could come first
+  {
+    const MutexLock lock(mutex_);
+    while (calls_.empty()) changed_.Wait(mutex_);
+    const auto* const wait = calls_[0] ? std::get_if<WaitCall>(&*calls_[0]) : nullptr;
+    const bool is_next_of_step = calls_.size() > 1 && calls_[1] &&
+                                 (std::holds_alternative<StepInput>(*calls_[1]) ||
+                                  std::holds_alternative<SampleCall>(*calls_[1]) ||
+                                  std::holds_alternative<SampleMaskedCall>(*calls_[1]));
+    if (wait != nullptr && is_next_of_step && draws_ && stage() > 0) early = wait->number;
+  }
+  const bool later = early && !rank_.executor->Done(*early);
+  const MutexLock lock(mutex_);
+  if (later) std::swap(calls_[0], calls_[1]);
+  return std::move(calls_[0]);
+}
+
 void Worker::Loop() {
   for (;;) {
-    std::optional<Call> call;
-    {
-      const MutexLock lock(mutex_);
-      while (calls_.empty()) changed_.Wait(mutex_);
-      call = std::move(calls_.front());
-    }
+    std::optional<Call> call = Next();
     if (!call) return;
     const bool reset = std::holds_alternative<ResetCall>(*call);
     const bool wait = std::holds_alternative<WaitCall>(*call);

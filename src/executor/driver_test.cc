@@ -89,6 +89,7 @@ struct FakeStage final : Executor {
   }
   const ExecutorLimits& limits() const override { return fixed; }
   Status Submit(StepInput step) override {
+    ++submitted;
     calls += "s" + std::to_string(step.number);
     for (const EncodeImage& image : step.encode) {
       calls += "i" + std::to_string(image.values.size());
@@ -104,10 +105,7 @@ struct FakeStage final : Executor {
     calls += "M" + std::to_string(number);
     return Status();
   }
-  bool Done(uint64_t number) override {
-    calls += "D" + std::to_string(number);
-    return true;
-  }
+  bool Done(uint64_t number) override { return number + lag < submitted; }
   Result<StepOutput> Wait(uint64_t number) override {
     calls += "W" + std::to_string(number);
     RowOutput row;
@@ -120,6 +118,8 @@ struct FakeStage final : Executor {
   static constexpr std::chrono::seconds kLong{20};
   static constexpr std::future_status kTimeout = std::future_status::timeout;
   ExecutorLimits fixed;
+  uint64_t submitted = 0;      // steps
+  uint64_t lag = 0;            // a step is done once so many later ones were submitted
   uint64_t held = UINT64_MAX;  // a step that takes until `release`
   std::promise<void> release;
   bool released = false;
@@ -166,6 +166,18 @@ TEST(DriverOfStages, TakesAStepBackWhileLaterOnesAreComputed) {
   EXPECT_TRUE(f.driver->Wait(1).ok());
   EXPECT_TRUE(last.released);
   EXPECT_TRUE(f.driver->Wait(2).ok());
+}
+
+// An asynchronous device has the next step before the one that it computes is waited for.
+TEST(DriverOfStages, TheLastStageWaitsForAStepWhenItIsDoneOrNoOtherCallIsLeft) {
+  StagesFixture f;
+  FakeStage& last = *f.fakes[1];
+  last.held = 0;
+  last.lag = 1;
+  for (uint64_t number = 0; number < 3; ++number) f.Submit(number);
+  last.release.set_value();
+  for (uint64_t number = 0; number < 3; ++number) EXPECT_TRUE(f.driver->Wait(number).ok());
+  EXPECT_EQ(last.calls, "s0i0S0s1i0W0S1s2i0W1S2W2");
 }
 
 TEST(DriverOfStages, GivesMasksAndImagesToThoseThatUseThem) {

@@ -466,9 +466,13 @@ Status Runner::CheckMasks(const StepInFlight& in_flight,
 
 Status Runner::EndSampling(StepInFlight* in_flight) {
   ++num_sampled_;
-  if (stage().count > 1 && stage().last()) RETURN_IF_ERROR(SendDraws(in_flight));
   if (!drafter_) {
     ops_.Record(*in_flight->done, *stream_);
+    if (stage().count == 1 || !stage().last()) return Status();
+    // The other stages wait for them. On an asynchronous device they are done later.
+    while (next_draws_ < num_sampled_ && ops_.Reached(*InFlight(next_draws_).done)) {
+      RETURN_IF_ERROR(SendDraws());
+    }
     return Status();
   }
   if (Status status = Draft(in_flight); !status.ok()) {
@@ -500,7 +504,9 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
                  number, next_wait_, num_sampled_));
   }
   StepInFlight& in_flight = InFlight(number);
-  while (!stage().last() && next_draws_ <= number) RETURN_IF_ERROR(ReceiveDraws());
+  while (stage().count > 1 && next_draws_ <= number) {
+    RETURN_IF_ERROR(stage().last() ? SendDraws() : ReceiveDraws());
+  }
   Status status = in_flight.must_propose ? Propose(&in_flight) : Status();
   if (status.ok()) status = ops_.Await(*in_flight.done);
   if (!status.ok()) {

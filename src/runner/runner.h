@@ -141,8 +141,9 @@ class Runner {
   void SendHidden(Tensor hidden);
   // The part of expert_offsets_ that the stages have filled, up to this one or to the one before.
   Tensor ExpertOffsetsUpTo(int32_t end_moe_layer) const;
-  Status SendDraws(StepInFlight* in_flight);
-  // Receives the draws of the oldest step that has any left.
+  // On the last stage: waits for the draws of the oldest step that has them left, and sends them.
+  Status SendDraws();
+  // On the others: receives them.
   Status ReceiveDraws();
   // Receives those that the step, which has been applied, continues.
   Status ReceiveDrawsFor(const StepInput& step);
@@ -190,7 +191,7 @@ class Runner {
   uint64_t next_sample_ = 0;
   uint64_t num_sampled_ = 0;  // steps whose rows are all sampled, masked ones too
   uint64_t next_wait_ = 0;
-  uint64_t next_draws_ = 0;  // stages before the last: steps whose draws have been received
+  uint64_t next_draws_ = 0;  // several stages: steps whose draws have been sent or received
   Status failed_;
 };
 

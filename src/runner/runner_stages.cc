@@ -38,16 +38,19 @@ void Runner::SendHidden(Tensor hidden) {
   if (!offsets.empty()) ops_.Run(Send{.x = offsets, .stage = next}, *stream_);
 }
 
-// Stages run on backends whose work is done when a call returns, so the draws are known here.
-Status Runner::SendDraws(StepInFlight* in_flight) {
-  if (in_flight->num_draws == 0) return Status();
-  const Tensor draws = DrawsOf(*in_flight);
+Status Runner::SendDraws() {
+  const StepInFlight& in_flight = InFlight(next_draws_++);
+  if (in_flight.num_draws == 0) return Status();
+  if (Status status = ops_.Await(*in_flight.done); !status.ok()) {
+    return Fail(status.WithContext(fmt::format("step {}", in_flight.number)));
+  }
+  const Tensor draws = DrawsOf(in_flight);
   auto* const tokens = static_cast<TokenId*>(draws.data);
-  std::fill_n(tokens, in_flight->num_draws, kNotDrawn);
-  const StepOutput output = MakeOutput(*in_flight);
+  std::fill_n(tokens, in_flight.num_draws, kNotDrawn);
+  const StepOutput output = MakeOutput(in_flight);
   for (size_t i = 0; i < output.rows.size(); ++i) {
     const std::vector<TokenId>& drawn = output.rows[i].tokens;
-    std::copy(drawn.begin(), drawn.end(), tokens + std::max(0, in_flight->rows[i].sampled));
+    std::copy(drawn.begin(), drawn.end(), tokens + std::max(0, in_flight.rows[i].sampled));
   }
   for (int32_t other = 0; other < stage().index; ++other) {
     ops_.Run(Send{.x = draws, .stage = other}, *stream_);
@@ -60,8 +63,8 @@ Status Runner::ReceiveDraws() {
   if (in_flight.num_draws == 0) return Status();
   const Tensor draws = DrawsOf(in_flight);
   ops_.Run(Receive{.out = draws, .stage = stage().count - 1}, *stream_);
-  // After an error they are no tokens.
-  if (Status status = ops_.Synchronize(*stream_); !status.ok()) {
+  // After an error they are no tokens. Without one, this stage has done its part of the step.
+  if (Status status = ops_.Await(*in_flight.done); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", in_flight.number)));
   }
   const std::span tokens(static_cast<const TokenId*>(draws.data), in_flight.num_draws);
