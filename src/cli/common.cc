@@ -119,7 +119,7 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--tp", o.tensor_parallel,
             "Tensor parallelism: ranks that share the model, each on a GPU of its own with "
             "--device cuda");
-  flags.Add("--pp", o.pipeline_parallel, "Pipeline parallelism: stages of --tp ranks; CPU only");
+  flags.Add("--pp", o.pipeline_parallel, "Pipeline parallelism: stages of --tp ranks");
   flags.Add(
       "--dp", o.data_parallel,
       "Data parallelism: replicas of the model that share the requests, each on --tp GPUs with "

@@ -320,5 +320,25 @@ TEST_P(CudaFamilies, AnswerAlikeInAnySchedule) {
       {.num_prompts = 4, .max_tokens = 30, .cached_alone = false});
 }
 
+// One family of each kind of layer.
+TEST(CudaStages, FamiliesAnswerAlike) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  for (const auto& [model, ranks] : {std::pair("gpt_oss_odd", 1),
+                                     {"deepseek_v3_256", 2},
+                                     {"qwen2_vl_odd", 1},
+                                     {"qwen35_128", 1}}) {
+    if (!LackOfGpus(2 * ranks).empty()) continue;
+    SCOPED_TRACE(model);
+    ExpectTheSameInAnySchedule(
+        {.model = std::string(TOKAMAK_SOURCE_DIR "/tests/golden/hf/") + model,
+         .device = "cuda",
+         .kernels = KernelChoice::kNew,
+         .tensor_parallel = ranks,
+         .pipeline_parallel = 2,
+         .block_size = 8},
+        {.num_prompts = 4, .max_tokens = 30, .cached_alone = false});
+  }
+}
+
 }  // namespace
 }  // namespace tokamak

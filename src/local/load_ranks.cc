@@ -1,7 +1,6 @@
 #include "local/load_ranks.h"
 
 #include <algorithm>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -69,30 +68,66 @@ Status OnEachRank(const std::vector<LoadedRank>& ranks, const Run& run) {
   return Status();
 }
 
-// Adds a row, and as much as devices exchange at once, and checks the sums. The first exchange
-// connects the devices, which takes memory of theirs.
-Status TryExchanges(Ops& ops, int64_t rows, int64_t cols) {
-  constexpr int64_t kAtOnce = (8 << 20) / sizeof(float);  // elements
-  const RankInfo place = ops.rank();
-  const int64_t most = std::min(rows, CeilDiv(kAtOnce, cols)) * cols;
-  const size_t bytes = static_cast<size_t>(most) * sizeof(float);
-  ASSIGN_OR_RETURN(const Buffer host, ops.Allocate(bytes, MemoryKind::kHostPinned));
-  ASSIGN_OR_RETURN(const Buffer device, ops.Allocate(bytes, MemoryKind::kDevice));
-  const std::unique_ptr<Stream> stream = ops.MakeStream();
-  const std::span values(reinterpret_cast<float*>(host.data()), static_cast<size_t>(most));
-  const auto expected = static_cast<float>(place.size * (place.size + 1) / 2);
-  for (const int64_t count : {cols, most}) {
-    std::fill(values.begin(), values.end(), static_cast<float>(place.rank + 1));
-    ops.CopyToDevice(device.data(), host.data(), bytes, *stream);
-    ops.Run(AllReduce{.x = Tensor(device.data(), DType::kF32, {1, count})}, *stream);
-    ops.CopyToHost(host.data(), device.data(), bytes, *stream);
-    RETURN_IF_ERROR(ops.Synchronize(*stream));
-    const auto sums = values.first(static_cast<size_t>(count));
-    if (std::count(sums.begin(), sums.end(), expected) == count) continue;
-    return Internal("{}: the ranks' devices exchange wrong values", ops.name());
+// Tries what the ranks' devices exchange, with a row and with as much as they exchange at once. The
+// first exchange connects them, which takes memory of theirs.
+class Trial {
+ public:
+  static Status Run(Ops& ops, int64_t rows, int64_t cols) {
+    constexpr int64_t kAtOnce = (8 << 20) / sizeof(float);  // elements
+    const int64_t most = std::min(rows, CeilDiv(kAtOnce, cols)) * cols;
+    ASSIGN_OR_RETURN(const Buffer host, ops.Allocate(Bytes(most), MemoryKind::kHostPinned));
+    ASSIGN_OR_RETURN(const Buffer device, ops.Allocate(Bytes(most), MemoryKind::kDevice));
+    Trial trial(ops, host, device);
+    for (const int64_t count : {cols, most}) {
+      RETURN_IF_ERROR(trial.Add(count));
+      RETURN_IF_ERROR(trial.HandOn(count));
+    }
+    return Status();
   }
-  return Status();
-}
+
+ private:
+  Trial(Ops& ops, const Buffer& host, const Buffer& device)
+      : ops_(ops), stream_(ops.MakeStream()), host_(host), device_(device) {}
+
+  // All ranks of a stage.
+  Status Add(int64_t count) {
+    const RankInfo place = ops_.rank();
+    Fill(place.rank + 1, count);
+    ops_.Run(AllReduce{.x = Values(count)}, *stream_);
+    return Expect(place.size * (place.size + 1) / 2, count);
+  }
+  // From stage to stage.
+  Status HandOn(int64_t count) {
+    const RankInfo place = ops_.rank();
+    if (place.stage > 0) {
+      ops_.Run(Receive{.out = Values(count), .stage = place.stage - 1}, *stream_);
+      RETURN_IF_ERROR(Expect(place.stage, count));
+    }
+    if (place.stage + 1 == place.stages) return Status();
+    Fill(place.stage + 1, count);
+    ops_.Run(Send{.x = Values(count), .stage = place.stage + 1}, *stream_);
+    return ops_.Synchronize(*stream_);
+  }
+
+  static size_t Bytes(int64_t count) { return static_cast<size_t>(count) * sizeof(float); }
+  Tensor Values(int64_t count) const { return Tensor(device_.data(), DType::kF32, {1, count}); }
+  void Fill(int32_t value, int64_t count) {
+    std::fill_n(reinterpret_cast<float*>(host_.data()), count, static_cast<float>(value));
+    ops_.CopyToDevice(device_.data(), host_.data(), Bytes(count), *stream_);
+  }
+  Status Expect(int32_t value, int64_t count) {
+    ops_.CopyToHost(host_.data(), device_.data(), Bytes(count), *stream_);
+    RETURN_IF_ERROR(ops_.Synchronize(*stream_));
+    const auto* const values = reinterpret_cast<const float*>(host_.data());
+    if (std::count(values, values + count, static_cast<float>(value)) == count) return Status();
+    return Internal("{}: the ranks' devices exchange wrong values", ops_.name());
+  }
+
+  Ops& ops_;
+  const std::unique_ptr<Stream> stream_;
+  const Buffer& host_;
+  const Buffer& device_;
+};
 
 }  // namespace
 
@@ -170,8 +205,8 @@ Status CheckRanks(const EngineOptions& options) {
   const int32_t ranks = NumRanks(options);
   if (ranks == 1) return Status();
   const std::string layout = Layout(options);
-  if (options.pipeline_parallel > 1 && options.device != "cpu" && options.device != "auto") {
-    return Unimplemented("device={}: with {} only cpu is supported", options.device, layout);
+  if (options.pipeline_parallel > 1 && options.cuda_graphs == CudaGraphs::kOn) {
+    return Unimplemented("cuda_graphs=on: is not supported with {}; use auto", layout);
   }
   if (options.pin_threads) {
     return InvalidArgument(
@@ -191,7 +226,8 @@ SharedMemoryOptions GroupOptions(const EngineOptions& options) {
                                .stages = options.pipeline_parallel};
   // The draws of a step are at most as many as its tokens, and come with their size.
   EngineOptions chosen = options;
-  ChooseForDevice(chosen, /*gpu=*/false);
+  const Result<DeviceChoice> device = ParseDevice(options.device);
+  ChooseForDevice(chosen, /*gpu=*/device.ok() && !device->cpu);
   const int64_t draws = int64_t{chosen.steps_in_flight} *
                         ((int64_t{chosen.max_batch_tokens} + 2) * int64_t{sizeof(TokenId)});
   group.draws_bytes = std::max(group.draws_bytes, static_cast<size_t>(draws));
@@ -280,7 +316,7 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
   const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
   if (ranks.size() > 1 && ranks[0].ops->FreeDeviceMemory()) {  // before the caches take the rest
     RETURN_IF_ERROR(OnEachRank(ranks, [&](size_t i) {
-      return TryExchanges(*ranks[i].ops, shape.max_step_tokens, ranks[i].model->spec().hidden_size);
+      return Trial::Run(*ranks[i].ops, shape.max_step_tokens, ranks[i].model->spec().hidden_size);
     }));
   }
   ASSIGN_OR_RETURN(const RanksMemory memory, SizeCaches(ranks, options, shape));

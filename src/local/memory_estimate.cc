@@ -245,7 +245,7 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
   if (task == Task::kEmbed) return Status();  // ChooseEmbeddingShape fits the rest
   const RunnerShape shape = MakeRunnerShape(options, *model);
   EngineOptions of_rank = options;
-  of_rank.kv_cache_bytes /= gpu.rank.size;
+  of_rank.kv_cache_bytes /= gpu.rank.size * gpu.rank.stages;
   const Status status =
       EstimateRunnerMemory(*model, of_rank, shape, free_bytes - weights, /*on_device=*/true)
           .status();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -172,9 +173,9 @@ std::vector<SamplingParams> ManyWays() {
           {.temperature = 0, .repetition_penalty = 1.1, .min_tokens = 20}};
 }
 
-// All requests at once, so that they share steps.
-std::vector<FullAnswer> AnswersTogether(Engine& engine) {
-  std::vector<FullAnswer> answers(3 * ManyWays().size());
+// All requests at once, so that they share steps. Each way is that of `times` requests.
+std::vector<FullAnswer> AnswersTogether(Engine& engine, size_t times = 3, int32_t max_tokens = 24) {
+  std::vector<FullAnswer> answers(times * ManyWays().size());
   std::vector<std::promise<Status>> done(answers.size());
   for (size_t i = 0; i < answers.size(); ++i) {
     Request request;
@@ -182,7 +183,8 @@ std::vector<FullAnswer> AnswersTogether(Engine& engine) {
       request.token_ids.push_back(static_cast<int32_t>(t % 3 == 0 ? t : 40 + i + t));
     }
     request.sampling = ManyWays()[i % ManyWays().size()];
-    request.sampling.max_tokens = 24;
+    request.sampling.max_tokens = max_tokens;
+    request.sampling.min_tokens = std::min(request.sampling.min_tokens, max_tokens);
     request.sampling.ignore_eos = true;
     auto open = std::make_shared<int>(request.sampling.n);
     std::vector<FullAnswer> choices(static_cast<size_t>(*open));
@@ -232,6 +234,28 @@ TEST(StagesOfAnEngine, GiveTheBitsOfOneStage) {
         EXPECT_EQ(AnswersTogether(*engine), expected) << model << " " << ranks << "x" << stages;
         EXPECT_EQ(engine->stats().cached_prompt_tokens > 0, !keeps_states);
       }
+    }
+  }
+}
+
+// Each rank on a GPU of its own. The default path rounds to bf16, at the same places.
+TEST(CudaStagesOfAnEngine, GiveTheBitsOfOneStage) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  for (const std::string model : {"llama_odd.gguf", "qwen3_moe_odd.gguf"}) {
+    const auto options = [&](int32_t ranks, int32_t stages) {
+      EngineOptions o = OnRanks(ranks, model, stages);
+      o.device = "cuda";
+      o.precise = model == "llama_odd.gguf";
+      return o;
+    };
+    std::map<int32_t, std::vector<FullAnswer>> expected;  // by ranks
+    for (const auto& [ranks, stages] : {std::pair(1, 1), {1, 2}, {1, 3}, {2, 1}, {2, 2}}) {
+      if (!LackOfGpus(ranks * stages).empty()) continue;
+      const auto engine = Load(options(ranks, stages));
+      ASSERT_NE(engine, nullptr);
+      const std::vector<FullAnswer> answers = AnswersTogether(*engine, 1, 8);
+      if (stages == 1) expected[ranks] = answers;
+      EXPECT_EQ(answers, expected[ranks]) << model << " " << ranks << "x" << stages;
     }
   }
 }
@@ -316,8 +340,10 @@ TEST(RanksOfAnEngine, LoadErrorsNameTheCause) {
                 o.device = "cuda";
                 o.threads = 4;
                 o.pipeline_parallel = 2;
+                o.cuda_graphs = CudaGraphs::kOn;
               }),
-              HasSubstr("device=cuda: with tensor_parallel=2 and pipeline_parallel=2 only cpu"));
+              HasSubstr("cuda_graphs=on: is not supported with tensor_parallel=2 and "
+                        "pipeline_parallel=2"));
   EXPECT_THAT(error([](EngineOptions& o) { o.pin_threads = true; }), HasSubstr("pin_threads: "));
   EXPECT_THAT(error([](EngineOptions& o) {
                 o.speculate = Speculation::kDraft;
