@@ -1,12 +1,19 @@
-// The emulated NCCL, for ranks that are threads of this process. An exchange is done once the
-// streams of all ranks have come to it, and a transfer once those of both ends have: until then
-// each stream waits, and other threads must be able to go on.
+// The emulated NCCL. Ranks exchange values through memory that they share, so they may be threads
+// of a process or processes of one machine. An exchange is done once the streams of all ranks have
+// come to it, and a transfer once those of both ends have: until then each stream waits, and other
+// threads must be able to go on.
 #include "ops/cuda/nccl.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
 #include <cstring>
-#include <deque>
-#include <map>
 #include <memory>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,152 +23,246 @@
 namespace tokamak::cuda {
 namespace {
 
-struct Exchange {
-  struct Part {
-    const void* send = nullptr;
-    void* receive = nullptr;
-    size_t bytes = 0;
+constexpr int kMaxRanks = 64;
+constexpr size_t kPartBytes = 8 << 20;   // the most that a rank hands over to all at once
+constexpr size_t kSentBytes = 32 << 20;  // the most that it sends to one rank at once
+
+// The memory of a group; it begins as zeros. The ranks' parts follow it, each in kPartBytes, then
+// what each rank sends to each other rank, in kSentBytes. Pages that nothing uses take no memory.
+struct alignas(4096) Group {
+  struct alignas(64) Place {
+    std::atomic<uint64_t> given;  // exchanges for which this rank's part was there
+    std::atomic<uint64_t> taken;  // exchanges from which it has all parts
+    std::atomic<uint64_t> bytes;  // of its last part
   };
-  std::vector<Part> parts;  // by rank
-  int arrived = 0;
-  bool done = false;
+  struct alignas(64) Channel {
+    std::atomic<bool> full;  // sent and not received
+    std::atomic<uint64_t> bytes;
+  };
+  Place places[kMaxRanks];
+  Channel channels[kMaxRanks][kMaxRanks];  // from, to
+  std::atomic<int> joined;
+  std::atomic<NcclResult> error;  // the first
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<bool>::is_always_lock_free &&
+              std::atomic<NcclResult>::is_always_lock_free);
+
+// The file of the group's memory, in the process that has opened it.
+struct FilePlace {
+  pid_t process = 0;
+  int file = -1;
 };
 
-struct Transfer {
-  const void* send = nullptr;
-  void* receive = nullptr;
-  size_t bytes = 0;
-  bool done = false;
-};
-
-Mutex mutex;
-
-struct Group {
-  int joined GUARDED_BY(mutex) = 0;
-  NcclResult error GUARDED_BY(mutex) = NcclResult::kSuccess;
-  // Exchanges to which not all ranks have come, the oldest first.
-  std::deque<std::shared_ptr<Exchange>> open GUARDED_BY(mutex);
-  uint64_t num_done GUARDED_BY(mutex) = 0;
-  // What one end has come to and the other has not, by the ranks from and to which it goes.
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Transfer>>> transfers GUARDED_BY(mutex);
-};
-
-std::map<uint64_t, std::shared_ptr<Group>> groups GUARDED_BY(mutex);  // by id
-uint64_t last_id GUARDED_BY(mutex) = 0;
-CondVar joined;
+size_t GroupBytes(int size) {
+  const auto ranks = static_cast<size_t>(size);
+  return sizeof(Group) + ranks * kPartBytes + ranks * ranks * kSentBytes;
+}
 
 }  // namespace
 }  // namespace tokamak::cuda
 
 struct ncclComm {
-  const std::shared_ptr<tokamak::cuda::Group> group;
+  tokamak::cuda::Group& group;
   const int size, rank;
-  uint64_t next = 0;  // number of the next exchange that its stream comes to
+  uint64_t done = 0;  // exchanges of its stream
+
+  std::byte* part(int of_rank) const {
+    return reinterpret_cast<std::byte*>(&group + 1) +
+           static_cast<size_t>(of_rank) * tokamak::cuda::kPartBytes;
+  }
+  std::byte* sent(int from, int to) const {
+    return part(size) + static_cast<size_t>(from * size + to) * tokamak::cuda::kSentBytes;
+  }
 };
 
 namespace tokamak::cuda {
 namespace {
 
+Mutex mutex;
 std::vector<std::unique_ptr<ncclComm>> aborted GUARDED_BY(mutex);  // streams may still come to them
+int num_connected GUARDED_BY(mutex) = 0;
+std::jthread device GUARDED_BY(mutex);
+
+// While this process has communicators, a thread advances its streams. Ranks of other processes
+// wait for them, and a GPU needs no call of the host to go on.
+void Connected() {
+  const MutexLock lock(mutex);
+  if (++num_connected > 1) return;
+  device = std::jthread([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      if (!emulation::AdvanceOne()) ::usleep(200);
+    }
+  });
+}
+
+void Disconnected() {
+  std::jthread ended;  // joined without the lock
+  const MutexLock lock(mutex);
+  if (--num_connected == 0) ended = std::move(device);
+}
 
 NcclResult GetUniqueId(NcclId* id) {
-  const MutexLock lock(mutex);
-  ++last_id;
-  std::memcpy(id->bytes, &last_id, sizeof(last_id));
+  const FilePlace place{::getpid(), ::memfd_create("emulated-nccl", MFD_CLOEXEC)};
+  if (place.file < 0) return NcclResult::kSystemError;
+  std::memcpy(id->bytes, &place, sizeof(place));
   return NcclResult::kSuccess;
 }
 
+// Waits until all ranks have come. Rank 0 closes the id's file then.
 NcclResult InitRank(NcclComm* comm, int size, NcclId id, int rank) {
-  uint64_t number = 0;
-  std::memcpy(&number, id.bytes, sizeof(number));
-  const MutexLock lock(mutex);
-  std::shared_ptr<Group>& place = groups[number];
-  if (!place) place = std::make_shared<Group>();
-  const std::shared_ptr<Group> group = place;
-  if (++group->joined == size) groups.erase(number);
-  joined.NotifyAll();
-  while (group->joined < size) joined.Wait(mutex);
+  if (size > kMaxRanks) return NcclResult::kInvalidArgument;
+  FilePlace place;
+  std::memcpy(&place, id.bytes, sizeof(place));
+  const std::string path =
+      "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return NcclResult::kSystemError;
+  const size_t bytes = GroupBytes(size);
+  void* memory = MAP_FAILED;
+  if (::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
+    memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  ::close(file);
+  if (memory == MAP_FAILED) return NcclResult::kSystemError;
+  auto& group = *static_cast<Group*>(memory);
+  ++group.joined;
+  while (group.joined < size) ::usleep(1000);
+  if (rank == 0) ::close(place.file);
   *comm = new ncclComm{group, size, rank};
+  Connected();
   return NcclResult::kSuccess;
 }
 
 NcclResult Destroy(NcclComm comm) {
+  Disconnected();
+  ::munmap(&comm->group, GroupBytes(comm->size));
   delete comm;
   return NcclResult::kSuccess;
 }
 
+void Fail(Group& group, NcclResult error) {
+  NcclResult none = NcclResult::kSuccess;
+  group.error.compare_exchange_strong(none, error);
+}
+
 NcclResult Abort(NcclComm comm) {
+  Fail(comm->group, NcclResult::kRemoteError);
+  Disconnected();
   const MutexLock lock(mutex);
-  comm->group->error = NcclResult::kRemoteError;
   aborted.emplace_back(comm);
   return NcclResult::kSuccess;
 }
 
 NcclResult GetAsyncError(NcclComm comm, NcclResult* error) {
-  const MutexLock lock(mutex);
-  *error = comm->group->error;
+  *error = comm->group.error;
   return NcclResult::kSuccess;
 }
 
-// Notes that a rank's stream has come to its next exchange.
-std::shared_ptr<Exchange> Arrive(ncclComm& comm, const Exchange::Part& part) REQUIRES(mutex) {
-  Group& group = *comm.group;
-  const uint64_t index = comm.next++ - group.num_done;
-  if (index == group.open.size()) group.open.push_back(std::make_shared<Exchange>());
-  const std::shared_ptr<Exchange> exchange = group.open[index];
-  exchange->parts.resize(static_cast<size_t>(comm.size));
-  exchange->parts[static_cast<size_t>(comm.rank)] = part;
-  if (++exchange->arrived < comm.size) return exchange;
-  for (const Exchange::Part& from : exchange->parts) {
-    if (from.bytes != part.bytes) group.error = NcclResult::kInvalidUsage;
+// A rank's next exchange.
+class Exchange {
+ public:
+  Exchange(ncclComm& comm, const void* send, void* receive, size_t bytes)
+      : comm_(comm), send_(send), receive_(receive), bytes_(bytes) {}
+
+  // Returns whether it is done, or will never be.
+  bool GoOn() {
+    const Group& group = comm_.group;
+    if (group.error != NcclResult::kSuccess) return true;
+    if (!given_ && !Give()) return false;
+    return Take() || group.error != NcclResult::kSuccess;
   }
-  if (group.error != NcclResult::kSuccess) return exchange;
-  for (const Exchange::Part& to : exchange->parts) {
-    auto* place = static_cast<std::byte*>(to.receive);
-    for (const Exchange::Part& from : exchange->parts) {
-      std::memcpy(place, from.send, from.bytes);
-      place += from.bytes;
+
+ private:
+  bool AllHave(std::atomic<uint64_t> Group::Place::*count, uint64_t exchanges) const {
+    for (int i = 0; i < comm_.size; ++i) {
+      if (comm_.group.places[i].*count < exchanges) return false;
     }
+    return true;
   }
-  exchange->done = true;
-  group.open.pop_front();  // all ranks have come to all earlier ones
-  ++group.num_done;
-  return exchange;
-}
+  // Hands over this rank's part, when the others no longer need its last one.
+  bool Give() {
+    if (!AllHave(&Group::Place::taken, comm_.done)) return false;
+    Group::Place& own = comm_.group.places[comm_.rank];
+    std::memcpy(comm_.part(comm_.rank), send_, bytes_);
+    own.bytes = bytes_;
+    own.given = comm_.done + 1;
+    return given_ = true;
+  }
+  // Takes all parts, when they are there.
+  bool Take() {
+    if (!AllHave(&Group::Place::given, comm_.done + 1)) return false;
+    for (int i = 0; i < comm_.size; ++i) {
+      if (comm_.group.places[i].bytes == bytes_) continue;
+      Fail(comm_.group, NcclResult::kInvalidUsage);
+      return false;
+    }
+    for (int i = 0; i < comm_.size; ++i) {
+      std::memcpy(static_cast<std::byte*>(receive_) + static_cast<size_t>(i) * bytes_,
+                  comm_.part(i), bytes_);
+    }
+    comm_.group.places[comm_.rank].taken = ++comm_.done;
+    return true;
+  }
 
-// Notes that one end of a transfer has come to it; `end` has its memory.
-std::shared_ptr<Transfer> Meet(Group& group, int from, int to, const Transfer& end)
-    REQUIRES(mutex) {
-  std::deque<std::shared_ptr<Transfer>>& waiting = group.transfers[{from, to}];
-  const bool sends = end.send != nullptr;
-  if (waiting.empty() || (waiting.front()->send != nullptr) == sends) {
-    waiting.push_back(std::make_shared<Transfer>(end));
-    return waiting.back();
-  }
-  const std::shared_ptr<Transfer> transfer = waiting.front();
-  waiting.pop_front();
-  if (transfer->bytes != end.bytes) {
-    group.error = NcclResult::kInvalidUsage;
-    return transfer;
-  }
-  (sends ? std::memcpy(transfer->receive, end.send, end.bytes)
-         : std::memcpy(end.receive, transfer->send, end.bytes));
-  transfer->done = true;
-  return transfer;
-}
+  ncclComm& comm_;
+  const void* const send_;
+  void* const receive_;
+  const size_t bytes_;
+  bool given_ = false;
+};
 
-// Puts an exchange into the stream. `arrive` notes that the stream has come to it, and returns its
-// state.
-template <typename Arrive>
-NcclResult Enqueue(NcclComm comm, cudaStream_t stream, Arrive arrive) {
+// One end of a rank's next transfer on a channel.
+class Transfer {
+ public:
+  Transfer(ncclComm& comm, int from, int to, const void* send, void* receive, size_t bytes)
+      : group_(comm.group),
+        channel_(comm.group.channels[from][to]),
+        memory_(comm.sent(from, to)),
+        send_(send),
+        receive_(receive),
+        bytes_(bytes) {}
+
+  // Returns whether it is done, or will never be.
+  bool GoOn() {
+    if (group_.error != NcclResult::kSuccess) return true;
+    if (receive_ != nullptr) return channel_.full && Take();
+    if (!given_) Give();
+    return !channel_.full;
+  }
+
+ private:
+  void Give() {
+    std::memcpy(memory_, send_, bytes_);
+    channel_.bytes = bytes_;
+    channel_.full = true;
+    given_ = true;
+  }
+  bool Take() {
+    if (channel_.bytes != bytes_) {
+      Fail(group_, NcclResult::kInvalidUsage);
+      return true;
+    }
+    std::memcpy(receive_, memory_, bytes_);
+    channel_.full = false;
+    return true;
+  }
+
+  Group& group_;
+  Group::Channel& channel_;
+  std::byte* const memory_;
+  const void* const send_;
+  void* const receive_;
+  const size_t bytes_;
+  bool given_ = false;
+};
+
+// Puts an exchange or a transfer into the stream.
+template <typename Step>
+NcclResult Enqueue(const Step& step, cudaStream_t stream) {
   emulation::EnqueueOperation(
-      [comm, arrive]() -> emulation::Operation {
-        return {.go_on = [comm, arrive, exchange = decltype(arrive())()]() mutable {
-          const MutexLock lock(mutex);
-          if (comm->group->error != NcclResult::kSuccess) return true;
-          if (!exchange) exchange = arrive();
-          return exchange->done || comm->group->error != NcclResult::kSuccess;
-        }};
+      [step]() -> emulation::Operation {
+        return {.go_on = [step = step]() mutable { return step.GoOn(); }};
       },
       stream);
   return NcclResult::kSuccess;
@@ -173,24 +274,23 @@ size_t SizeOf(size_t count, NcclType type) {
 
 NcclResult AllGather(const void* send, void* receive, size_t count, NcclType type, NcclComm comm,
                      cudaStream_t stream) {
-  const Exchange::Part part = {send, receive, SizeOf(count, type)};
-  return Enqueue(comm, stream, [comm, part]() REQUIRES(mutex) { return Arrive(*comm, part); });
+  const size_t bytes = SizeOf(count, type);
+  if (bytes > kPartBytes) return NcclResult::kInvalidArgument;
+  return Enqueue(Exchange(*comm, send, receive, bytes), stream);
 }
 
 NcclResult Send(const void* data, size_t count, NcclType type, int to, NcclComm comm,
                 cudaStream_t stream) {
-  const Transfer end = {.send = data, .bytes = SizeOf(count, type)};
-  return Enqueue(comm, stream, [comm, to, end]() REQUIRES(mutex) {
-    return Meet(*comm->group, comm->rank, to, end);
-  });
+  const size_t bytes = SizeOf(count, type);
+  if (bytes > kSentBytes) return NcclResult::kInvalidArgument;
+  return Enqueue(Transfer(*comm, comm->rank, to, data, nullptr, bytes), stream);
 }
 
 NcclResult Receive(void* data, size_t count, NcclType type, int from, NcclComm comm,
                    cudaStream_t stream) {
-  const Transfer end = {.receive = data, .bytes = SizeOf(count, type)};
-  return Enqueue(comm, stream, [comm, from, end]() REQUIRES(mutex) {
-    return Meet(*comm->group, from, comm->rank, end);
-  });
+  const size_t bytes = SizeOf(count, type);
+  if (bytes > kSentBytes) return NcclResult::kInvalidArgument;
+  return Enqueue(Transfer(*comm, from, comm->rank, nullptr, data, bytes), stream);
 }
 
 }  // namespace

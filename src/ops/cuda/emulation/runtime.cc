@@ -256,6 +256,11 @@ cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
   return cudaSuccess;
 }
 
+bool AdvanceOne() {
+  MutexLock lock(mutex);
+  return Advance();
+}
+
 void EnqueueOperation(Recipe recipe, cudaStream_t stream) {
   MutexLock lock(mutex);
   Add(stream, std::move(recipe));

@@ -20,6 +20,9 @@ using Recipe = std::function<Operation()>;
 
 // Puts what a recipe makes into the stream.
 void EnqueueOperation(Recipe recipe, cudaStream_t stream);
+// Does one operation of a stream that can go on, as queries and waits do. Returns false if none
+// can.
+bool AdvanceOne();
 // Puts the host function `work` into the stream.
 void EnqueueWork(std::function<void()> work, cudaStream_t stream);
 
