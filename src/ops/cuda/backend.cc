@@ -105,9 +105,10 @@ Result<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
   }
   const int last = options.device + options.num_devices - 1;
   if (options.num_devices > 1 && options.device >= 0 && last >= count) {
-    return NoDevice(
-        fmt::format("devices {} to {} were asked for, one for each rank; {} are visible",
-                    options.device, last, count));
+    const int rank = options.communicator ? options.communicator->info().rank : 0;
+    return NoDevice(fmt::format(
+        "devices {} to {} were asked for, one for each rank; {} are visible, so rank {} has none",
+        options.device, last, count, rank + std::max(0, count - options.device)));
   }
   if (options.device < 0 || options.device >= count) {
     return NoDevice(fmt::format("device {} was asked for, {} are visible", options.device, count));

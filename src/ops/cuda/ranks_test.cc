@@ -346,7 +346,9 @@ TEST_F(CudaRanks, TooFewGpusAreRefused) {
   const Status status = MakeCudaOps({.num_devices = num_gpus_ + 1, .threads = 1}).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.ToString(),
-              HasSubstr("devices 0 to " + std::to_string(num_gpus_) + " were asked for"));
+              HasSubstr(fmt::format("devices 0 to {0} were asked for, one for each rank; {0} are "
+                                    "visible, so rank {0} has none",
+                                    num_gpus_)));
 }
 
 }  // namespace
