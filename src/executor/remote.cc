@@ -203,14 +203,15 @@ Status RemoteExecutor::Command(const ToWorker& message) {
 
 Status RemoteExecutor::Reset() {
   steps_.clear();
-  Status status = error_;
-  if (!lost_) {
+  bool starts_again = lost_ || !group_->CanReset();
+  if (!starts_again) {
     // No rank may begin before all have left the exchanges that failed.
-    status = Command(Quiesce{});
+    Status status = Command(Quiesce{});
     if (status.ok()) status = Command(ResetRank{});
     if (!status.ok()) LogWarning("the workers start again: {}", status.message());
+    starts_again = !status.ok();
   }
-  if (!status.ok() || lost_) {
+  if (starts_again) {
     lost_ = true;  // until others have started
     RETURN_IF_ERROR(group_->Restart());
     LogInfo("the workers have started again");

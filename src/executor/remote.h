@@ -28,6 +28,8 @@ class WorkerGroup {
   // worker is lost, and why.
   virtual Result<std::optional<Message>> Receive(
       std::chrono::steady_clock::time_point deadline) = 0;
+  // Whether the workers can go on after an error of a step.
+  virtual bool CanReset() const { return true; }
   // Ends all workers and starts new ones, which are ready for steps with the same limits.
   virtual Status Restart() = 0;
   // From now on `wake` is called, on any thread, when a worker may be lost. An empty one means that
@@ -39,7 +41,7 @@ class WorkerGroup {
 // is that of the first of them, and an error if another's differs. If one worker is lost, so is the
 // group, and Reset starts it again. A worker counts as lost if it takes ten times as long for a
 // step as Expect said, and longer than `patience`; if that is not known, ten minutes. After an
-// error of a step alone the workers go on.
+// error of a step alone the workers go on, if they can.
 std::unique_ptr<Executor> MakeRemoteExecutor(std::unique_ptr<WorkerGroup> group,
                                              const ExecutorLimits& limits,
                                              std::chrono::milliseconds patience);

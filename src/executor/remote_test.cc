@@ -41,6 +41,7 @@ class ThreadGroup final : public WorkerGroup {
     return std::optional<Message>({incoming->stream, *std::move(incoming->message)});
   }
   void OnLost(const std::function<void()>& wake) override { on_lost = wake; }
+  bool CanReset() const override { return can_reset; }
   Status Restart() override {
     ++restarts;
     RETURN_IF_ERROR(std::exchange(restart_error, Status()));
@@ -60,6 +61,7 @@ class ThreadGroup final : public WorkerGroup {
   };
   std::vector<std::unique_ptr<RankThread>> workers;
   std::unique_ptr<Inbox> driver;
+  bool can_reset = true;
   int restarts = 0;
   Status restart_error;  // of the next
   int sent = 0;          // messages to all ranks
@@ -196,6 +198,19 @@ TEST(RemoteExecutor, ADeadWorkerIsTheErrorOfTheStepAndResetStartsTheGroupAgain) 
   EXPECT_EQ(f.executor->Submit({.number = 2}).message(), "rank 1 is dead");
   ASSERT_TRUE(f.executor->Reset().ok());
   EXPECT_EQ(f.group->restarts, 1);
+  ASSERT_TRUE(f.Step(0).ok());
+}
+
+// As on GPUs.
+TEST(RemoteExecutor, WorkersThatCannotGoOnAfterAnErrorStartAgain) {
+  Fixture f(2);
+  f.group->can_reset = false;
+  f.fake(1).fail_at = 1;
+  EXPECT_EQ(f.Step(1).status().message(), "rank 1: the fake has enough");
+  const int sent = f.group->sent;
+  ASSERT_TRUE(f.executor->Reset().ok());
+  EXPECT_EQ(f.group->restarts, 1);
+  EXPECT_EQ(f.group->sent, sent);  // they were asked for nothing
   ASSERT_TRUE(f.Step(0).ok());
 }
 
