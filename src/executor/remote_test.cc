@@ -274,7 +274,7 @@ TEST(RemoteExecutor, RanksThatDrawDifferentTokensAreAnError) {
 
 TEST(RemoteExecutor, AWorkerThatSaysWhatItShouldNotIsLost) {
   const std::pair<std::string, const char*> cases[] = {
-      {"garbage", "rank 1: message to a driver: byte 0: is 103, which is not below 8"},
+      {"garbage", "rank 1: message to a driver: byte 0: is 103, which is not below 9"},
       {EncodeToDriver(StepOutput{.number = 9}), "rank 1 returned step 9, which is not its next"},
       {EncodeToDriver(Loading{}), "rank 1 sent news of loading while it runs steps"}};
   for (const auto& [message, error] : cases) {
@@ -322,7 +322,7 @@ TEST(ServeRank, RefusesWhatNoDriverSends) {
         ServeRank(fake, nullptr, inbox, [&](const std::string& out) { sent += out; });
     return std::string(status.message()) + " / " + sent;
   };
-  EXPECT_EQ(serve("garbage"), "message to a worker: byte 0: is 103, which is not below 8 / ");
+  EXPECT_EQ(serve("garbage"), "message to a worker: byte 0: is 103, which is not below 9 / ");
   EXPECT_EQ(serve(EncodeToWorker(StartRank{})),
             "the driver sent a message of type 1 while this rank runs steps / ");
   EXPECT_THAT(serve(EncodeToWorker(StepTaken{3})),

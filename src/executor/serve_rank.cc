@@ -40,8 +40,9 @@ class RankServer {
         continue;
       }
       RETURN_IF_ERROR(incoming->message.status());
-      ASSIGN_OR_RETURN(ToWorker message, DecodeToWorker(*incoming->message, executor_.limits()));
-      RETURN_IF_ERROR(Take(std::move(message)));
+      Result<ToWorker> message = DecodeToWorker(*incoming->message, executor_.limits());
+      RETURN_IF_ERROR(message.status());
+      RETURN_IF_ERROR(Take(*std::move(message)));
     }
   }
 

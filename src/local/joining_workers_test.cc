@@ -173,6 +173,22 @@ TEST_F(JoiningWorkers, ThoseThatAreLostMayJoinAgain) {
   EXPECT_EQ(Greedy(**engine), expected);
 }
 
+TEST_F(JoiningWorkers, HaveACudaGpuEach) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  EngineOptions driver = Driver(socket());
+  driver.device = "cuda";
+  driver.max_seqs = 1;
+  auto loading = LoadMeanwhile(driver);
+  const ChildProcess first = Start(socket(), 0), last = Start(socket(), 1);
+  Result<std::unique_ptr<Engine>> engine = loading.get();
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  EngineOptions threads = OnWorkers(kModel, 2, WorkerKind::kThreads);
+  threads.device = "cuda";
+  threads.max_seqs = 1;
+  const Request request = MakeRequest({.temperature = 0}, 6);
+  EXPECT_EQ(Answer(**engine, request).token_ids, Answer(*Load(threads), request).token_ids);
+}
+
 // Over a network, nothing else tells that the other side has gone. The engine then waits for
 // another worker, until it ends itself.
 TEST_F(JoiningWorkers, OneThatDoesNotAnswerIsLost) {

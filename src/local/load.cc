@@ -127,6 +127,7 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads,
                                      options.workers == WorkerKind::kProcesses))) {
     return std::unique_ptr<Ops>();
   }
+  if (options.workers == WorkerKind::kProcesses) return MakeCountedRank(options, 0);
   Result<std::unique_ptr<Ops>> cuda =
       MakeGpuOps(options, choice.index, NumRanks(options), threads, communicator);
   // "auto" never chooses the emulated GPU.
@@ -142,8 +143,8 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads,
   return std::unique_ptr<Ops>();
 }
 
-// Makes the backend of the device that the options request. Sets `options.device` to it, and other
-// options left open to the best values for it.
+// Makes the backend of the device that the options request, or one that stands for the workers'.
+// Sets `options.device` to it, and other options left open to the best values for it.
 Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, ThreadPool& pool,
                                      std::function<Profile()>* take_profile,
                                      const std::shared_ptr<Communicator>& communicator) {
@@ -194,7 +195,10 @@ Result<LoadedTokens> LoadTokens(const Checkpoint& checkpoint) {
 
 // Checks the memory before anything is read.
 Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Task task, Ops& ops) {
-  if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
+  std::optional<int64_t> free_bytes = ops.FreeDeviceMemory();
+  const bool has_workers = options.workers == WorkerKind::kProcesses;
+  if (has_workers && options.device != "cpu") free_bytes = INT64_MAX / 2;  // they check their own
+  if (free_bytes) {
     RETURN_IF_ERROR(CheckFitsInMemory("host_cache_bytes: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
     return CheckFitsOnDevice(checkpoint, options, task, *free_bytes,
@@ -356,8 +360,8 @@ Result<LoadedReplica> LoadOtherReplica(const Checkpoint& checkpoint,
 // Makes the executors of all replicas. Their caches take what memory is left by all weights.
 Status AddReplicas(const Checkpoint& checkpoint, std::vector<LoadedReplica> replicas,
                    EngineParts& parts) {
-  ModelInfo of_other = parts.model;
   for (LoadedReplica& replica : replicas) {
+    ModelInfo of_other = parts.model;
     ModelInfo& info = parts.replicas.empty() ? parts.model : of_other;
     const auto number = static_cast<int32_t>(parts.replicas.size());
     ReplicaParts& made = parts.replicas.emplace_back();
@@ -433,7 +437,6 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   parts.model.max_seqs = options.max_seqs;
   const bool any_logprobs = options.max_logprobs == -1;
   parts.model.max_logprobs = any_logprobs ? parts.model.vocab_size : options.max_logprobs;
-  ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   replicas[0].ranks.push_back(
       {std::move(ops), std::move(model), std::move(draft), communicators.front()});
   RETURN_IF_ERROR(LoadOtherRanks(checkpoint, options, communicators, pool, replicas[0].ranks));
@@ -443,6 +446,8 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
     replicas.push_back(std::move(replica));
   }
   RETURN_IF_ERROR(AddReplicas(checkpoint, std::move(replicas), parts));
+  // Only now is the backend of workers on GPUs known.
+  ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   if (free_before) {
     parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
   }

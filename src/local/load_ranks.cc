@@ -68,8 +68,7 @@ Status OnEachRank(const std::vector<LoadedRank>& ranks, const Run& run) {
   return Status();
 }
 
-// Tries what the ranks' devices exchange, with a row and with as much as they exchange at once. The
-// first exchange connects them, which takes memory of theirs.
+// Tries what the ranks' devices exchange, with a row and with as much as they exchange at once.
 class Trial {
  public:
   static Status Run(Ops& ops, int64_t rows, int64_t cols) {
@@ -129,11 +128,26 @@ class Trial {
   const Buffer& device_;
 };
 
+// The free memory of each rank's device; empty on the CPU.
+std::vector<int64_t> FreeDeviceMemory(const std::vector<LoadedRank>& ranks) {
+  std::vector<int64_t> free_bytes;
+  for (const LoadedRank& rank : ranks) {
+    if (const auto bytes = rank.ops->FreeDeviceMemory()) free_bytes.push_back(*bytes);
+  }
+  return free_bytes;
+}
+
 }  // namespace
 
+Status TryExchanges(const LoadedRank& rank, const RunnerShape& shape) {
+  const RankInfo place = rank.ops->rank();
+  if (place.size * place.stages == 1 || !rank.ops->FreeDeviceMemory()) return Status();
+  return Trial::Run(*rank.ops, shape.max_step_tokens, rank.model->spec().hidden_size);
+}
+
 Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,
-                               const RunnerShape& shape) {
-  const bool on_device = ranks[0].ops->FreeDeviceMemory().has_value();
+                               const RunnerShape& shape, const std::vector<int64_t>& free_bytes) {
+  const bool on_device = !free_bytes.empty();
   int64_t available = 0;  // to all ranks together, in main memory
   if (!on_device) {
     ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
@@ -159,11 +173,10 @@ Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const Engin
     EngineOptions of_rank = options;
     of_rank.kv_cache_bytes = share(options.kv_cache_bytes / options.data_parallel);
     of_rank.host_cache_bytes = share(options.host_cache_bytes / options.data_parallel);
-    const int64_t of_device = rank.ops->FreeDeviceMemory().value_or(0);
     ASSIGN_OR_RETURN(
         const MemoryProfile profile,
         EstimateRunnerMemory(*rank.model, of_rank, shape,
-                             on_device ? of_device : fixed[i] + share(available - all_fixed),
+                             on_device ? free_bytes[i] : fixed[i] + share(available - all_fixed),
                              on_device, rank.draft.get()));
     memory.ranks.push_back(profile.memory());
     memory.token_macs += profile.token_macs;
@@ -314,12 +327,10 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,
     return MakeWorkersExecutor(checkpoint, std::move(ranks), options, replica, info);
   }
   const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
-  if (ranks.size() > 1 && ranks[0].ops->FreeDeviceMemory()) {  // before the caches take the rest
-    RETURN_IF_ERROR(OnEachRank(ranks, [&](size_t i) {
-      return Trial::Run(*ranks[i].ops, shape.max_step_tokens, ranks[i].model->spec().hidden_size);
-    }));
-  }
-  ASSIGN_OR_RETURN(const RanksMemory memory, SizeCaches(ranks, options, shape));
+  // Before the caches take the rest of the memory.
+  RETURN_IF_ERROR(OnEachRank(ranks, [&](size_t i) { return TryExchanges(ranks[i], shape); }));
+  ASSIGN_OR_RETURN(const RanksMemory memory,
+                   SizeCaches(ranks, options, shape, FreeDeviceMemory(ranks)));
   info.token_macs = memory.token_macs;
   info.logits_macs = memory.logits_macs;
   if (ranks[0].draft) {

@@ -72,9 +72,15 @@ Status LoadOtherRanks(const Checkpoint& checkpoint, const EngineOptions& options
                       const std::vector<std::shared_ptr<Communicator>>& communicators,
                       ThreadPool& pool, std::vector<LoadedRank>& ranks);
 
-// Sizes the caches, which together take what the options say for one replica.
+// Runs the first exchanges of one of several ranks on GPUs, which connect them and take some memory
+// of each, and checks the values. All ranks must do so at the same time, each on a thread of its
+// own, when all have loaded. Does nothing on a CPU or for a single rank.
+Status TryExchanges(const LoadedRank& rank, const RunnerShape& shape);
+
+// Sizes the caches, which together take what the options say for one replica. `free_bytes`: of each
+// rank's device; empty for ranks on the CPU, which share main memory.
 Result<RanksMemory> SizeCaches(const std::vector<LoadedRank>& ranks, const EngineOptions& options,
-                               const RunnerShape& shape);
+                               const RunnerShape& shape, const std::vector<int64_t>& free_bytes);
 // Sizes the caches and makes the executor of all ranks of a replica, threads or processes.
 // Completes `info`, which describes the model on rank 0.
 Result<std::unique_ptr<Executor>> MakeExecutor(const Checkpoint& checkpoint,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "executor/remote.h"
+#include "local/load_steps.h"
 #include "local/memory_estimate.h"
 #include "local/worker_processes.h"
 #include "ops/count/count_ops.h"
@@ -62,8 +63,11 @@ Status CheckWorkers(const EngineOptions& options) {
     if (seconds >= 0.1 && seconds <= 1e6) continue;
     return InvalidArgument("{}: must be in [0.1, 1e6], got {}", field, seconds);
   }
-  if (options.device != "cpu" && options.device != "auto") {
-    return Unimplemented("device={}: with workers=processes only cpu is supported", options.device);
+  ASSIGN_OR_RETURN(const DeviceChoice device, ParseDevice(options.device));
+  if (!device.cpu && options.mla == MlaForm::kAuto) {
+    return Unimplemented(
+        "mla=auto: the driver does not know what suits its workers' GPUs; choose latent or "
+        "absorbed");
   }
   if (options.pin_threads || options.profile) {
     return Unimplemented("{}: does not work with workers=processes",
@@ -76,6 +80,11 @@ Status CheckWorkers(const EngineOptions& options) {
 }
 
 Result<std::unique_ptr<Ops>> MakeCountedRank(const EngineOptions& options, int32_t rank) {
+  ASSIGN_OR_RETURN(const DeviceChoice device, ParseDevice(options.device));
+  if (!device.cpu) {
+    return std::unique_ptr<Ops>(
+        MakeCountOps(CudaSizer(options.precise), CountedCuda(options, rank)));
+  }
   ASSIGN_OR_RETURN(const CountedBackend backend, CountedCpu(options, rank));
   return std::unique_ptr<Ops>(MakeCountOps(&CpuWeightBytes, backend));
 }
@@ -89,10 +98,12 @@ Result<std::unique_ptr<Executor>> MakeWorkersExecutor(const Checkpoint& checkpoi
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcesses> workers,
                    WorkerProcesses::Start(checkpoint, of_workers, replica));
   info.weight_bytes = info.expert_bytes = info.image_weight_bytes = 0;
+  // Only a worker has opened CUDA, and knows which kernels its GPU runs.
+  if (options.device != "cpu" && replica == 0) info.backend = workers->loaded()[0].backend;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Loaded& loaded = workers->loaded()[rank];
     if (loaded.backend != info.backend) {
-      return InvalidArgument("the worker of rank {} runs {}, but this driver expects {}", rank,
+      return InvalidArgument("the worker of rank {} runs {}, but {} is expected", rank,
                              loaded.backend, info.backend);
     }
     info.weight_bytes += loaded.weight_bytes;
@@ -101,7 +112,8 @@ Result<std::unique_ptr<Executor>> MakeWorkersExecutor(const Checkpoint& checkpoi
   }
   // The weights are in memory now, so what is free is for the caches.
   const RunnerShape shape = MakeRunnerShape(options, *ranks[0].model);
-  ASSIGN_OR_RETURN(const RanksMemory memory, SizeCaches(ranks, options, shape));
+  ASSIGN_OR_RETURN(const RanksMemory memory,
+                   SizeCaches(ranks, options, shape, workers->FreeDeviceMemory()));
   info.token_macs = memory.token_macs;
   info.logits_macs = memory.logits_macs;
   ASSIGN_OR_RETURN(const ExecutorLimits limits, workers->Begin(memory.ranks));

@@ -72,6 +72,13 @@ CountedBackend CountedCuda(bool precise) {
           }};
 }
 
+CountedBackend CountedCuda(const EngineOptions& options, int32_t rank) {
+  CountedBackend gpu = CountedCuda(options.precise);
+  if (options.precise) gpu.name += "/precise";
+  gpu.rank = RankOf(options, rank);
+  return gpu;
+}
+
 CountedBackend CountedGpu(const Ops& ops, bool precise) {
   CountedBackend gpu = CountedCuda(precise);
   gpu.name = ops.name();

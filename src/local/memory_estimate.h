@@ -20,6 +20,8 @@ WeightSizer CudaSizer(bool precise);
 Result<CountedBackend> CountedCpu(const EngineOptions& options, int32_t rank);
 // Describes the CUDA backend to a count.
 CountedBackend CountedCuda(bool precise);
+// The same for one of a replica's ranks.
+CountedBackend CountedCuda(const EngineOptions& options, int32_t rank);
 // The same with what this backend can do.
 CountedBackend CountedGpu(const Ops& ops, bool precise);
 

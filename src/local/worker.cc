@@ -40,7 +40,10 @@ class Worker {
   template <typename Message>
   Result<Message> Take();
   Status Greet(const Checkpoint& checkpoint);
-  Result<LoadedRank> Load(const Checkpoint& checkpoint, EngineOptions options);
+  Result<LoadedRank> Load(const Checkpoint& checkpoint, const LoadRank& load);
+  // The rank's backend. On a GPU, checks that the model fits.
+  Result<std::unique_ptr<Ops>> MakeBackend(const Checkpoint& checkpoint, const LoadRank& load,
+                                           const std::shared_ptr<Communicator>& communicator);
 
   const WorkerOptions& options_;
   MessageClient& client_;
@@ -69,7 +72,22 @@ Status Worker::Greet(const Checkpoint& checkpoint) {
   return Status();
 }
 
-Result<LoadedRank> Worker::Load(const Checkpoint& checkpoint, EngineOptions options) {
+Result<std::unique_ptr<Ops>> Worker::MakeBackend(
+    const Checkpoint& checkpoint, const LoadRank& load,
+    const std::shared_ptr<Communicator>& communicator) {
+  const EngineOptions& options = load.options;
+  if (load.num_gpus == 0) return MakeRankOps(options, options_.rank, communicator);
+  Result<std::unique_ptr<Ops>> ops =
+      MakeGpuOps(options, load.gpu, load.num_gpus, ThreadsPerRank(options), communicator);
+  if (!ops.ok()) return ops.status().WithContext("device=" + options.device);
+  RETURN_IF_ERROR(CheckFitsOnDevice(checkpoint, options, Task::kGenerate,
+                                    (*ops)->FreeDeviceMemory().value_or(0),
+                                    CountedGpu(**ops, options.precise)));
+  return ops;
+}
+
+Result<LoadedRank> Worker::Load(const Checkpoint& checkpoint, const LoadRank& load) {
+  EngineOptions options = load.options;
   RETURN_IF_ERROR(CheckOptions(options));
   const int32_t ranks = RanksPerReplica(options);
   if (options_.rank >= ranks) {
@@ -87,7 +105,7 @@ Result<LoadedRank> Worker::Load(const Checkpoint& checkpoint, EngineOptions opti
     ASSIGN_OR_RETURN(Buffer memory, WorkerFolder::MapMemory(folder, SharedMemoryBytes(group)));
     rank.communicator = MakeSharedMemoryCommunicator(group, options_.rank, std::move(memory));
   }
-  ASSIGN_OR_RETURN(rank.ops, MakeRankOps(options, options_.rank, rank.communicator));
+  ASSIGN_OR_RETURN(rank.ops, MakeBackend(checkpoint, load, rank.communicator));
   Loading reported;
   SteadyClock::time_point next;
   options.on_load_progress = [&](double fraction) {
@@ -117,12 +135,15 @@ Status Worker::Run() {
     RETURN_IF_ERROR(Greet(checkpoint));
     ASSIGN_OR_RETURN(LoadRank load, Take<LoadRank>());
     running_ = true;
+    load.options.device = load.num_gpus == 0 ? "cpu" : fmt::format("cuda:{}", load.gpu);
+    ASSIGN_OR_RETURN(rank, Load(checkpoint, load));
     options = std::move(load.options);
-    options.device = "cpu";
-    ASSIGN_OR_RETURN(rank, Load(checkpoint, options));
   }
-  ASSIGN_OR_RETURN(const StartRank start, Take<StartRank>());
   const RunnerShape shape = MakeRunnerShape(options, *rank.model);
+  RETURN_IF_ERROR(Take<ConnectRank>().status());
+  RETURN_IF_ERROR(TryExchanges(rank, shape));
+  Send(Connected{rank.ops->FreeDeviceMemory().value_or(0)});
+  ASSIGN_OR_RETURN(const StartRank start, Take<StartRank>());
   const RunnerMemory memory{start.arena_bytes, start.num_device_blocks, start.num_host_blocks};
   ASSIGN_OR_RETURN(
       std::unique_ptr<Executor> executor,

@@ -73,10 +73,29 @@ Status WorkerProcesses::Launch() {
     RETURN_IF_ERROR(AwaitHellos());
   }
   server_->RefuseNew(EncodeToWorker(Unavailable("the driver has workers for all ranks")));
-  for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(LoadRank{options_}));
+  for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(LoadOf(rank)));
   ASSIGN_OR_RETURN(loaded_, AwaitAll<Loaded>());
   folder_->Close();
+  // Not before: ranks wait for each other's first exchange for a minute only.
+  for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(ConnectRank{}));
+  ASSIGN_OR_RETURN(connected_, AwaitAll<Connected>());
   return Status();
+}
+
+std::vector<int64_t> WorkerProcesses::FreeDeviceMemory() const {
+  std::vector<int64_t> free_bytes;
+  if (options_.device == "cpu") return free_bytes;
+  for (const Connected& rank : connected_) free_bytes.push_back(rank.free_device_bytes);
+  return free_bytes;
+}
+
+LoadRank WorkerProcesses::LoadOf(int32_t rank) const {
+  LoadRank load = {.options = options_};
+  if (options_.device == "cpu") return load;
+  const int32_t before = replica_ * size() + rank;  // ranks, which have GPUs too
+  load.gpu = ParseDevice(options_.device)->index + before;
+  load.num_gpus = NumRanks(options_) - before;
+  return load;
 }
 
 Status WorkerProcesses::StartProcesses(const std::string& address) {
@@ -281,7 +300,12 @@ void WorkerProcesses::OnLost(const std::function<void()>& wake) {
 
 Status WorkerProcesses::Restart() {
   EndProcesses();
+  const std::vector<Loaded> loaded_before = loaded_;
   RETURN_IF_ERROR(Launch());
+  if (loaded_ != loaded_before) {
+    loaded_ = loaded_before;
+    return Internal("the workers have other backends since they started again");
+  }
   const ExecutorLimits before = limits_;
   RETURN_IF_ERROR(Begin(memory_).status());
   if (limits_ == before) return Status();

@@ -28,7 +28,8 @@ class WorkerProcesses final : public WorkerGroup {
   // Starts a worker for each rank and waits until all have loaded the model. The error of one is
   // that of all. With worker_address, waits until a worker for each rank has joined, and refuses
   // those that do not fit. `options` are those of the engine, with nothing left open. Workers that
-  // this process starts have NUMA nodes of their own, as far as there are enough.
+  // this process starts have NUMA nodes of their own, as far as there are enough. On GPUs, the
+  // ranks have those from options.device on, behind those of earlier replicas.
   static Result<std::unique_ptr<WorkerProcesses>> Start(const Checkpoint& checkpoint,
                                                         const EngineOptions& options,
                                                         int32_t replica);
@@ -36,6 +37,8 @@ class WorkerProcesses final : public WorkerGroup {
 
   // By rank.
   const std::vector<Loaded>& loaded() const { return loaded_; }
+  // The free memory of each rank's GPU once all had loaded; empty for ranks on the CPU.
+  std::vector<int64_t> FreeDeviceMemory() const;
   // Keeps what must live as long as the group.
   void Keep(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
   // Gives the ranks their memory. Returns the limits of all together.
@@ -44,6 +47,8 @@ class WorkerProcesses final : public WorkerGroup {
   int32_t size() const override { return RanksPerReplica(options_); }
   void Send(int32_t rank, std::string message) override;
   Result<std::optional<Message>> Receive(std::chrono::steady_clock::time_point deadline) override;
+  // An error of CUDA or NCCL is for ever.
+  bool CanReset() const override { return options_.device == "cpu"; }
   Status Restart() override;
   void OnLost(const std::function<void()>& wake) override;
 
@@ -73,6 +78,7 @@ class WorkerProcesses final : public WorkerGroup {
   Status Welcome(const Incoming& incoming);
   Status CheckHello(const Hello& hello) const;
   Status AwaitHellos();
+  LoadRank LoadOf(int32_t rank) const;
   // Whether workers that others start join this process.
   bool joined() const { return !options_.worker_address.empty(); }
   Status AwaitJoins();
@@ -89,6 +95,7 @@ class WorkerProcesses final : public WorkerGroup {
   const int32_t replica_;
   const Hello expected_;  // but for the rank
   std::vector<Loaded> loaded_;
+  std::vector<Connected> connected_;  // the first, or those that started again
   std::vector<RunnerMemory> memory_;
   ExecutorLimits limits_;
   // The present workers. Destroyed in reverse order.

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -34,6 +35,7 @@ namespace tokamak {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 // The processes that this one has started and that run.
@@ -55,30 +57,37 @@ std::set<pid_t> Children() {
   return children;
 }
 
-// Greedy and sampled, with drafts, of several kinds of models.
+// Compares an engine with workers with one whose ranks are threads: what they say of themselves,
+// and greedy and sampled answers.
+void ExpectTheSame(Engine* processes, Engine* threads, int32_t max_tokens = 40) {
+  ASSERT_TRUE(threads != nullptr && processes != nullptr);
+  EXPECT_EQ(processes->system_fingerprint(), threads->system_fingerprint());
+  EXPECT_EQ(processes->model().backend, threads->model().backend);
+  EXPECT_EQ(processes->model().device, threads->model().device);
+  EXPECT_EQ(processes->model().threads, threads->model().threads);
+  EXPECT_EQ(processes->model().weight_bytes, threads->model().weight_bytes);
+  EXPECT_EQ(processes->model().kv_token_bytes, threads->model().kv_token_bytes);
+  EXPECT_EQ(processes->model().token_macs, threads->model().token_macs);
+  EXPECT_EQ(processes->stats().total_blocks, threads->stats().total_blocks);
+  for (const SamplingParams& sampling :
+       {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 1, .seed = 7},
+        SamplingParams{.temperature = 1, .top_p = 0.8, .seed = 9}}) {
+    const OutputChunk expected = Answer(*threads, MakeRequest(sampling, max_tokens));
+    const OutputChunk got = Answer(*processes, MakeRequest(sampling, max_tokens));
+    EXPECT_EQ(expected.token_ids.size(), static_cast<size_t>(max_tokens));
+    EXPECT_EQ(got.token_ids, expected.token_ids) << threads->model().name;
+    EXPECT_EQ(got.logprobs, expected.logprobs) << threads->model().name;
+  }
+}
+
+// With drafts, of several kinds of models.
 TEST(Workers, AnswerAsRanksThatAreThreads) {
   for (const char* model : {"llama_odd.gguf", "qwen3_moe_128.gguf", "hf/gemma2_odd"}) {
     for (const int32_t ranks : {1, 2}) {
       const auto threads = Load(OnWorkers(model, ranks, WorkerKind::kThreads));
       const auto processes = Load(OnWorkers(model, ranks));
-      ASSERT_TRUE(threads != nullptr && processes != nullptr);
       EXPECT_EQ(Children().size(), static_cast<size_t>(ranks));
-      EXPECT_EQ(processes->system_fingerprint(), threads->system_fingerprint());
-      EXPECT_EQ(processes->model().backend, threads->model().backend);
-      EXPECT_EQ(processes->model().threads, threads->model().threads);
-      EXPECT_EQ(processes->model().weight_bytes, threads->model().weight_bytes);
-      EXPECT_EQ(processes->model().kv_token_bytes, threads->model().kv_token_bytes);
-      EXPECT_EQ(processes->model().token_macs, threads->model().token_macs);
-      EXPECT_EQ(processes->stats().total_blocks, threads->stats().total_blocks);
-      for (const SamplingParams& sampling :
-           {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 1, .seed = 7},
-            SamplingParams{.temperature = 1, .top_p = 0.8, .seed = 9}}) {
-        const OutputChunk expected = Answer(*threads, MakeRequest(sampling));
-        const OutputChunk got = Answer(*processes, MakeRequest(sampling));
-        EXPECT_EQ(expected.token_ids.size(), 40u);
-        EXPECT_EQ(got.token_ids, expected.token_ids) << model;
-        EXPECT_EQ(got.logprobs, expected.logprobs) << model;
-      }
+      ExpectTheSame(processes.get(), threads.get());
     }
   }
   EXPECT_TRUE(Children().empty());
@@ -172,16 +181,17 @@ TEST(Workers, SeeImages) {
   }
 }
 
-TEST(Workers, AKilledWorkerIsTheErrorOfItsRequestsAndTheGroupStartsAgain) {
-  const auto engine = Load(OnWorkers("llama_odd.gguf", 2));
+// Kills the first worker, then the last, and the first again.
+void ExpectRestarts(const EngineOptions& options, int32_t max_tokens = 40) {
+  const auto engine = Load(options);
   ASSERT_NE(engine, nullptr);
-  const std::vector<int32_t> expected = Answer(*engine, MakeRequest({.temperature = 0})).token_ids;
+  const auto ranks = static_cast<size_t>(options.tensor_parallel);
+  const Request request = MakeRequest({.temperature = 0}, max_tokens);
+  const std::vector<int32_t> expected = Answer(*engine, request).token_ids;
   for (int round = 0; round < 3; ++round) {
     const std::set<pid_t> before = Children();
-    ASSERT_EQ(before.size(), 2u);
-    Request endless = MakeRequest({.temperature = 0});
-    endless.sampling.max_tokens = 300;
-    Result<OutputStream> stream = engine->Stream(endless);
+    ASSERT_EQ(before.size(), ranks);
+    Result<OutputStream> stream = engine->Stream(MakeRequest({.temperature = 0}, 300));
     ASSERT_TRUE(stream.ok());
     (void)stream->Next();
     ::kill(round % 2 == 0 ? *before.begin() : *before.rbegin(), SIGKILL);
@@ -192,12 +202,16 @@ TEST(Workers, AKilledWorkerIsTheErrorOfItsRequestsAndTheGroupStartsAgain) {
     } else {
       EXPECT_THAT(answer.error.ToString(), HasSubstr("has ended: signal 9 (Killed)"));
     }
-    EXPECT_EQ(Answer(*engine, MakeRequest({.temperature = 0})).token_ids, expected);
+    EXPECT_EQ(Answer(*engine, request).token_ids, expected);
     const std::set<pid_t> after = Children();
-    EXPECT_EQ(after.size(), 2u);
+    EXPECT_EQ(after.size(), ranks);
     for (const pid_t pid : before) EXPECT_FALSE(after.contains(pid));
   }
   EXPECT_TRUE(engine->health().ok());
+}
+
+TEST(Workers, AKilledWorkerIsTheErrorOfItsRequestsAndTheGroupStartsAgain) {
+  ExpectRestarts(OnWorkers("llama_odd.gguf", 2));
 }
 
 // A program in the place of the workers'. The arguments are those of `tokamak worker`.
@@ -208,6 +222,7 @@ class FakeProgram {
     ::chmod(path_.c_str(), 0700);
   }
   ~FakeProgram() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
   std::string Error(double load_timeout_seconds = 300, int32_t ranks = 2) const {
     EngineOptions options = OnWorkers("llama_odd.gguf", ranks);
     options.worker_program = path_;
@@ -338,6 +353,153 @@ TEST(Workers, LoadErrorsNameTheCause) {
               HasSubstr("profile: does not work with workers=processes"));
   EXPECT_THAT(error([](EngineOptions& o) { o.tensor_parallel = o.threads = 64; }),
               HasSubstr("cannot be divided among 64 ranks"));
+  EXPECT_THAT(error([](EngineOptions& o) {
+                o.device = "cuda";
+                o.mla = MlaForm::kAuto;
+              }),
+              HasSubstr("mla=auto: the driver does not know what suits its workers' GPUs"));
+  EXPECT_THAT(error([](EngineOptions& o) {
+                o.device = "cuda";
+                o.pipeline_parallel = o.threads = 4;
+              }),
+              HasSubstr("device=cuda: with tensor_parallel=2 and pipeline_parallel=4 only cpu"));
+}
+
+constexpr int32_t kOnGpus = 6;  // tokens, because emulated GPUs are slow
+
+EngineOptions OnGpus(int32_t ranks, WorkerKind workers = WorkerKind::kProcesses,
+                     int32_t max_seqs = 1) {
+  EngineOptions options = OnWorkers("llama_odd.gguf", ranks, workers);
+  options.device = "cuda";
+  options.threads = 2;
+  options.max_seqs = max_seqs;  // 1: there are few graphs to make
+  options.num_blocks = 0;       // what the GPUs have room for
+  return options;
+}
+
+// A library in place of the CUDA backend acts as GPUs. Workers open it; where it says so, this
+// process as well.
+class WorkersOnFakeGpus : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(std::filesystem::exists(library_)) << library_;
+    Set("TOKAMAK_CUDA_LIBRARY", "/no/library");
+  }
+  void TearDown() override {
+    for (const std::string& name : set_) ::unsetenv(name.c_str());
+  }
+  void Set(const std::string& name, const std::string& value) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+    set_.insert(name);
+  }
+  EngineOptions Options(int32_t ranks) const {
+    EngineOptions options = OnGpus(ranks, WorkerKind::kProcesses, 4);
+    options.worker_program = program_.path();
+    return options;
+  }
+
+  const std::string library_ =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libtokamak_fake_gpu.so";
+  const FakeProgram program_{"export TOKAMAK_CUDA_LIBRARY=" + library_ +
+                             "; exec " TOKAMAK_PROGRAM " \"$@\""};
+  std::set<std::string> set_;
+};
+
+TEST_F(WorkersOnFakeGpus, AnswerAsARankThatIsAThread) {
+  std::vector<int64_t> blocks;
+  for (const char* const bytes : {"4000000", "1000000000"}) {
+    Set("TOKAMAK_FAKE_GPU_BYTES", bytes);
+    Set("TOKAMAK_CUDA_LIBRARY", "/no/library");
+    const auto processes = Load(Options(1));
+    Set("TOKAMAK_CUDA_LIBRARY", library_);
+    const auto threads = Load(OnGpus(1, WorkerKind::kThreads, 4));
+    ExpectTheSame(processes.get(), threads.get());
+    ASSERT_NE(processes, nullptr);
+    blocks.push_back(processes->stats().total_blocks);
+  }
+  EXPECT_LT(blocks[0], blocks[1]);  // the worker's GPU decides
+}
+
+TEST_F(WorkersOnFakeGpus, StartAgain) { ExpectRestarts(Options(1)); }
+
+TEST_F(WorkersOnFakeGpus, HaveOneEachAndAreRefusedBeforeAWeightIsRead) {
+  int weights_read = 0;
+  const auto error = [&](int32_t ranks, int32_t replicas) {
+    EngineOptions options = Options(ranks);
+    options.device = "cuda:3";
+    options.threads = options.data_parallel = replicas;
+    options.threads *= ranks;
+    options.on_load_progress = [&](double) { ++weights_read; };
+    return Engine::Load(options).status().ToString();
+  };
+  Set("TOKAMAK_FAKE_GPUS", "4");
+  EXPECT_THAT(error(2, 1), AnyOf(HasSubstr("rank 0: device=cuda:3: GPUs 3 to 4 of 4"),
+                                 HasSubstr("rank 1: device=cuda:4: GPUs 4 to 4 of 4")));
+  EXPECT_THAT(error(1, 3), HasSubstr("rank 0: device=cuda:3: GPUs 3 to 5 of 4"));
+  EXPECT_EQ(weights_read, 0);
+  // The second replica's.
+  Set("TOKAMAK_FAKE_GPUS", "5");
+  Set("TOKAMAK_FAKE_GPU_BROKEN", "4");
+  EXPECT_THAT(error(1, 2), HasSubstr("rank 0: device=cuda:4: GPU 4 is broken"));
+  // Its memory.
+  Set("TOKAMAK_FAKE_GPU_BYTES", "1000");
+  weights_read = 0;
+  EXPECT_THAT(error(1, 2), HasSubstr("rank 0: "));
+  EXPECT_EQ(weights_read, 0);
+}
+
+// Each with a GPU of its own.
+TEST(CudaWorkers, AnswerAsRanksThatAreThreads) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  for (const int32_t ranks : {1, 2}) {
+    const auto threads = Load(OnGpus(ranks, WorkerKind::kThreads));
+    const auto processes = Load(OnGpus(ranks));
+    ExpectTheSame(processes.get(), threads.get(), kOnGpus);
+    ASSERT_NE(processes, nullptr);
+    const std::vector<RankStats> stats = processes->stats().ranks;
+    ASSERT_EQ(stats.size(), static_cast<size_t>(ranks));
+    for (const RankStats& rank : stats) EXPECT_GT(rank.steps, 0) << rank.rank;
+  }
+}
+
+// The other worker's GPU waits for the killed one's values.
+TEST(CudaWorkers, StartAgain) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  ExpectRestarts(OnGpus(2), kOnGpus);
+}
+
+// The first worker of rank 1 gets an error of CUDA, after which it cannot go on.
+TEST(CudaWorkers, AnErrorOfAGpuIsThatOfTheRequestAndTheGroupStartsAgain) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  const std::string mark = testing::TempDir() + "/failed_" + std::to_string(::getpid());
+  const FakeProgram program("if [ $6 = 1 ] && ! [ -e " + mark + " ]; then touch " + mark +
+                            "; export TOKAMAK_CUDA_FAIL_CALL=1500; fi\nexec " TOKAMAK_PROGRAM
+                            " \"$@\"");
+  EngineOptions options = OnGpus(2);
+  options.worker_program = program.path();
+  const auto engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  const Request request = MakeRequest({.temperature = 0}, kOnGpus);
+  const std::vector<int32_t> expected = Answer(*engine, request).token_ids;
+  std::string error;
+  for (int i = 0; i < 200 && error.empty(); ++i) {
+    Result<std::vector<OutputChunk>> answer = engine->Generate(request);
+    ASSERT_TRUE(answer.ok());
+    if (!(*answer)[0].error.ok()) error = (*answer)[0].error.ToString();
+  }
+  EXPECT_THAT(error, AllOf(HasSubstr("rank 1: "), HasSubstr("an error injected by fail_call")));
+  EXPECT_EQ(Answer(*engine, request).token_ids, expected);
+  EXPECT_EQ(Children().size(), 2u);
+  std::remove(mark.c_str());
+}
+
+TEST(CudaWorkers, NeedAGpuEach) {
+  if (const std::string lack = LackOfGpus(1); !lack.empty()) GTEST_SKIP() << lack;
+  EngineOptions options = OnGpus(2);
+  options.device = "cuda:1000";
+  EXPECT_THAT(Engine::Load(options).status().ToString(),
+              AnyOf(HasSubstr("so rank 0 has none"),
+                    HasSubstr("rank 1: device=cuda:1001: no usable NVIDIA GPU: device 1001 was")));
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ void HelloFields(auto& a, Hello& v) {
 void OptionsFields(auto& a, EngineOptions& v) {
   Field(a, "isa", v.isa);
   Field(a, "precise", v.precise);
+  Field(a, "kernels", v.kernels, KernelChoice::kTriton);
+  Field(a, "attention", v.attention, AttentionKernels::kFlashInfer);
+  Field(a, "cuda_graphs", v.cuda_graphs, CudaGraphs::kOff);
+  Field(a, "step_timeout_seconds", v.step_timeout_seconds);
   Field(a, "kv_cache_dtype", v.kv_cache_dtype, KvCacheDtype::kQ8_0);
   Field(a, "mla", v.mla, MlaForm::kAuto);
   Field(a, "threads", v.threads);
@@ -39,11 +43,23 @@ void OptionsFields(auto& a, EngineOptions& v) {
   Field(a, "uniform_routing", v.uniform_routing);
 }
 
+void LoadFields(auto& a, LoadRank& v) {
+  constexpr Below kGpus{1 << 16};
+  OptionsFields(a, v.options);
+  Field(a, "gpu", v.gpu, kGpus);
+  Field(a, "num_gpus", v.num_gpus, kGpus);
+}
+
 void LoadedFields(auto& a, Loaded& v) {
   Field(a, "backend", v.backend);
   Field(a, "weight_bytes", v.weight_bytes);
   Field(a, "expert_bytes", v.expert_bytes);
   Field(a, "image_weight_bytes", v.image_weight_bytes);
+}
+
+void ConnectedFields(auto& a, Connected& v) {
+  // Sums with other sizes do not overflow.
+  Field(a, "free_device_bytes", v.free_device_bytes, Below{uint64_t{1} << 56});
 }
 
 void StartFields(auto& a, StartRank& v) {
@@ -114,11 +130,13 @@ void MessageFields(A& a, T& v) {
   if constexpr (std::is_same_v<T, Hello>) {
     HelloFields(a, v);
   } else if constexpr (std::is_same_v<T, LoadRank>) {
-    OptionsFields(a, v.options);
+    LoadFields(a, v);
   } else if constexpr (std::is_same_v<T, Loading>) {
     Field(a, "fraction", v.fraction);
   } else if constexpr (std::is_same_v<T, Loaded>) {
     LoadedFields(a, v);
+  } else if constexpr (std::is_same_v<T, Connected>) {
+    ConnectedFields(a, v);
   } else if constexpr (std::is_same_v<T, StartRank>) {
     StartFields(a, v);
   } else if constexpr (std::is_same_v<T, ExecutorLimits>) {

@@ -68,7 +68,7 @@ Result<ToDriver> DecodeToDriver(std::string_view bytes, const ExecutorLimits& li
 std::string_view Describe(const ToDriver& message) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"a greeting", "news of loading", "the end of loading", "its limits", "a step's output",
-       "the end of its steps", "an error", "what it measures"});
+       "the end of its steps", "an error", "what it measures", "its device's free memory"});
   static_assert(kNames.size() == std::variant_size_v<ToDriver>);
   return kNames[message.index()];
 }

@@ -3,6 +3,8 @@
 //   worker → driver: Hello                   who it is
 //   driver → worker: LoadRank                with these options
 //   worker → driver: Loading ..., Loaded
+//   driver → worker: ConnectRank             when all have loaded
+//   worker → driver: Connected
 //   driver → worker: StartRank               with so much memory
 //   worker → driver: ExecutorLimits          it is ready for steps
 //   driver → worker: StepInput               submit it, and draw what waits for no mask
@@ -33,7 +35,7 @@
 namespace tokamak {
 
 // Changes whenever the bytes of a message do.
-inline constexpr uint64_t kWorkerProtocol = 3;
+inline constexpr uint64_t kWorkerProtocol = 4;
 
 // Both sides must be the same program with the same model.
 struct Hello {
@@ -53,6 +55,8 @@ struct Hello {
 // The options that decide what a rank computes; no others are sent.
 struct LoadRank {
   EngineOptions options = {};
+  int32_t gpu = 0;       // the rank's own, as CUDA numbers them
+  int32_t num_gpus = 0;  // this one and those behind it must be there; 0: the rank is on the CPU
 };
 
 struct Loading {
@@ -66,6 +70,15 @@ struct Loaded {
   int64_t expert_bytes = 0;
   int64_t image_weight_bytes = 0;
   friend bool operator==(const Loaded&, const Loaded&) = default;
+};
+
+// All ranks have loaded: exchange values for the first time, if there are others.
+struct ConnectRank {
+  friend bool operator==(const ConnectRank&, const ConnectRank&) = default;
+};
+struct Connected {
+  int64_t free_device_bytes = 0;  // of the rank's GPU
+  friend bool operator==(const Connected&, const Connected&) = default;
 };
 
 // RunnerMemory.
@@ -100,10 +113,10 @@ struct Quiet {
   friend bool operator==(const Quiet&, const Quiet&) = default;
 };
 
-using ToWorker =
-    std::variant<LoadRank, StartRank, StepInput, StepMasks, Quiesce, ResetRank, Status, StepTaken>;
-using ToDriver =
-    std::variant<Hello, Loading, Loaded, ExecutorLimits, StepOutput, Quiet, Status, RankStats>;
+using ToWorker = std::variant<LoadRank, StartRank, StepInput, StepMasks, Quiesce, ResetRank, Status,
+                              StepTaken, ConnectRank>;
+using ToDriver = std::variant<Hello, Loading, Loaded, ExecutorLimits, StepOutput, Quiet, Status,
+                              RankStats, Connected>;
 
 std::string EncodeToWorker(const ToWorker& message);
 std::string EncodeToDriver(const ToDriver& message);

@@ -60,6 +60,7 @@ TEST(WorkerMessages, ComeBackAsTheyWere) {
   const Loaded loaded{
       .backend = "cpu/x", .weight_bytes = 1, .expert_bytes = 2, .image_weight_bytes = 3};
   EXPECT_EQ(BackFromWorker(loaded), loaded);
+  EXPECT_EQ(BackFromWorker(Connected{int64_t{1} << 40}), Connected{int64_t{1} << 40});
   EXPECT_EQ(BackFromWorker(Limits()), Limits());
   EXPECT_EQ(BackFromWorker(Quiet{}), Quiet{});
   RowOutput row;
@@ -75,6 +76,7 @@ TEST(WorkerMessages, ComeBackAsTheyWere) {
   EXPECT_EQ(BackFromWorker(error).ToString(), error.ToString());
   EXPECT_EQ(BackFromDriver(error).ToString(), error.ToString());
 
+  EXPECT_EQ(BackFromDriver(ConnectRank{}), ConnectRank{});
   const StartRank start{.arena_bytes = 1, .num_device_blocks = 2, .num_host_blocks = 3};
   EXPECT_EQ(BackFromDriver(start), start);
   const StepInput step{.number = 300, .free = {1}, .rows = {{.slot = 1, .num_tokens = 3}}};
@@ -91,6 +93,10 @@ TEST(WorkerMessages, LoadRankHasWhatDecidesResultsAndNoPath) {
                         .device = "cuda:3",
                         .isa = "avx2",
                         .precise = true,
+                        .kernels = KernelChoice::kTriton,
+                        .attention = AttentionKernels::kFlashInfer,
+                        .cuda_graphs = CudaGraphs::kOff,
+                        .step_timeout_seconds = 12,
                         .kv_cache_dtype = KvCacheDtype::kQ8_0,
                         .mla = MlaForm::kLatent,
                         .threads = 4,
@@ -109,14 +115,20 @@ TEST(WorkerMessages, LoadRankHasWhatDecidesResultsAndNoPath) {
                         .synthetic_acceptance = 0.75f,
                         .record_path = "/secret/record"};
   options.steps_in_flight = 3;
-  const std::string bytes = EncodeToWorker(LoadRank{options});
-  EXPECT_EQ(bytes.find("secret"), std::string::npos);
-  const EngineOptions got = BackFromDriver(LoadRank{options}).options;
+  const LoadRank load{.options = options, .gpu = 5, .num_gpus = 2};
+  EXPECT_EQ(EncodeToWorker(load).find("secret"), std::string::npos);
+  const LoadRank back = BackFromDriver(load);
+  EXPECT_EQ(std::pair(back.gpu, back.num_gpus), std::pair(5, 2));
+  const EngineOptions& got = back.options;
   EXPECT_EQ(got.model, "");
   EXPECT_EQ(got.device, "auto");
   EXPECT_EQ(got.isa, "avx2");
   EXPECT_TRUE(got.precise && got.uniform_routing);
   EXPECT_EQ(got.kv_cache_dtype, KvCacheDtype::kQ8_0);
+  EXPECT_EQ(got.kernels, KernelChoice::kTriton);
+  EXPECT_EQ(got.attention, AttentionKernels::kFlashInfer);
+  EXPECT_EQ(got.cuda_graphs, CudaGraphs::kOff);
+  EXPECT_EQ(got.step_timeout_seconds, 12);
   EXPECT_EQ(got.mla, MlaForm::kLatent);
   EXPECT_EQ(got.speculate, Speculation::kNgram);
   EXPECT_EQ(std::vector<int32_t>({got.threads, got.tensor_parallel, got.pipeline_parallel,
@@ -145,11 +157,19 @@ TEST(WorkerMessages, ErrorsNameTheField) {
     return decoded.ok() ? "accepted" : decoded.status().ToString();
   };
   EXPECT_THAT(error(""), HasSubstr("message to a driver: byte 0: is cut off"));
-  EXPECT_THAT(error("\x08"), HasSubstr("byte 0: is 8, which is not below 8"));
+  EXPECT_THAT(error("\x09"), HasSubstr("byte 0: is 9, which is not below 9"));
   const std::string loaded = EncodeToDriver(Loaded{.backend = "cpu"});
   EXPECT_THAT(error(loaded.substr(0, 5)), HasSubstr("weight_bytes: byte 5: is cut off"));
   EXPECT_THAT(error(loaded + "x"), HasSubstr("1 bytes follow the last field"));
   EXPECT_THAT(error(std::string("\x06\x00\x00", 3)), HasSubstr("has the code of success"));
+  for (const int64_t bytes : {int64_t{-1}, int64_t{1} << 56}) {
+    EXPECT_THAT(error(EncodeToDriver(Connected{bytes})),
+                HasSubstr("free_device_bytes: byte 1: is " + std::to_string(bytes)));
+  }
+  for (const auto& [gpu, num_gpus] : {std::pair(-1, 1), {1 << 16, 1}, {1, -1}, {1, 1 << 16}}) {
+    const auto load = DecodeToWorker(EncodeToWorker(LoadRank{{}, gpu, num_gpus}), {});
+    EXPECT_THAT(load.status().ToString(), HasSubstr(num_gpus == 1 ? " gpu: " : " num_gpus: "));
+  }
   EXPECT_THAT(error(EncodeToDriver(RankStats{.steps = -1})), HasSubstr("steps: byte 1: is -1"));
   EXPECT_THAT(error(EncodeToDriver(RankStats{.received_bytes = -1})),
               HasSubstr("received_bytes: byte 2: is -1"));

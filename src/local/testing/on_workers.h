@@ -30,10 +30,10 @@ inline EngineOptions OnWorkers(const std::string& model, int32_t ranks,
           .num_blocks = 400};
 }
 
-inline Request MakeRequest(SamplingParams sampling) {
+inline Request MakeRequest(SamplingParams sampling, int32_t max_tokens = 40) {
   Request request{.token_ids = {5, 9, 40, 3, 17, 100, 8}};
   request.sampling = std::move(sampling);
-  request.sampling.max_tokens = 40;
+  request.sampling.max_tokens = max_tokens;
   request.sampling.ignore_eos = true;
   request.sampling.logprobs = 2;
   return request;
