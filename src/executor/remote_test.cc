@@ -170,6 +170,19 @@ TEST(RemoteExecutor, OfStagesTheLastDraws) {
   EXPECT_EQ(f.Step(0).status().message(), "rank 3 drew other tokens in step 0 than rank 2");
 }
 
+// The last stage never draws, so the driver does not take the step back.
+TEST(RemoteExecutor, AnEarlierStageReportsAnErrorOfItsDevice) {
+  Fixture f(2, std::chrono::seconds(30), /*stages=*/2);
+  StepInput step{.rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
+  step.rows[0].masked = true;
+  ASSERT_TRUE(f.executor->Submit(step).ok());
+  ASSERT_TRUE(f.executor->Sample(0).ok());
+  EXPECT_FALSE(f.executor->Done(0));
+  f.fake(0).broken = true;
+  while (!f.executor->Done(0)) std::this_thread::yield();
+  EXPECT_EQ(f.executor->Wait(0).status().message(), "rank 0: the fake's device is broken");
+}
+
 // The same as with ranks as threads: whichever rank fails, all others end at once, and go on after
 // Reset.
 TEST(RemoteExecutor, OneRanksErrorIsTheErrorOfTheStep) {
@@ -331,27 +344,34 @@ TEST(ServeRank, RefusesWhatNoDriverSends) {
               HasSubstr("masks came for step 3, which waits for none"));
 }
 
-// Returns the calls of a rank to which the driver has sent two steps before it takes the first.
-std::string CallsOfTwoSteps(bool asynchronous) {
-  auto group = MakeThreadGroup({.size = 1});
-  FakeRank fake(std::move(group->front()));
+// Returns the calls of a rank of the last stage, to which the driver has sent three steps before it
+// takes the first.
+std::string CallsOfThreeSteps(bool asynchronous, int32_t stages) {
+  auto group = MakeThreadGroup({.size = 1, .stages = stages});
+  FakeRank fake(std::move(group->back()));
   fake.asynchronous = asynchronous;
   Inbox inbox;
-  for (const uint64_t number : {1, 2}) {
+  for (const uint64_t number : {1, 2, 3}) {
     inbox.Push({0, EncodeToWorker(StepInput{
                        .number = number, .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}})});
   }
   inbox.Push({0, Unavailable("the end")});
-  EXPECT_EQ(ServeRank(fake, nullptr, inbox, [](const std::string&) {}).message(), "the end");
+  const Status status = ServeRank(fake, fake.communicator.get(), inbox, [](const std::string&) {});
+  EXPECT_EQ(status.message(), "the end");
   return fake.calls;
 }
 
 TEST(ServeRank, AnOutputOfACpuDoesNotWaitForTheNextStep) {
-  EXPECT_EQ(CallsOfTwoSteps(/*asynchronous=*/false), "s1S1D1W1s2S2D2W2");
+  EXPECT_EQ(CallsOfThreeSteps(/*asynchronous=*/false, /*stages=*/1), "s1S1D1W1s2S2D2W2s3S3D3W3");
 }
 
-TEST(ServeRank, AGpuGetsTheNextStepWhileItComputes) {
-  EXPECT_EQ(CallsOfTwoSteps(/*asynchronous=*/true), "s1S1D1s2S2D1");
+TEST(ServeRank, AGpuGetsTheNextStepsWhileItComputes) {
+  EXPECT_EQ(CallsOfThreeSteps(/*asynchronous=*/true, /*stages=*/1), "s1S1D1s2S2D1s3S3D1");
+}
+
+// The step behind may have to wait for an earlier stage, and that for the oldest step's draws.
+TEST(ServeRank, AGpuOfAPipelineGetsOneStepWhileItComputes) {
+  EXPECT_EQ(CallsOfThreeSteps(/*asynchronous=*/true, /*stages=*/2), "s1S1D1s2S2W1D2s3S3W2D3");
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kStatsPeriod(100);
+// How often a rank whose stage draws nothing looks for errors of its device.
+constexpr std::chrono::milliseconds kLookPeriod(10);
 
 class RankServer {
  public:
@@ -28,15 +30,27 @@ class RankServer {
     for (;;) {
       const bool has_output = draws() && !steps_.empty() && steps_.front().drawn;
       // A CPU computes a step when it is submitted: the output must not wait for the next one's.
-      if (has_output && executor_.Done(steps_.front().number)) {
+      // In a pipeline, no more than one further step comes first: what a device has to do to submit
+      // it may wait for an earlier stage, which may wait for the oldest step's draws.
+      const bool enough = info_.stages > 1 && steps_.size() > 1;
+      if (has_output && (enough || executor_.Done(steps_.front().number))) {
         Report(ReturnOldest());
         continue;
       }
+      const bool looks = !draws() && !steps_.empty() && !steps_.front().ended;
+      if (looks && executor_.Done(steps_.front().number)) {
+        steps_.front().ended = true;
+        Report(executor_.Wait(steps_.front().number).status());
+        continue;
+      }
       // An asynchronous device computes the next steps while the oldest is waited for.
-      const auto deadline = has_output ? SteadyClock::now() : SteadyClock::time_point::max();
+      const SteadyClock::time_point now = SteadyClock::now();
+      const auto deadline = has_output ? now
+                            : looks    ? now + kLookPeriod
+                                       : SteadyClock::time_point::max();
       std::optional<Incoming> incoming = inbox_.Take(deadline);
       if (!incoming) {
-        Report(ReturnOldest());
+        if (has_output) Report(ReturnOldest());
         continue;
       }
       RETURN_IF_ERROR(incoming->message.status());
@@ -50,6 +64,7 @@ class RankServer {
   struct Step {
     uint64_t number = 0;
     bool drawn = false;  // all draws have started
+    bool ended = false;  // waited for, before the driver has taken it back
   };
 
   Status Take(ToWorker message);
@@ -127,8 +142,9 @@ Status RankServer::EndOldest(uint64_t number) {
   if (draws() || steps_.empty() || steps_.front().number != number) {
     return Internal("the driver has taken back step {}, which is not the oldest here", number);
   }
+  const bool ended = steps_.front().ended;
   steps_.pop_front();
-  RETURN_IF_ERROR(executor_.Wait(number).status());
+  if (!ended) RETURN_IF_ERROR(executor_.Wait(number).status());
   SendStats();
   return Status();
 }

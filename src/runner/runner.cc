@@ -468,12 +468,7 @@ Status Runner::EndSampling(StepInFlight* in_flight) {
   ++num_sampled_;
   if (!drafter_) {
     ops_.Record(*in_flight->done, *stream_);
-    if (stage().count == 1 || !stage().last()) return Status();
-    // The other stages wait for them. On an asynchronous device they are done later.
-    while (next_draws_ < num_sampled_ && ops_.Reached(*InFlight(next_draws_).done)) {
-      RETURN_IF_ERROR(SendDraws());
-    }
-    return Status();
+    return stage().count > 1 && stage().last() ? SendReadyDraws() : Status();
   }
   if (Status status = Draft(in_flight); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", in_flight->number)));
@@ -484,8 +479,9 @@ Status Runner::EndSampling(StepInFlight* in_flight) {
 bool Runner::Done(uint64_t number) {
   if (!failed_.ok()) return true;
   if (number >= num_sampled_) return false;
-  if (!stage().last() && number >= next_draws_) return false;
   StepInFlight& in_flight = InFlight(number);
+  // Without an error, the draws are still to come.
+  if (!stage().last() && number >= next_draws_) return DeviceFailed(in_flight);
   if (in_flight.must_propose) {
     if (!ops_.Reached(*in_flight.drawn)) return false;
     if (Status status = Propose(&in_flight); !status.ok()) {

@@ -143,10 +143,14 @@ class Runner {
   Tensor ExpertOffsetsUpTo(int32_t end_moe_layer) const;
   // On the last stage: waits for the draws of the oldest step that has them left, and sends them.
   Status SendDraws();
+  // Sends those that the device has, and does not wait.
+  Status SendReadyDraws();
   // On the others: receives them.
   Status ReceiveDraws();
   // Receives those that the step, which has been applied, continues.
   Status ReceiveDrawsFor(const StepInput& step);
+  // Whether this stage's part of the step has ended with an error.
+  bool DeviceFailed(const StepInFlight& in_flight);
   // The draft model's part of the step, but for proposals whose draws are not done.
   Status Draft(StepInFlight* in_flight);
   // Has the draft model do what must come before the next step is applied.

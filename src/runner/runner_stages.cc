@@ -58,15 +58,30 @@ Status Runner::SendDraws() {
   return Status();
 }
 
+// The other stages wait for them. On an asynchronous device they are done later.
+Status Runner::SendReadyDraws() {
+  while (next_draws_ < num_sampled_ && ops_.Reached(*InFlight(next_draws_).done)) {
+    RETURN_IF_ERROR(SendDraws());
+  }
+  return Status();
+}
+
+bool Runner::DeviceFailed(const StepInFlight& in_flight) {
+  return ops_.Reached(*in_flight.done) && !ops_.Await(*in_flight.done).ok();
+}
+
 Status Runner::ReceiveDraws() {
   StepInFlight& in_flight = InFlight(next_draws_++);
   if (in_flight.num_draws == 0) return Status();
   const Tensor draws = DrawsOf(in_flight);
-  ops_.Run(Receive{.out = draws, .stage = stage().count - 1}, *stream_);
-  // After an error they are no tokens. Without one, this stage has done its part of the step.
-  if (Status status = ops_.Await(*in_flight.done); !status.ok()) {
-    return Fail(status.WithContext(fmt::format("step {}", in_flight.number)));
+  // Without this stage's part of the step there will be no draws; after an error they are no
+  // tokens.
+  Status status = ops_.Await(*in_flight.done);
+  if (status.ok()) {
+    ops_.Run(Receive{.out = draws, .stage = stage().count - 1}, *stream_);
+    status = ops_.Await(*in_flight.done);
   }
+  if (!status.ok()) return Fail(status.WithContext(fmt::format("step {}", in_flight.number)));
   const std::span tokens(static_cast<const TokenId*>(draws.data), in_flight.num_draws);
   for (size_t i = 0; i < tokens.size(); ++i) in_flight.sampled_results[i] = {.token = tokens[i]};
   for (const StepInFlight::Row& row : in_flight.rows) {

@@ -1,6 +1,7 @@
 // A rank for tests of what drives ranks.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -47,12 +48,15 @@ struct FakeRank final : Executor {
     return Status();
   }
   bool Done(uint64_t number) override {
+    const RankInfo place = communicator->info();
+    if (place.stage < place.stages - 1) return broken;  // the draws are still to come
     calls += "D" + std::to_string(number);
     return !asynchronous;
   }
   Result<StepOutput> Wait(uint64_t number) override {
     calls += "W" + std::to_string(number);
     RETURN_IF_ERROR(communicator->status());
+    if (broken) return Internal("the fake's device is broken");
     RowOutput row;
     row.slot = 1;
     row.tokens = {drawn[number]};
@@ -70,6 +74,7 @@ struct FakeRank final : Executor {
   uint64_t fail_at = UINT64_MAX;
   TokenId difference = 0;
   bool asynchronous = false;
+  std::atomic<bool> broken = false;
   std::chrono::milliseconds delay{0};  // how long it computes before it exchanges
   std::vector<RankStats> stats;
   std::map<uint64_t, TokenId> drawn;  // by step
