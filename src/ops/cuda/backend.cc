@@ -105,7 +105,8 @@ Result<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
   }
   const int last = options.device + options.num_devices - 1;
   if (options.num_devices > 1 && options.device >= 0 && last >= count) {
-    const int rank = options.communicator ? options.communicator->info().rank : 0;
+    const RankInfo place = options.communicator ? options.communicator->info() : RankInfo();
+    const int rank = place.stage * place.size + place.rank;
     return NoDevice(fmt::format(
         "devices {} to {} were asked for, one for each rank; {} are visible, so rank {} has none",
         options.device, last, count, rank + std::max(0, count - options.device)));

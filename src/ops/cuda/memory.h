@@ -13,8 +13,9 @@
 
 namespace tokamak::cuda {
 
-// Number of steps in flight for which pools have blocks from the start. Further ones allocate.
-inline constexpr int kStepsInFlight = 4;
+// Number of steps in flight for which pools have blocks from the start: one more than 8 GPUs can be
+// stages. Further ones allocate.
+inline constexpr int kStepsInFlight = 9;
 
 // Returns memory from cudaMalloc or cudaHostAlloc, at least one byte. The message of
 // kResourceExhausted has the size, and for device memory also how much is free.

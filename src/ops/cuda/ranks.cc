@@ -66,6 +66,19 @@ Status GpuRanks::ShareAlongStages(NcclId& id) {
   return communicator_->Run(Send{value, place.stage + 1});
 }
 
+Status GpuRanks::AwaitAll() {
+  NcclId none = {};
+  RETURN_IF_ERROR(ShareInStage(none));
+  RETURN_IF_ERROR(ShareAlongStages(none));  // the last stage now knows that all have come
+  const Tensor value(&none, DType::kF32, {1, kIdFloats});
+  const int32_t last = info().stages - 1;
+  if (info().stage < last) return communicator_->Run(Receive{value, last});
+  for (int32_t stage = 0; stage < last; ++stage) {
+    RETURN_IF_ERROR(communicator_->Run(Send{value, stage}));
+  }
+  return Status();
+}
+
 Status GpuRanks::Connect() {
   const RankInfo place = info();
   const auto join = [&](NcclComm* comm, int size, int rank, auto share) -> Status {
@@ -79,7 +92,11 @@ Status GpuRanks::Connect() {
                       [&] { return nccl_.comm_init_rank(comm, size, id, rank); });
   };
   RETURN_IF_ERROR(join(&stage_, place.size, place.rank, &GpuRanks::ShareInStage));
+  // If a stage could not join, the others must not wait for it in NCCL, which has no time limit.
+  RETURN_IF_ERROR(AwaitAll());
   RETURN_IF_ERROR(join(&column_, place.stages, place.stage, &GpuRanks::ShareAlongStages));
+  // Joining allocates memory, which could wait for the exchanges of ranks that have joined.
+  RETURN_IF_ERROR(AwaitAll());
   is_connected_ = true;
   return Status();
 }

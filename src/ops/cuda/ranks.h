@@ -53,6 +53,8 @@ class GpuRanks {
   // Whether an exchange can run. Connects the ranks if they are not.
   bool IsReady();
   Status Connect();
+  // Returns when all ranks of the group have come.
+  Status AwaitAll();
   // Hands NCCL's id from the first rank of this stage to the others, or from the first stage to
   // this rank's namesakes in the others.
   Status ShareInStage(NcclId& id);
