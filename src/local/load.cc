@@ -201,8 +201,11 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Tas
   if (free_bytes) {
     RETURN_IF_ERROR(CheckFitsInMemory("host_cache_bytes: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
-    return CheckFitsOnDevice(checkpoint, options, task, *free_bytes,
-                             CountedGpu(ops, options.precise));
+    CountedBackend gpu = CountedGpu(ops, options.precise);
+    for (gpu.rank.stage = 0; gpu.rank.stage < gpu.rank.stages; ++gpu.rank.stage) {
+      RETURN_IF_ERROR(CheckFitsOnDevice(checkpoint, options, task, *free_bytes, gpu));
+    }
+    return Status();
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, task));
   return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
