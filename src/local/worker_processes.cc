@@ -300,16 +300,18 @@ void WorkerProcesses::OnLost(const std::function<void()>& wake) {
 
 Status WorkerProcesses::Restart() {
   EndProcesses();
-  const std::vector<Loaded> loaded_before = loaded_;
-  RETURN_IF_ERROR(Launch());
-  if (loaded_ != loaded_before) {
-    loaded_ = loaded_before;
-    return Internal("the workers have other backends since they started again");
-  }
-  const ExecutorLimits before = limits_;
-  RETURN_IF_ERROR(Begin(memory_).status());
-  if (limits_ == before) return Status();
-  return Internal("the workers have other limits since they started again");
+  // The engine relies on what the first workers had.
+  const std::vector<Loaded> loaded = loaded_;
+  const ExecutorLimits limits = limits_;
+  Status status = Launch();
+  const bool other_backends = status.ok() && loaded_ != loaded;
+  if (status.ok() && !other_backends) status = Begin(memory_).status();
+  const bool other_limits = status.ok() && limits_ != limits;
+  loaded_ = loaded;
+  limits_ = limits;
+  if (!other_backends && !other_limits) return status;
+  return Internal("the workers have other {} since they started again",
+                  other_backends ? "backends" : "limits");
 }
 
 }  // namespace tokamak
