@@ -29,7 +29,7 @@ struct EngineOptions {
   AttentionKernels attention = AttentionKernels::kOwn;
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   int32_t steps_in_flight = 0;       // steps submitted ahead; 0: the device's best
-  double step_timeout_seconds = 60;  // GPU only: a longer step ends the engine; 0: no limit
+  double step_timeout_seconds = 60;  // GPU only: a longer step fails; 0: no limit
   KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   MlaForm mla = MlaForm::kAbsorbed;  // DeepSeek only
   int32_t threads = 0;               // 0: one per physical core

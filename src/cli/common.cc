@@ -119,11 +119,12 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
   flags.Add("--tp", o.tensor_parallel,
             "Tensor parallelism: ranks that share the model, each on a GPU of its own with "
             "--device cuda");
-  flags.Add("--pp", o.pipeline_parallel, "Pipeline parallelism: stages of --tp ranks");
-  flags.Add(
-      "--dp", o.data_parallel,
-      "Data parallelism: replicas of the model that share the requests, each on --tp GPUs with "
-      "--device cuda");
+  flags.Add("--pp", o.pipeline_parallel,
+            "Pipeline parallelism: stages of --tp ranks, which have some of the layers each");
+  flags.Add("--dp", o.data_parallel,
+            "Data parallelism: replicas of the model that share the requests, each on GPUs of its "
+            "own with "
+            "--device cuda");
   flags.Add("--workers", o.workers,
             "Where the ranks run: threads of this process, or processes of their own");
   o.worker_program = "/proc/self/exe";

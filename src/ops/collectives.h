@@ -44,8 +44,9 @@ struct AllGather {
   std::span<const IndexRange> columns;  // one per rank, the same on each
 };
 
-// Hands x to the rank of the same number in another stage: to the next one in the stream, or from
-// the last to any, during the call, what the host has in pinned memory. May wait for the receiver.
+// Hands x to the rank of the same number in another stage. To the next stage, it goes in the
+// stream. The last stage may also send to earlier ones: then x is the host's, in pinned memory, and
+// is sent during the call. May wait for the receiver.
 struct Send {
   Tensor x;  // f32 or i32; contiguous
   int32_t stage = 0;
