@@ -185,7 +185,8 @@ TEST(Workers, SeeImages) {
 void ExpectRestarts(const EngineOptions& options, int32_t max_tokens = 40) {
   const auto engine = Load(options);
   ASSERT_NE(engine, nullptr);
-  const auto ranks = static_cast<size_t>(options.tensor_parallel);
+  const auto ranks =
+      static_cast<size_t>(options.tensor_parallel) * static_cast<size_t>(options.pipeline_parallel);
   const Request request = MakeRequest({.temperature = 0}, max_tokens);
   const std::vector<int32_t> expected = Answer(*engine, request).token_ids;
   for (int round = 0; round < 3; ++round) {
@@ -358,20 +359,15 @@ TEST(Workers, LoadErrorsNameTheCause) {
                 o.mla = MlaForm::kAuto;
               }),
               HasSubstr("mla=auto: the driver does not know what suits its workers' GPUs"));
-  EXPECT_THAT(error([](EngineOptions& o) {
-                o.device = "cuda";
-                o.pipeline_parallel = o.threads = 4;
-              }),
-              HasSubstr("device=cuda: with tensor_parallel=2 and pipeline_parallel=4 only cpu"));
 }
 
 constexpr int32_t kOnGpus = 6;  // tokens, because emulated GPUs are slow
 
 EngineOptions OnGpus(int32_t ranks, WorkerKind workers = WorkerKind::kProcesses,
-                     int32_t max_seqs = 1) {
-  EngineOptions options = OnWorkers("llama_odd.gguf", ranks, workers);
+                     int32_t max_seqs = 1, int32_t stages = 1) {
+  EngineOptions options = OnWorkers("llama_odd.gguf", ranks, workers, stages);
   options.device = "cuda";
-  options.threads = 2;
+  options.threads = std::max(2, ranks * stages);
   options.max_seqs = max_seqs;  // 1: there are few graphs to make
   options.num_blocks = 0;       // what the GPUs have room for
   return options;
@@ -451,13 +447,14 @@ TEST_F(WorkersOnFakeGpus, HaveOneEachAndAreRefusedBeforeAWeightIsRead) {
 // Each with a GPU of its own.
 TEST(CudaWorkers, AnswerAsRanksThatAreThreads) {
   if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
-  for (const int32_t ranks : {1, 2}) {
-    const auto threads = Load(OnGpus(ranks, WorkerKind::kThreads));
-    const auto processes = Load(OnGpus(ranks));
+  for (const auto& [ranks, stages] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 2}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {} stages", ranks, stages));
+    const auto threads = Load(OnGpus(ranks, WorkerKind::kThreads, 1, stages));
+    const auto processes = Load(OnGpus(ranks, WorkerKind::kProcesses, 1, stages));
     ExpectTheSame(processes.get(), threads.get(), kOnGpus);
     ASSERT_NE(processes, nullptr);
     const std::vector<RankStats> stats = processes->stats().ranks;
-    ASSERT_EQ(stats.size(), static_cast<size_t>(ranks));
+    ASSERT_EQ(stats.size(), static_cast<size_t>(ranks * stages));
     for (const RankStats& rank : stats) EXPECT_GT(rank.steps, 0) << rank.rank;
   }
 }
@@ -466,16 +463,15 @@ TEST(CudaWorkers, AnswerAsRanksThatAreThreads) {
 TEST(CudaWorkers, StartAgain) {
   if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
   ExpectRestarts(OnGpus(2), kOnGpus);
+  ExpectRestarts(OnGpus(1, WorkerKind::kProcesses, 1, 2), kOnGpus);
 }
 
-// The first worker of rank 1 gets an error of CUDA, after which it cannot go on.
-TEST(CudaWorkers, AnErrorOfAGpuIsThatOfTheRequestAndTheGroupStartsAgain) {
-  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+// The first worker of a rank gets an error of CUDA, after which it cannot go on.
+void ExpectRestartAfterError(EngineOptions options, int32_t rank) {
   const std::string mark = testing::TempDir() + "/failed_" + std::to_string(::getpid());
-  const FakeProgram program("if [ $6 = 1 ] && ! [ -e " + mark + " ]; then touch " + mark +
-                            "; export TOKAMAK_CUDA_FAIL_CALL=1500; fi\nexec " TOKAMAK_PROGRAM
-                            " \"$@\"");
-  EngineOptions options = OnGpus(2);
+  const FakeProgram program(
+      "if [ $6 = " + std::to_string(rank) + " ] && ! [ -e " + mark + " ]; then touch " + mark +
+      "; export TOKAMAK_CUDA_FAIL_CALL=1500; fi\nexec " TOKAMAK_PROGRAM " \"$@\"");
   options.worker_program = program.path();
   const auto engine = Load(options);
   ASSERT_NE(engine, nullptr);
@@ -487,10 +483,18 @@ TEST(CudaWorkers, AnErrorOfAGpuIsThatOfTheRequestAndTheGroupStartsAgain) {
     ASSERT_TRUE(answer.ok());
     if (!(*answer)[0].error.ok()) error = (*answer)[0].error.ToString();
   }
-  EXPECT_THAT(error, AllOf(HasSubstr("rank 1: "), HasSubstr("an error injected by fail_call")));
+  EXPECT_THAT(error, AllOf(HasSubstr(fmt::format("rank {}: ", rank)),
+                           HasSubstr("an error injected by fail_call")));
   EXPECT_EQ(Answer(*engine, request).token_ids, expected);
   EXPECT_EQ(Children().size(), 2u);
   std::remove(mark.c_str());
+}
+
+TEST(CudaWorkers, AnErrorOfAGpuIsThatOfTheRequestAndTheGroupStartsAgain) {
+  if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
+  ExpectRestartAfterError(OnGpus(2), 1);
+  // The second stage's GPU waits for the first's, which has the error.
+  ExpectRestartAfterError(OnGpus(1, WorkerKind::kProcesses, 1, 2), 0);
 }
 
 TEST(CudaWorkers, NeedAGpuEach) {
