@@ -1,4 +1,5 @@
 // Tests for every family that answers have the same bits on any schedule.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -320,24 +321,45 @@ TEST_P(CudaFamilies, AnswerAlikeInAnySchedule) {
       {.num_prompts = 4, .max_tokens = 30, .cached_alone = false});
 }
 
-// One family of each kind of layer.
-TEST(CudaStages, FamiliesAnswerAlike) {
+class CudaStages : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Goldens, CudaStages, ::testing::ValuesIn(Generators()),
+                         [](const auto& info) {
+                           return std::filesystem::path(info.param).filename().string();
+                         });
+
+// Each with a GPU.
+TEST_P(CudaStages, AnswerAsOneStageInAnySchedule) {
   if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
-  for (const auto& [model, ranks] : {std::pair("gpt_oss_odd", 1),
-                                     {"deepseek_v3_256", 2},
-                                     {"qwen2_vl_odd", 1},
-                                     {"qwen35_128", 1}}) {
-    if (!LackOfGpus(2 * ranks).empty()) continue;
-    SCOPED_TRACE(model);
-    ExpectTheSameInAnySchedule(
-        {.model = std::string(TOKAMAK_SOURCE_DIR "/tests/golden/hf/") + model,
-         .device = "cuda",
-         .kernels = KernelChoice::kNew,
-         .tensor_parallel = ranks,
-         .pipeline_parallel = 2,
-         .block_size = 8},
-        {.num_prompts = 4, .max_tokens = 30, .cached_alone = false});
+  EngineOptions options = {.model = GetParam(),
+                           .device = "cuda",
+                           .kernels = KernelChoice::kNew,
+                           .max_seqs = 8,
+                           .block_size = 8,
+                           .num_blocks = 500};
+  const Result<std::unique_ptr<Engine>> one = Engine::Load(options);
+  ASSERT_TRUE(one.ok()) << one.status().ToString();
+  options.pipeline_parallel = 2;
+  const Result<std::unique_ptr<Engine>> two = Engine::Load(options);
+  if (!two.ok()) {
+    EXPECT_THAT(two.status().ToString(), ::testing::HasSubstr("cannot be divided among"));
+    GTEST_SKIP() << two.status().message();
   }
+  const auto answers = [](Engine& engine) {
+    return Ask(engine, Prompts(engine.model()), 24, /*together=*/true);
+  };
+  EXPECT_EQ(answers(**two), answers(**one));
+  ExpectTheSameInAnySchedule(options, {.num_prompts = 4, .max_tokens = 30, .cached_alone = false});
+}
+
+TEST(CudaStagesOfTwoRanks, AnswerAlike) {
+  if (const std::string lack = LackOfGpus(4); !lack.empty()) GTEST_SKIP() << lack;
+  ExpectTheSameInAnySchedule({.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/deepseek_v3_256",
+                              .device = "cuda",
+                              .kernels = KernelChoice::kNew,
+                              .tensor_parallel = 2,
+                              .pipeline_parallel = 2,
+                              .block_size = 8},
+                             {.num_prompts = 4, .max_tokens = 30, .cached_alone = false});
 }
 
 }  // namespace
