@@ -69,7 +69,7 @@ struct ModelInfo {
   int64_t draft_kv_token_bytes = 0;  // the draft model's part of it
   int64_t token_macs = 0;            // multiplications by weights for one position
   int64_t logits_macs = 0;           // for the logits of one position
-  int64_t device_bytes = 0;          // memory that loading took of the first GPU; 0 on CPUs
+  int64_t device_bytes = 0;          // that loading took of this process's first GPU; 0: no GPU
   double load_seconds = 0;
   // The tables of the vocabulary that structured output needs are made while the model is loaded.
   double mask_table_seconds = 0;
