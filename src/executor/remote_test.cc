@@ -344,17 +344,19 @@ TEST(ServeRank, RefusesWhatNoDriverSends) {
               HasSubstr("masks came for step 3, which waits for none"));
 }
 
+Incoming OneRow(uint64_t number) {
+  return {0, EncodeToWorker(StepInput{.number = number,
+                                      .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}})};
+}
+
 // Returns the calls of a rank of the last stage, to which the driver has sent three steps before it
 // takes the first.
-std::string CallsOfThreeSteps(bool asynchronous, int32_t stages) {
+std::string CallsOfThreeSteps(bool done, int32_t stages) {
   auto group = MakeThreadGroup({.size = 1, .stages = stages});
   FakeRank fake(std::move(group->back()));
-  fake.asynchronous = asynchronous;
+  fake.done = [done] { return done; };
   Inbox inbox;
-  for (const uint64_t number : {1, 2, 3}) {
-    inbox.Push({0, EncodeToWorker(StepInput{
-                       .number = number, .rows = {{.slot = 1, .num_tokens = 1, .sample = true}}})});
-  }
+  for (const uint64_t number : {1, 2, 3}) inbox.Push(OneRow(number));
   inbox.Push({0, Unavailable("the end")});
   const Status status = ServeRank(fake, fake.communicator.get(), inbox, [](const std::string&) {});
   EXPECT_EQ(status.message(), "the end");
@@ -362,16 +364,32 @@ std::string CallsOfThreeSteps(bool asynchronous, int32_t stages) {
 }
 
 TEST(ServeRank, AnOutputOfACpuDoesNotWaitForTheNextStep) {
-  EXPECT_EQ(CallsOfThreeSteps(/*asynchronous=*/false, /*stages=*/1), "s1S1D1W1s2S2D2W2s3S3D3W3");
+  EXPECT_EQ(CallsOfThreeSteps(/*done=*/true, /*stages=*/1), "s1S1D1W1s2S2D2W2s3S3D3W3");
 }
 
 TEST(ServeRank, AGpuGetsTheNextStepsWhileItComputes) {
-  EXPECT_EQ(CallsOfThreeSteps(/*asynchronous=*/true, /*stages=*/1), "s1S1D1s2S2D1s3S3D1");
+  EXPECT_EQ(CallsOfThreeSteps(/*done=*/false, /*stages=*/1), "s1S1D1s2S2D1s3S3D1");
+}
+
+TEST(ServeRank, AGpuGetsAStepThatComesWhileItComputes) {
+  auto group = MakeThreadGroup({.size = 1});
+  FakeRank fake(std::move(group->front()));
+  Inbox inbox;
+  inbox.Push(OneRow(1));
+  int asked = 0;
+  fake.done = [&] {
+    ++asked;
+    if (asked == 2) inbox.Push(OneRow(2));
+    if (asked == 3) inbox.Push({0, Unavailable("the end")});
+    return false;
+  };
+  EXPECT_EQ(ServeRank(fake, nullptr, inbox, [](const std::string&) {}).message(), "the end");
+  EXPECT_EQ(fake.calls, "s1S1D1D1s2S2D1");
 }
 
 // The step behind may have to wait for an earlier stage, and that for the oldest step's draws.
 TEST(ServeRank, AGpuOfAPipelineGetsOneStepWhileItComputes) {
-  EXPECT_EQ(CallsOfThreeSteps(/*asynchronous=*/true, /*stages=*/2), "s1S1D1s2S2W1D2s3S3W2D3");
+  EXPECT_EQ(CallsOfThreeSteps(/*done=*/false, /*stages=*/2), "s1S1D1s2S2W1D2s3S3W2D3");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -15,6 +16,9 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kStatsPeriod(100);
 // How often a rank whose stage draws nothing looks for errors of its device.
 constexpr std::chrono::milliseconds kLookPeriod(10);
+// The next step comes about so long after the output of the one before, or never. After that a rank
+// waits for its device alone, which also notices a device that hangs.
+constexpr std::chrono::milliseconds kNextPatience(3);
 
 class RankServer {
  public:
@@ -43,12 +47,9 @@ class RankServer {
         Report(executor_.Wait(steps_.front().number).status());
         continue;
       }
-      // An asynchronous device computes the next steps while the oldest is waited for.
-      const SteadyClock::time_point now = SteadyClock::now();
-      const auto deadline = has_output ? now
-                            : looks    ? now + kLookPeriod
-                                       : SteadyClock::time_point::max();
-      std::optional<Incoming> incoming = inbox_.Take(deadline);
+      const auto deadline =
+          looks ? SteadyClock::now() + kLookPeriod : SteadyClock::time_point::max();
+      std::optional<Incoming> incoming = has_output ? TakeMeanwhile() : inbox_.Take(deadline);
       if (!incoming) {
         if (has_output) Report(ReturnOldest());
         continue;
@@ -67,6 +68,9 @@ class RankServer {
     bool ended = false;  // waited for, before the driver has taken it back
   };
 
+  // While a device computes the oldest step: what arrives. Nothing if the step is done or that
+  // takes too long.
+  std::optional<Incoming> TakeMeanwhile();
   Status Take(ToWorker message);
   Status Submit(StepInput step);
   Status SampleMasked(StepMasks masks);
@@ -97,6 +101,16 @@ class RankServer {
   bool failed_ = false;
   SteadyClock::time_point stats_sent_{};
 };
+
+std::optional<Incoming> RankServer::TakeMeanwhile() {
+  const SteadyClock::time_point give_up = SteadyClock::now() + kNextPatience;
+  for (;;) {
+    const SteadyClock::time_point now = SteadyClock::now();
+    std::optional<Incoming> incoming = inbox_.Take(now);
+    if (incoming || now > give_up || executor_.Done(steps_.front().number)) return incoming;
+    std::this_thread::yield();
+  }
+}
 
 Status RankServer::Take(ToWorker message) {
   if (auto* const step = std::get_if<StepInput>(&message)) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,7 +52,7 @@ struct FakeRank final : Executor {
     const RankInfo place = communicator->info();
     if (place.stage < place.stages - 1) return broken;  // the draws are still to come
     calls += "D" + std::to_string(number);
-    return !asynchronous;
+    return done();
   }
   Result<StepOutput> Wait(uint64_t number) override {
     calls += "W" + std::to_string(number);
@@ -73,7 +74,7 @@ struct FakeRank final : Executor {
   ExecutorLimits fixed;
   uint64_t fail_at = UINT64_MAX;
   TokenId difference = 0;
-  bool asynchronous = false;
+  std::function<bool()> done = [] { return true; };  // whether the device has done the step
   std::atomic<bool> broken = false;
   std::chrono::milliseconds delay{0};  // how long it computes before it exchanges
   std::vector<RankStats> stats;
