@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,7 +37,9 @@ Result<std::unique_ptr<GpuRanks>> GpuRanks::Make(CallGuard& guard,
 }
 
 GpuRanks::~GpuRanks() {
-  if (*guard_.lost() || HasEnded()) return;
+  const bool ended = *guard_.lost() || HasEnded();
+  for (std::thread& ending : ending_) *guard_.lost() ? ending.detach() : ending.join();
+  if (ended) return;
   guard_.SelectDevice();
   for (NcclComm comm : {stage_, column_}) {
     if (comm != nullptr) (void)nccl_.comm_destroy(comm);
@@ -126,9 +127,8 @@ bool GpuRanks::HasEnded() {
   for (NcclComm* const comm : {&stage_, &column_}) {
     if (*comm == nullptr) continue;
     // At once lets what the GPU runs end, then waits until no graph refers to the communicator.
-    std::thread([abort = nccl_.comm_abort, ended = std::exchange(*comm, nullptr)] {
-      (void)abort(ended);
-    }).detach();
+    ending_.emplace_back(
+        [abort = nccl_.comm_abort, ended = std::exchange(*comm, nullptr)] { (void)abort(ended); });
   }
   return true;
 }

@@ -16,7 +16,9 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "ops/cuda/calls.h"
 #include "ops/cuda/nccl.h"
@@ -31,7 +33,7 @@ class GpuRanks {
   // Opens NCCL.
   static Result<std::unique_ptr<GpuRanks>> Make(CallGuard& guard,
                                                 std::shared_ptr<Communicator> communicator);
-  // No graph with exchanges may be left.
+  // No graph with exchanges may be left. Waits until NCCL has ended.
   ~GpuRanks();
 
   RankInfo info() const { return communicator_->info(); }
@@ -69,10 +71,11 @@ class GpuRanks {
   const std::shared_ptr<Communicator> communicator_;
   const Nccl nccl_;
   bool is_connected_ = false;
-  NcclComm stage_ = nullptr;   // the ranks of this stage; null if there is one
-  NcclComm column_ = nullptr;  // the ranks of this number in all stages; null if there is one
-  Buffer parts_;               // of all ranks of the stage, a piece of each
-  Buffer own_;                 // this rank's piece, if it is not contiguous where it is
+  NcclComm stage_ = nullptr;         // the ranks of this stage; null if there is one
+  NcclComm column_ = nullptr;        // the ranks of this number in all stages; null if there is one
+  std::vector<std::thread> ending_;  // communicators of a group that has ended
+  Buffer parts_;                     // of all ranks of the stage, a piece of each
+  Buffer own_;                       // this rank's piece, if it is not contiguous where it is
 };
 
 }  // namespace tokamak::cuda
