@@ -123,8 +123,7 @@ void AddRankFlags(Flags& flags, EngineOptions& o) {
             "Pipeline parallelism: stages of --tp ranks, which have some of the layers each");
   flags.Add("--dp", o.data_parallel,
             "Data parallelism: replicas of the model that share the requests, each on GPUs of its "
-            "own with "
-            "--device cuda");
+            "own with --device cuda");
   flags.Add("--workers", o.workers,
             "Where the ranks run: threads of this process, or processes of their own");
   o.worker_program = "/proc/self/exe";

@@ -214,7 +214,7 @@ TEST(RemoteExecutor, ADeadWorkerIsTheErrorOfTheStepAndResetStartsTheGroupAgain) 
   ASSERT_TRUE(f.Step(0).ok());
 }
 
-// As on GPUs.
+// Workers on GPUs are such workers.
 TEST(RemoteExecutor, WorkersThatCannotGoOnAfterAnErrorStartAgain) {
   Fixture f(2);
   f.group->can_reset = false;

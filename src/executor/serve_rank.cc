@@ -55,6 +55,7 @@ class RankServer {
         continue;
       }
       RETURN_IF_ERROR(incoming->message.status());
+      // With ASSIGN_OR_RETURN, GCC 12 warns that the message may be used uninitialized.
       Result<ToWorker> message = DecodeToWorker(*incoming->message, executor_.limits());
       RETURN_IF_ERROR(message.status());
       RETURN_IF_ERROR(Take(*std::move(message)));
@@ -68,8 +69,8 @@ class RankServer {
     bool ended = false;  // waited for, before the driver has taken it back
   };
 
-  // While a device computes the oldest step: what arrives. Nothing if the step is done or that
-  // takes too long.
+  // Returns what arrives while a device computes the oldest step, or nothing once that is done or
+  // has taken longer than kNextPatience.
   std::optional<Incoming> TakeMeanwhile();
   Status Take(ToWorker message);
   Status Submit(StepInput step);

@@ -327,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, CudaStages, ::testing::ValuesIn(Generators()),
                            return std::filesystem::path(info.param).filename().string();
                          });
 
-// Each with a GPU.
+// Each stage has a GPU of its own.
 TEST_P(CudaStages, AnswerAsOneStageInAnySchedule) {
   if (const std::string lack = LackOfGpus(2); !lack.empty()) GTEST_SKIP() << lack;
   EngineOptions options = {.model = GetParam(),

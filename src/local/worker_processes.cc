@@ -76,7 +76,7 @@ Status WorkerProcesses::Launch() {
   for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(LoadOf(rank)));
   ASSIGN_OR_RETURN(loaded_, AwaitAll<Loaded>());
   folder_->Close();
-  // Not before: ranks wait for each other's first exchange for a minute only.
+  // Ranks wait for each other's first exchange for a minute only, so all must have loaded.
   for (int32_t rank = 0; rank < size(); ++rank) Send(rank, EncodeToWorker(ConnectRank{}));
   ASSIGN_OR_RETURN(connected_, AwaitAll<Connected>());
   return Status();

@@ -433,11 +433,11 @@ TEST_F(WorkersOnFakeGpus, HaveOneEachAndAreRefusedBeforeAWeightIsRead) {
                                  HasSubstr("rank 1: device=cuda:4: GPUs 4 to 4 of 4")));
   EXPECT_THAT(error(1, 3), HasSubstr("rank 0: device=cuda:3: GPUs 3 to 5 of 4"));
   EXPECT_EQ(weights_read, 0);
-  // The second replica's.
+  // The GPU of the second replica is broken.
   Set("TOKAMAK_FAKE_GPUS", "5");
   Set("TOKAMAK_FAKE_GPU_BROKEN", "4");
   EXPECT_THAT(error(1, 2), HasSubstr("rank 0: device=cuda:4: GPU 4 is broken"));
-  // Its memory.
+  // The GPUs have too little memory.
   Set("TOKAMAK_FAKE_GPU_BYTES", "1000");
   weights_read = 0;
   EXPECT_THAT(error(1, 2), HasSubstr("rank 0: "));

@@ -27,7 +27,7 @@ enum class NcclResult : int {
   kRemoteError = 6,
   kInProgress = 7
 };
-enum class NcclType : int { kInt8 = 0, kFloat32 = 7 };
+enum class NcclType : int { kInt8 = 0 };
 
 struct Nccl {
   NcclResult (*get_unique_id)(NcclId* id);

@@ -196,7 +196,7 @@ void GpuRanks::Run(const AllGather& op, cudaStream_t stream) {
   }
 }
 
-// Whoever waits for the stream finds the error.
+// The communicator keeps an error, and the next wait for the stream returns it.
 template <typename Exchange>
 void GpuRanks::RunOnHost(const Exchange& op) {
   if (guard_.ok()) (void)communicator_->Run(op);

@@ -268,27 +268,20 @@ NcclResult Enqueue(const Step& step, cudaStream_t stream) {
   return NcclResult::kSuccess;
 }
 
-size_t SizeOf(size_t count, NcclType type) {
-  return count * (type == NcclType::kFloat32 ? sizeof(float) : 1);
-}
-
-NcclResult AllGather(const void* send, void* receive, size_t count, NcclType type, NcclComm comm,
+NcclResult AllGather(const void* send, void* receive, size_t bytes, NcclType, NcclComm comm,
                      cudaStream_t stream) {
-  const size_t bytes = SizeOf(count, type);
   if (bytes > kPartBytes) return NcclResult::kInvalidArgument;
   return Enqueue(Exchange(*comm, send, receive, bytes), stream);
 }
 
-NcclResult Send(const void* data, size_t count, NcclType type, int to, NcclComm comm,
+NcclResult Send(const void* data, size_t bytes, NcclType, int to, NcclComm comm,
                 cudaStream_t stream) {
-  const size_t bytes = SizeOf(count, type);
   if (bytes > kSentBytes) return NcclResult::kInvalidArgument;
   return Enqueue(Transfer(*comm, comm->rank, to, data, nullptr, bytes), stream);
 }
 
-NcclResult Receive(void* data, size_t count, NcclType type, int from, NcclComm comm,
+NcclResult Receive(void* data, size_t bytes, NcclType, int from, NcclComm comm,
                    cudaStream_t stream) {
-  const size_t bytes = SizeOf(count, type);
   if (bytes > kSentBytes) return NcclResult::kInvalidArgument;
   return Enqueue(Transfer(*comm, from, comm->rank, nullptr, data, bytes), stream);
 }
